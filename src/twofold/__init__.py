@@ -1,0 +1,1 @@
+"""Twofold: an event log that speaks the Kafka protocol and is built around transactions."""

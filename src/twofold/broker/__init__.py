@@ -1,0 +1,1 @@
+"""The server: sockets, dispatch, one module per API, partitions."""

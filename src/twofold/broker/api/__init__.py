@@ -1,0 +1,1 @@
+"""One module per API key; the directory listing is the compatibility table."""

@@ -1,0 +1,1 @@
+"""The client core: connections, version negotiation, metadata, retries."""

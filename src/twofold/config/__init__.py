@@ -1,0 +1,1 @@
+"""Settings of the broker and of topics, with Kafka's names and defaults."""

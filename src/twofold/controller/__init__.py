@@ -1,0 +1,1 @@
+"""The metadata controller: a pure machine over the metadata log."""

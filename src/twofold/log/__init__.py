@@ -1,0 +1,1 @@
+"""Partition storage in Kafka's on-disk format."""

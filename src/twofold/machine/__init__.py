@@ -1,0 +1,1 @@
+"""The state-machine runtime under the controller and the coordinators."""

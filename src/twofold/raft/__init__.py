@@ -1,0 +1,1 @@
+"""The metadata log and its quorum (one voter for now)."""

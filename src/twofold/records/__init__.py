@@ -1,0 +1,1 @@
+"""Record batches: views over bytes, builder, control records, compression."""

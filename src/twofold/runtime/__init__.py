@@ -1,0 +1,1 @@
+"""Seams to the outside world: clock, timers, disk, network and randomness, real and simulated."""

@@ -1,0 +1,150 @@
+"""The seams between Twofold and the outside world.
+
+Everything above this package gets time, files, sockets, threads and randomness from a `Runtime`, so that a whole
+cluster can run in one process on a seeded clock, network and disk. asyncio's tasks, futures and protocols are the
+concurrency model in both forms; only what they touch differs.
+
+Rules that both forms keep:
+
+1. `File.write` and `File.truncate` are visible to `File.read` at once, and survive a crash only after `File.sync`.
+2. A name that was created, renamed or removed survives a crash only after `Disk.sync_dir` of its directory.
+3. `Runtime.blocking` runs its function outside the event loop; it must touch nothing that the loop owns.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+T = TypeVar("T")
+Data: TypeAlias = bytes | bytearray | memoryview
+ProtocolFactory: TypeAlias = Callable[[], asyncio.BaseProtocol]
+
+
+class Clock(Protocol):
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970; may jump in both directions."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds from an arbitrary start; never goes back."""
+        ...
+
+
+class TimerHandle(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Timers(Protocol):
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> TimerHandle: ...
+
+    async def sleep(self, delay_s: float) -> None: ...
+
+
+class File(Protocol):
+    @property
+    def path(self) -> str: ...
+
+    def read(self, offset: int, size: int) -> bytes:
+        """At most `size` bytes from `offset`; fewer only at the end of the file."""
+        ...
+
+    def write(self, offset: int, data: Data) -> None:
+        """Write all of `data` at `offset`, or raise OSError."""
+        ...
+
+    def size(self) -> int: ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def sync(self) -> None:
+        """Return when everything written so far survives a power cut."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class DiskLock(Protocol):
+    def release(self) -> None: ...
+
+
+class Disk(Protocol):
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open for reading and writing. Without `create` a missing file is FileNotFoundError."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def is_dir(self, path: str) -> bool: ...
+
+    def file_size(self, path: str) -> int: ...
+
+    def modified_ms(self, path: str) -> int: ...
+
+    def list(self, path: str) -> list[str]:
+        """Names in a directory, sorted."""
+        ...
+
+    def make_dirs(self, path: str) -> None: ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Atomic; replaces a file that exists."""
+        ...
+
+    def remove(self, path: str) -> None: ...
+
+    def remove_tree(self, path: str) -> None: ...
+
+    def sync_dir(self, path: str) -> None: ...
+
+    def free_bytes(self, path: str) -> int: ...
+
+    def lock(self, path: str) -> DiskLock:
+        """Exclusive between processes; BlockingIOError when another holds it."""
+        ...
+
+
+class Listener(Protocol):
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def port(self) -> int: ...
+
+    def close(self) -> None:
+        """Stop accepting; open connections stay."""
+        ...
+
+
+class Network(Protocol):
+    async def listen(self, factory: ProtocolFactory, host: str, port: int) -> Listener:
+        """Port 0 chooses one."""
+        ...
+
+    async def connect(
+        self, factory: ProtocolFactory, host: str, port: int
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        """OSError when nobody listens there."""
+        ...
+
+
+class Spawn(Protocol):
+    def __call__(self, coroutine: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]: ...
+
+
+class Blocking(Protocol):
+    def __call__(self, function: Callable[..., T], *args: Any) -> Awaitable[T]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """What one node may use of the world."""
+
+    clock: Clock
+    timers: Timers
+    disk: Disk
+    network: Network
+    random: Random
+    spawn: Spawn
+    blocking: Blocking

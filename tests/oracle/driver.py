@@ -1,0 +1,99 @@
+"""One TCP connection that sends frames, good or broken, and tells what came back."""
+
+import socket
+import struct
+from typing import Any, Self
+
+from oracle.wire import decode_response, encode_request
+
+CLOSED = "closed"
+"""The server ended the connection without an answer."""
+SILENT = "no answer"
+"""The server neither answered nor closed in the time given."""
+
+
+class WireClosed(Exception):
+    """The server closed the connection where an answer was due."""
+
+
+class Connection:
+    """A raw connection; requests go out one at a time unless `send` and `receive` are used on their own."""
+
+    def __init__(self, host: str, port: int, *, timeout_s: float = 15.0) -> None:
+        self._socket = socket.create_connection((host, port), timeout=timeout_s)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._correlation_id = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def ask(self, api: str, version: int, **body: Any) -> dict[str, Any]:
+        """Send one request and decode its answer."""
+        correlation_id = self.send(api, version, body)
+        payload = self.receive()
+        if payload is None:
+            raise WireClosed(f"{api} v{version}: closed instead of an answer")
+        answered, answer = decode_response(api, version, payload)
+        assert answered == correlation_id, f"{api} v{version}: correlation id {answered}, sent {correlation_id}"
+        return answer
+
+    def outcome(self, api: str, version: int, body: dict[str, Any], *, patience_s: float | None = None) -> Any:
+        """The answer as a dict, or CLOSED, or SILENT."""
+        correlation_id = self.send(api, version, body)
+        payload = self.receive_or_silence(patience_s)
+        if payload == SILENT:
+            return SILENT
+        if payload is None:
+            return CLOSED
+        answered, answer = decode_response(api, version, payload)
+        assert answered == correlation_id, f"{api} v{version}: correlation id {answered}, sent {correlation_id}"
+        return answer
+
+    def send(self, api: str, version: int, body: dict[str, Any], *, client_id: str | None = "differential") -> int:
+        self._correlation_id += 1
+        self.send_raw(encode_request(api, version, body, correlation_id=self._correlation_id, client_id=client_id))
+        return self._correlation_id
+
+    def send_raw(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def half_close(self) -> None:
+        self._socket.shutdown(socket.SHUT_WR)
+
+    def receive(self) -> bytes | None:
+        """The next frame without its length, or None when the server closed the connection."""
+        head = self._read(4)
+        if head is None:
+            return None
+        (size,) = struct.unpack(">i", head)
+        return self._read(size)
+
+    def receive_or_silence(self, patience_s: float | None) -> bytes | str | None:
+        if patience_s is None:
+            return self.receive()
+        before = self._socket.gettimeout()
+        self._socket.settimeout(patience_s)
+        try:
+            return self.receive()
+        except TimeoutError:
+            return SILENT
+        finally:
+            self._socket.settimeout(before)
+
+    def _read(self, size: int) -> bytes | None:
+        data = bytearray()
+        while len(data) < size:
+            try:
+                chunk = self._socket.recv(size - len(data))
+            except ConnectionError:
+                return None
+            if not chunk:
+                return None
+            data += chunk
+        return bytes(data)

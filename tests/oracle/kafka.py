@@ -1,0 +1,193 @@
+"""Apache Kafka 4.3.1 as a fixture: the jars from Maven Central, one node on free ports, and the tools in the jars.
+
+The jars are kept in `.cache/oracle` inside the checkout (or TWOFOLD_ORACLE_DIR) and shared by parallel runs behind a
+lock. A machine without Maven or a JDK, or without a way to Maven Central, skips the tests that need the oracle.
+"""
+
+import base64
+import fcntl
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from oracle.driver import Connection, WireClosed
+from oracle.processes import free_port, spawn, stop, wait_until
+
+VERSION = "4.3.1"
+JAVA_NEEDED = 17
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>org.twofold.tests</groupId><artifactId>oracle</artifactId><version>1</version><packaging>pom</packaging>
+  <dependencies>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{VERSION}</version></dependency>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{VERSION}</version></dependency>
+  </dependencies>
+</project>
+"""
+
+# C1 only, serial collector: a test broker lives for seconds, and the machine may have two cores.
+JAVA_FLAGS = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]
+
+SETTINGS = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+}
+
+
+Done = subprocess.CompletedProcess[str]
+
+
+class Oracle:
+    """One running node of Apache Kafka, and the programs that ship with it."""
+
+    name = "oracle"
+
+    def __init__(self, jars: Path, directory: Path, settings: Mapping[str, str] = {}) -> None:
+        self.jars = jars
+        self.directory = directory
+        self.settings = dict(settings)
+        self.host = "127.0.0.1"
+        self.port = 0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def data(self) -> Path:
+        return self.directory / "data"
+
+    def start(self) -> None:
+        """Format the directory when it is fresh, start the node and wait until it serves produce requests."""
+        fresh = self.port == 0
+        if fresh:
+            self.port, controller_port = free_port(), free_port()
+            self._write_properties(controller_port)
+            self._format()
+        output = self.directory / "output.log"
+        command = [*self._java("-Xms256M", "-Xmx512M"), "kafka.Kafka", str(self._properties)]
+        self._process = spawn(command, output=output)
+        wait_until(lambda: is_ready(self.host, self.port), self._process, patience_s=60, output=output)
+
+    def stop(self, *, clean: bool = False) -> None:
+        """End the node; clean lets it write its shutdown markers first."""
+        if self._process is not None:
+            stop(self._process, how=signal.SIGTERM if clean else signal.SIGKILL, patience_s=30)
+            self._process = None
+
+    def tool(self, main_class: str, args: Sequence[str] = (), **options: object) -> Done:
+        """Run a class of the jars, e.g. `kafka.tools.DumpLogSegments`; the result is not checked."""
+        return self._run([*self._java(), main_class, *args], **options)
+
+    def java_program(self, source: Path, args: Sequence[str] = (), **options: object) -> Done:
+        """Run a single-file Java program with the jars on its class path."""
+        return self._run([*self._java(), str(source), *args], **options)
+
+    def _run(self, command: list[str], **options: object) -> Done:
+        defaults: dict[str, object] = {"capture_output": True, "text": True, "timeout": 60, "check": False}
+        return subprocess.run(command, **(defaults | options))  # type: ignore[call-overload, no-any-return]
+
+    def _java(self, *flags: str) -> list[str]:
+        java = shutil.which("java")
+        assert java is not None, "the fixture checks for java"
+        return [java, *JAVA_FLAGS, *flags, "-cp", f"{self.jars}/*"]
+
+    @property
+    def _properties(self) -> Path:
+        return self.directory / "server.properties"
+
+    def _write_properties(self, controller_port: int) -> None:
+        settings = SETTINGS | {
+            "listeners": f"PLAINTEXT://{self.host}:{self.port},CONTROLLER://{self.host}:{controller_port}",
+            "advertised.listeners": f"PLAINTEXT://{self.host}:{self.port}",
+            "controller.quorum.bootstrap.servers": f"{self.host}:{controller_port}",
+            "log.dirs": str(self.data),
+        }
+        settings |= self.settings
+        self._properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+
+    def _format(self) -> None:
+        cluster_id = base64.urlsafe_b64encode(b"\x00" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
+        args = ["format", "-t", cluster_id, "-c", str(self._properties), "--standalone"]
+        done = self.tool("kafka.tools.StorageTool", args)
+        if done.returncode != 0:
+            raise RuntimeError(f"StorageTool could not format {self.data}:\n{done.stdout}\n{done.stderr}")
+
+
+def is_ready(host: str, port: int) -> bool:
+    """A node is ready when it is listed as a broker and hands out producer ids."""
+    try:
+        with Connection(host, port) as connection:
+            brokers = connection.ask("Metadata", 1, topics=[])["brokers"]
+            body = {"transactional_id": None, "transaction_timeout": 60000}
+            return bool(brokers) and connection.ask("InitProducerId", 0, **body)["error_code"] == 0
+    except (OSError, WireClosed):
+        return False
+
+
+@contextmanager
+def running_oracle(settings: Mapping[str, str] = {}) -> Iterator[Oracle]:
+    """A fresh node in a temporary directory; skips the test where Apache Kafka cannot be had."""
+    jars = jars_or_skip()
+    with tempfile.TemporaryDirectory(prefix="twofold-oracle-", ignore_cleanup_errors=True) as directory:
+        oracle = Oracle(jars, Path(directory), settings)
+        try:
+            oracle.start()
+            yield oracle
+        finally:
+            oracle.stop()
+
+
+def jars_or_skip() -> Path:
+    """The directory of the jars, downloaded once; otherwise a skip that names what to install."""
+    java = shutil.which("java")
+    if java is None or java_version(java) < JAVA_NEEDED:
+        pytest.skip(f"the oracle needs Java {JAVA_NEEDED} or newer: install openjdk-{JAVA_NEEDED}-jdk-headless")
+    home = Path(os.environ.get("TWOFOLD_ORACLE_DIR") or CHECKOUT / ".cache" / "oracle")
+    jars = home / f"kafka-{VERSION}"
+    home.mkdir(parents=True, exist_ok=True)
+    with (home / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not jars.is_dir():
+            _download(home, jars)
+    return jars
+
+
+def _download(home: Path, jars: Path) -> None:
+    maven = shutil.which("mvn")
+    if maven is None:
+        pytest.skip(f"the oracle needs Maven to fetch Apache Kafka {VERSION}: install maven, or set TWOFOLD_ORACLE_DIR")
+    with tempfile.TemporaryDirectory(prefix="download-", dir=home) as directory:
+        (Path(directory) / "pom.xml").write_text(POM)
+        command = [maven, "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=jars"]
+        done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=600, check=False)
+        if done.returncode != 0:
+            reason = next((line for line in done.stdout.splitlines() if line.startswith("[ERROR]")), "no reason given")
+            pytest.skip(f"Maven could not fetch Apache Kafka {VERSION} (check the network): {reason}")
+        (Path(directory) / "jars").rename(jars)
+
+
+def java_version(java: str) -> int:
+    """The feature release of a JVM, e.g. 17; 8 and older report 1.x and count as 1."""
+    done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
+    match = re.search(r'version "(\d+)', done.stderr + done.stdout)
+    return int(match.group(1)) if match else 0

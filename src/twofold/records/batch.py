@@ -1,0 +1,506 @@
+"""Record batches of format v2 as views over bytes: the header, its fields that a leader rewrites, the records inside.
+
+1. Reading a header costs one `struct.unpack_from` and copies nothing; the hot path needs no more than that and the CRC.
+2. The CRC covers the bytes from the attributes to the end. Base offset and leader epoch lie before it, so that a leader
+   stamps both without touching it.
+3. Bytes that lie about themselves raise CorruptMessage (the framing) or InvalidRecord (the content), nothing else.
+"""
+
+import struct
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, TypeAlias
+
+from crc32c import crc32c
+
+from twofold.records.compression import MAX_DECOMPRESSED_BYTES, Codec, compress, decompress
+from twofold.records.varint import ENCODED, NULL_LENGTH, decode_varint, encode_varint
+from twofold.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
+from twofold.wire.errors import CorruptMessage, InvalidRecord
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+RecordHeader: TypeAlias = tuple[str, bytes | None]
+
+HEADER_SIZE = 61
+LOG_OVERHEAD = 12  # base offset and batch length: what stands before the bytes that batch_length counts
+MAGIC = 2
+MAGIC_POSITION = 16
+SEQUENCE_MAX = 2**31 - 1
+
+CODEC_MASK = 0x07
+LOG_APPEND_TIME = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+DELETE_HORIZON = 0x40
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_unpack_header = _HEADER.unpack_from
+_CRC_POSITION = 17
+_CRC_START = 21
+_ATTRIBUTES_POSITION = 21
+_MAX_TIMESTAMP_POSITION = 35
+_OFFSET = struct.Struct(">q")
+_EPOCH = struct.Struct(">i")
+_CRC = struct.Struct(">I")
+_ATTRIBUTES = struct.Struct(">h")
+_TIMESTAMP = struct.Struct(">q")
+_SMALLEST_LENGTH = HEADER_SIZE - LOG_OVERHEAD
+
+
+def increment_sequence(sequence: int, by: int) -> int:
+    """The sequence number `by` after this one; 2147483647 is followed by 0."""
+    return sequence + by if sequence <= SEQUENCE_MAX - by else by - (SEQUENCE_MAX - sequence) - 1
+
+
+def decrement_sequence(sequence: int, by: int) -> int:
+    """The sequence number `by` before this one; 0 is preceded by 2147483647."""
+    return sequence - by if sequence >= by else SEQUENCE_MAX - (by - sequence) + 1
+
+
+class Header(NamedTuple):
+    """The fixed part of a batch, in the order of its bytes."""
+
+    base_offset: int
+    batch_length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs on a header
+
+    @property
+    def size(self) -> int:
+        return self.batch_length + LOG_OVERHEAD
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def last_sequence(self) -> int:
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return increment_sequence(self.base_sequence, self.last_offset_delta)
+
+    @property
+    def codec(self) -> int:
+        """Bits 0-2; a value above Codec.ZSTD is possible in what a stranger wrote."""
+        return self.attributes & CODEC_MASK
+
+    @property
+    def has_producer_id(self) -> bool:
+        return self.producer_id > NO_PRODUCER_ID
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return bool(self.attributes & LOG_APPEND_TIME)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL)
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        return bool(self.attributes & DELETE_HORIZON)
+
+
+class Record(NamedTuple):
+    """One record, its offset and timestamp made absolute.
+
+    Header keys that are not UTF-8 keep their bytes as lone surrogates (PEP 383), and the builder writes them back.
+    """
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[RecordHeader, ...] = ()
+
+
+_new_tuple = tuple.__new__
+
+
+def read_header(buf: Buffer, position: int = 0) -> Header:
+    """The header at `position` of a batch that lies in `buf` completely."""
+    try:
+        header = _new_tuple(Header, _unpack_header(buf, position))
+    except struct.error:
+        raise _short_header(buf, position) from None
+    if header[3] != MAGIC or not _SMALLEST_LENGTH <= header[1] <= len(buf) - position - LOG_OVERHEAD:
+        raise _bad_header(header, position, len(buf))
+    return header
+
+
+def iter_headers(buf: Buffer, start: int = 0, end: int | None = None) -> Iterator[tuple[int, Header]]:
+    """Positions and headers of the batches in buf[start:end]; stops before one that is cut off."""
+    position = start
+    end = len(buf) if end is None else min(end, len(buf))
+    while end - position >= HEADER_SIZE:
+        header = _new_tuple(Header, _unpack_header(buf, position))
+        length = header[1]
+        if header[3] != MAGIC or length < _SMALLEST_LENGTH:
+            raise _bad_header(header, position, end)
+        after = position + LOG_OVERHEAD + length
+        if after > end:
+            return
+        yield position, header
+        position = after
+
+
+def _short_header(buf: Buffer, position: int) -> CorruptMessage | InvalidRecord:
+    left = max(0, len(buf) - position)
+    if position >= 0 and left > MAGIC_POSITION and buf[position + MAGIC_POSITION] in (0, 1):
+        return _old_magic(buf[position + MAGIC_POSITION])
+    return CorruptMessage(f"{left} bytes at position {position} are too few for a batch header of {HEADER_SIZE}")
+
+
+def _bad_header(header: Header, position: int, end: int) -> CorruptMessage | InvalidRecord:
+    if header.magic in (0, 1):
+        return _old_magic(header.magic)
+    if header.magic != MAGIC:
+        return CorruptMessage(f"invalid magic {header.magic} in the batch at position {position}: 2 is known")
+    return CorruptMessage(
+        f"the batch at position {position} claims {header.size} bytes: a batch has at least {HEADER_SIZE} "
+        f"and {end - position} are there"
+    )
+
+
+def _old_magic(magic: int) -> InvalidRecord:
+    return InvalidRecord(f"message format v{magic} is not supported, only record batches of magic 2")
+
+
+def crc_is_valid(buf: Buffer, position: int, header: Header) -> bool:
+    """Whether the stored CRC-32C is that of the batch's bytes."""
+    return compute_crc(buf, position, header.batch_length + LOG_OVERHEAD) == header.crc
+
+
+def compute_crc(buf: Buffer, position: int, size: int) -> int:
+    """The CRC-32C that belongs into the batch of `size` bytes at `position`."""
+    with memoryview(buf) as view:
+        return crc32c(view[position + _CRC_START : position + size])
+
+
+def stamp(
+    buf: bytearray | memoryview,
+    position: int,
+    *,
+    base_offset: int,
+    leader_epoch: int,
+    max_timestamp: int | None = None,
+    log_append_time: bool | None = None,
+) -> None:
+    """Write what the leader decides into the batch at `position`, in place.
+
+    `log_append_time` sets or clears the timestamp type and `max_timestamp` replaces the batch's; None leaves either as
+    it is. The CRC is computed anew only when one of these two changed: offset and epoch are not covered by it.
+    """
+    _OFFSET.pack_into(buf, position, base_offset)
+    _EPOCH.pack_into(buf, position + LOG_OVERHEAD, leader_epoch)
+    if log_append_time is None and max_timestamp is None:
+        return
+    header = read_header(buf, position)
+    attributes = header.attributes
+    if log_append_time is not None:
+        attributes = attributes | LOG_APPEND_TIME if log_append_time else attributes & ~LOG_APPEND_TIME
+    if max_timestamp is None:
+        max_timestamp = header.max_timestamp
+    if attributes == header.attributes and max_timestamp == header.max_timestamp:
+        return
+    _ATTRIBUTES.pack_into(buf, position + _ATTRIBUTES_POSITION, attributes)
+    _TIMESTAMP.pack_into(buf, position + _MAX_TIMESTAMP_POSITION, max_timestamp)
+    _CRC.pack_into(buf, position + _CRC_POSITION, compute_crc(buf, position, header.size))
+
+
+def records_section(buf: Buffer, position: int, header: Header, *, limit: int = MAX_DECOMPRESSED_BYTES) -> bytes:
+    """The records of a batch as one run of uncompressed bytes."""
+    with memoryview(buf) as view:
+        section = view[position + HEADER_SIZE : position + header.size]
+        return decompress(header.codec, section, limit=limit)
+
+
+def iter_records(buf: Buffer, position: int = 0, *, limit: int = MAX_DECOMPRESSED_BYTES) -> Iterator[Record]:
+    """The records of the batch at `position`; the CRC is the caller's to check.
+
+    A record's bytes are checked just before it is handed out: a batch whose third record is damaged yields two.
+    """
+    header = read_header(buf, position)
+    return parse_records(header, records_section(buf, position, header, limit=limit))
+
+
+def parse_records(header: Header, data: bytes) -> Iterator[Record]:
+    """The records in an uncompressed records section."""
+    # One loop without helper functions for what fits one byte: this is where a consumer spends its time.
+    base_offset = header.base_offset
+    base_timestamp = header.base_timestamp
+    append_time = header.max_timestamp if header.is_log_append_time else None
+    varint = decode_varint
+    new_tuple = _new_tuple
+    size = len(data)
+    position = 0
+    try:
+        for _ in range(header.count):
+            byte = data[position]
+            position += 1
+            if byte < 0x80:
+                end = position + (byte >> 1 ^ -(byte & 1))
+            else:
+                length, position = varint(data, position - 1)
+                end = position + length
+            if end > size:
+                raise InvalidRecord(f"a record ends {end - size} bytes after its batch")
+            byte = data[position + 1]  # the byte before it holds the attributes of the record, none of which are in use
+            position += 2
+            if byte < 0x80:
+                timestamp = base_timestamp + (byte >> 1 ^ -(byte & 1))
+            else:
+                delta, position = varint(data, position - 1, bits=64)
+                timestamp = base_timestamp + delta
+            byte = data[position]
+            position += 1
+            if byte < 0x80:
+                offset = base_offset + (byte >> 1 ^ -(byte & 1))
+            else:
+                delta, position = varint(data, position - 1)
+                offset = base_offset + delta
+            byte = data[position]
+            position += 1
+            if byte < 0x80:
+                length = byte >> 1 ^ -(byte & 1)
+            else:
+                length, position = varint(data, position - 1)
+            if length >= 0:
+                key = data[position : position + length]
+                position += length
+            else:
+                key = None
+            byte = data[position]
+            position += 1
+            if byte < 0x80:
+                length = byte >> 1 ^ -(byte & 1)
+            else:
+                length, position = varint(data, position - 1)
+            if length >= 0:
+                value = data[position : position + length]
+                position += length
+            else:
+                value = None
+            if data[position]:
+                headers, position = _parse_headers(data, position)
+            else:
+                headers = ()
+                position += 1
+            if position != end:
+                raise InvalidRecord(f"the record at offset {offset} has {end - position} bytes more than its fields")
+            if append_time is not None:
+                timestamp = append_time
+            yield new_tuple(Record, (offset, timestamp, key, value, headers))
+    except IndexError:
+        raise InvalidRecord(f"{size} bytes of records end before the {header.count} that the batch declares") from None
+    if position != size:
+        raise InvalidRecord(f"{size - position} bytes follow the {header.count} records that the batch declares")
+
+
+def _parse_headers(data: bytes, position: int) -> tuple[tuple[RecordHeader, ...], int]:
+    count, position = decode_varint(data, position)
+    if not 0 <= count <= (len(data) - position) // 2:
+        raise InvalidRecord(f"a record claims {count} headers where {len(data) - position} bytes are left")
+    headers: list[RecordHeader] = []
+    for _ in range(count):
+        length, position = decode_varint(data, position)
+        if length < 0:
+            raise InvalidRecord(f"a header key has the length {length}")
+        key = str(data[position : position + length], "utf-8", "surrogateescape")
+        length, position = decode_varint(data, position + length)
+        if length < 0:
+            headers.append((key, None))
+        else:
+            headers.append((key, data[position : position + length]))
+            position += length
+    return tuple(headers), position
+
+
+class BatchBuilder:
+    """Collects records and builds one batch of them.
+
+    The producer fields only enter the header, so they may be set until `build`: a producer learns its sequence number
+    when it sends, not when it collects.
+    """
+
+    __slots__ = (
+        "base_offset",
+        "base_sequence",
+        "codec",
+        "control",
+        "count",
+        "leader_epoch",
+        "level",
+        "log_append_time",
+        "producer_epoch",
+        "producer_id",
+        "transactional",
+        "_base_timestamp",
+        "_data",
+        "_last_delta",
+        "_max_timestamp",
+    )
+
+    def __init__(
+        self,
+        codec: Codec = Codec.NONE,
+        *,
+        base_offset: int = 0,
+        leader_epoch: int = -1,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+        base_sequence: int = NO_SEQUENCE,
+        transactional: bool = False,
+        control: bool = False,
+        log_append_time: bool = False,
+        level: int | None = None,
+    ) -> None:
+        self.codec = codec
+        self.base_offset = base_offset
+        self.leader_epoch = leader_epoch
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.base_sequence = base_sequence
+        self.transactional = transactional
+        self.control = control
+        self.log_append_time = log_append_time
+        self.level = level
+        self.count = 0
+        self._data = bytearray()
+        self._last_delta = -1
+        self._base_timestamp = NO_TIMESTAMP
+        self._max_timestamp = NO_TIMESTAMP
+
+    @property
+    def size_estimate(self) -> int:
+        """The size of the batch if nothing in it could be compressed."""
+        return HEADER_SIZE + len(self._data)
+
+    def add(
+        self,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: Iterable[RecordHeader] = (),
+        offset_delta: int | None = None,
+    ) -> None:
+        """Append a record. `offset_delta` defaults to the one after the last record's and may leave gaps."""
+        last = self._last_delta
+        if offset_delta is None:
+            offset_delta = last + 1
+        elif offset_delta <= last:
+            raise ValueError(f"offset delta {offset_delta} does not follow {last}: offsets in a batch increase")
+        if self.count:
+            delta = timestamp - self._base_timestamp
+            if timestamp > self._max_timestamp:
+                self._max_timestamp = timestamp
+        else:
+            self._base_timestamp = self._max_timestamp = timestamp
+            delta = 0
+        small = ENCODED
+        if key is None:
+            key_length = NULL_LENGTH
+            key = b""
+        else:
+            size = len(key)
+            key_length = small[size] if size < 8192 else encode_varint(size)
+        if value is None:
+            value_length = NULL_LENGTH
+            value = b""
+        else:
+            size = len(value)
+            value_length = small[size] if size < 8192 else encode_varint(size)
+        body = b"".join(
+            (
+                b"\x00",
+                small[delta] if 0 <= delta < 8192 else encode_varint(delta),
+                small[offset_delta] if offset_delta < 8192 else encode_varint(offset_delta),
+                key_length,
+                key,
+                value_length,
+                value,
+                _encode_headers(headers) if headers else b"\x00",
+            )
+        )
+        size = len(body)
+        data = self._data
+        data += small[size] if size < 8192 else encode_varint(size)
+        data += body
+        self._last_delta = offset_delta
+        self.count += 1
+
+    def build(self) -> bytes:
+        """The batch. A builder without records has none to give: ValueError."""
+        if not self.count:
+            raise ValueError("a batch needs at least one record")
+        attributes = self.codec | (self.log_append_time and LOG_APPEND_TIME)
+        attributes |= (self.transactional and TRANSACTIONAL) | (self.control and CONTROL)
+        section = self._data if self.codec == Codec.NONE else compress(self.codec, self._data, level=self.level)
+        return assemble(
+            Header(
+                self.base_offset,
+                HEADER_SIZE - LOG_OVERHEAD + len(section),
+                self.leader_epoch,
+                MAGIC,
+                0,
+                attributes,
+                self._last_delta,
+                self._base_timestamp,
+                self._max_timestamp,
+                self.producer_id,
+                self.producer_epoch,
+                self.base_sequence,
+                self.count,
+            ),
+            section,
+        )
+
+
+def assemble(header: Header, section: Buffer) -> bytes:
+    """A batch of this header and (compressed) records section; length and CRC are filled in."""
+    out = bytearray(HEADER_SIZE + len(section))
+    header = header._replace(batch_length=len(out) - LOG_OVERHEAD)
+    _HEADER.pack_into(out, 0, *header)
+    out[HEADER_SIZE:] = section
+    _CRC.pack_into(out, _CRC_POSITION, compute_crc(out, 0, len(out)))
+    return bytes(out)
+
+
+def recompress(buf: Buffer, codec: Codec, *, level: int | None = None, limit: int = MAX_DECOMPRESSED_BYTES) -> bytes:
+    """The batch at the start of `buf` with its records under another codec; all else stays, to the byte.
+
+    The records are checked on the way: what is unpacked anyway is not stored damaged.
+    """
+    header = read_header(buf)
+    section = records_section(buf, 0, header, limit=limit)
+    for _ in parse_records(header, section):
+        pass
+    attributes = header.attributes & ~CODEC_MASK | codec
+    return assemble(header._replace(attributes=attributes), compress(codec, section, level=level))
+
+
+def _encode_headers(headers: Iterable[RecordHeader]) -> bytes:
+    parts: list[bytes] = []
+    count = 0
+    for key, value in headers:
+        raw = key.encode("utf-8", "surrogateescape")
+        parts += (encode_varint(len(raw)), raw)
+        parts += (NULL_LENGTH,) if value is None else (encode_varint(len(value)), value)
+        count += 1
+    return encode_varint(count) + b"".join(parts)

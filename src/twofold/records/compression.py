@@ -1,0 +1,294 @@
+"""The five codecs of a record batch, bounded.
+
+A compressed batch comes from a stranger: a few kilobytes may claim to be gigabytes. `decompress` therefore takes a
+`limit` and never allocates more than that (plus the input), whatever the bytes say:
+
+1. gzip is inflated by zlib with a maximum length;
+2. snappy carries its length in front, which is checked before anything is allocated;
+3. lz4 and zstd frames are walked block by block (headers only) for an upper bound of their content, and decoded into a
+   buffer of that bound or of the limit, whichever is smaller. A decoder that runs out of buffer fails.
+
+What is written is what Apache Kafka's own clients write, so every client reads it: xerial-framed snappy in blocks of
+32 KiB, lz4 frames of independent 64 KiB blocks without checksums.
+"""
+
+import struct
+import zlib
+from collections.abc import Callable
+from enum import IntEnum
+from typing import TypeAlias
+
+import cramjam
+
+from twofold.wire.errors import InvalidRecord
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+# What one batch may unpack to where the caller names no limit. A batch of the default max.message.bytes stays below it
+# up to a ratio of 1:128.
+MAX_DECOMPRESSED_BYTES = 128 * 1024 * 1024
+
+
+class Codec(IntEnum):
+    """The compression in bits 0-2 of a batch's attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+    @classmethod
+    def from_name(cls, name: str) -> "Codec":
+        """The codec for a value of `compression.type`: none, gzip, snappy, lz4 or zstd ("uncompressed" is none)."""
+        try:
+            return cls.NONE if name == "uncompressed" else cls[name.upper()]
+        except KeyError:
+            known = ", ".join(codec.name.lower() for codec in cls)
+            raise ValueError(f"unknown compression {name!r}: compression.type takes one of {known}") from None
+
+
+def compress(codec: int, data: Buffer, *, level: int | None = None) -> bytes:
+    """`data` as the records section of a batch with this codec; `level` is the codec's own, None its default."""
+    return _COMPRESSORS[Codec(codec)](data, level)
+
+
+def decompress(codec: int, data: Buffer, *, limit: int = MAX_DECOMPRESSED_BYTES) -> bytes:
+    """The uncompressed bytes; InvalidRecord when they are damaged or would be more than `limit`."""
+    try:
+        decoder = _DECOMPRESSORS[codec]
+    except KeyError:
+        raise InvalidRecord(f"unknown compression codec {codec}: known are 0 (none) to 4 (zstd)") from None
+    try:
+        return decoder(data, limit)
+    except (cramjam.DecompressionError, zlib.error, struct.error, IndexError) as error:
+        name = Codec(codec).name.lower()
+        raise InvalidRecord(
+            f"{len(data)} bytes of {name} cannot be decompressed within {limit} bytes: {error}"
+        ) from error
+
+
+def _over_limit(size: int, limit: int) -> InvalidRecord:
+    return InvalidRecord(f"a batch would decompress to at least {size} bytes, the limit is {limit}")
+
+
+# -- none and gzip ----------------------------------------------------------------------------------------------------
+
+
+def _copy(data: Buffer, level: int | None) -> bytes:
+    return bytes(data)
+
+
+def _read_plain(data: Buffer, limit: int) -> bytes:
+    if len(data) > limit:
+        raise _over_limit(len(data), limit)
+    return bytes(data)
+
+
+def _write_gzip(data: Buffer, level: int | None) -> bytes:
+    return bytes(cramjam.gzip.compress(data, level=level))
+
+
+def _read_gzip(data: Buffer, limit: int) -> bytes:
+    parts = []
+    total = 0
+    rest: Buffer = data
+    while True:
+        member = zlib.decompressobj(wbits=31)
+        part = member.decompress(rest, limit + 1 - total)
+        total += len(part)
+        if total > limit:
+            raise _over_limit(total, limit)
+        if not member.eof:
+            raise InvalidRecord(f"gzip data of {len(data)} bytes end before their trailer")
+        parts.append(part)
+        rest = member.unused_data
+        if not rest:
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+# -- snappy -----------------------------------------------------------------------------------------------------------
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version, lowest compatible version
+_XERIAL_BLOCK = 32 * 1024
+_SNAPPY_MAX_RATIO = 22  # a three-byte copy element yields at most 64 bytes
+
+
+def _write_snappy(data: Buffer, level: int | None) -> bytes:
+    view = memoryview(data)
+    out = bytearray(_XERIAL_HEADER)
+    for start in range(0, len(view), _XERIAL_BLOCK):
+        block = cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK])
+        out += len(block).to_bytes(4, "big")
+        out += memoryview(block)
+    return bytes(out)
+
+
+def _read_snappy(data: Buffer, limit: int) -> bytes:
+    view = memoryview(data)
+    if view[:8] != _XERIAL_MAGIC:
+        return _read_raw_snappy(view, limit)
+    parts = []
+    total = 0
+    position = 0
+    end = len(view)
+    while position < end:
+        if view[position : position + 8] == _XERIAL_MAGIC:  # at the start, and where streams were concatenated
+            position += len(_XERIAL_HEADER)
+            if position > end:
+                raise InvalidRecord(f"xerial header is cut off after {end} bytes")
+            continue
+        (size,) = struct.unpack_from(">i", view, position)
+        position += 4
+        if not 0 < size <= end - position:
+            raise InvalidRecord(f"xerial block of {size} bytes where {end - position} are left")
+        part = _read_raw_snappy(view[position : position + size], limit - total)
+        total += len(part)
+        parts.append(part)
+        position += size
+    return b"".join(parts)
+
+
+def _read_raw_snappy(data: memoryview, limit: int) -> bytes:
+    size = cramjam.snappy.decompress_raw_len(data)
+    if size > limit:
+        raise _over_limit(size, limit)
+    if size > len(data) * _SNAPPY_MAX_RATIO:
+        raise InvalidRecord(f"{len(data)} bytes of snappy claim to hold {size}")
+    return bytes(cramjam.snappy.decompress_raw(data))
+
+
+# -- lz4 --------------------------------------------------------------------------------------------------------------
+
+_LZ4_MAGIC = 0x184D2204
+_LZ4_SKIPPABLE = 0x184D2A50  # the low four bits are free; zstd shares these frames
+_LZ4_HEADER = bytes.fromhex(
+    "04224d18604082"
+)  # version 1, independent blocks, no checksums, 64 KiB blocks, header checksum
+_LZ4_BLOCK = 64 * 1024
+_LZ4_STORED = 0x80000000  # this bit of a block size: the block is not compressed
+_LZ4_MAX_RATIO = 255
+
+
+def _write_lz4(data: Buffer, level: int | None) -> bytes:
+    view = memoryview(data)
+    out = bytearray(_LZ4_HEADER)
+    block_of = cramjam.lz4.compress_block
+    for start in range(0, len(view), _LZ4_BLOCK):
+        chunk = view[start : start + _LZ4_BLOCK]
+        if level is None:
+            block = memoryview(block_of(chunk, store_size=False))
+        else:
+            block = memoryview(block_of(chunk, mode="high_compression", compression=level, store_size=False))
+        if len(block) < len(chunk):
+            out += len(block).to_bytes(4, "little")
+            out += block
+        else:
+            out += (len(chunk) | _LZ4_STORED).to_bytes(4, "little")
+            out += chunk
+    out += b"\x00\x00\x00\x00"
+    return bytes(out)
+
+
+def _read_lz4(data: Buffer, limit: int) -> bytes:
+    return _decode_into(cramjam.lz4.decompress_into, data, _lz4_bound(memoryview(data)), limit)
+
+
+def _lz4_bound(view: memoryview) -> int:
+    """The most that these frames can decode to, from their block headers. IndexError or struct.error when cut off."""
+    bound = 0
+    position = 0
+    while position < len(view):
+        (magic,) = struct.unpack_from("<I", view, position)
+        if magic & 0xFFFFFFF0 == _LZ4_SKIPPABLE:
+            position += 8 + int.from_bytes(view[position + 4 : position + 8], "little")
+            continue
+        if magic != _LZ4_MAGIC:
+            raise InvalidRecord(f"lz4 frame starts with {magic:#010x} instead of {_LZ4_MAGIC:#010x}")
+        flags, descriptor = view[position + 4], view[position + 5]
+        largest = 1 << (8 + 2 * max(4, descriptor >> 4 & 7))  # 4..7 stand for 64 KiB to 4 MiB
+        checksum = 4 if flags & 0x10 else 0
+        position += 7 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
+        while True:
+            (size,) = struct.unpack_from("<I", view, position)
+            position += 4
+            if size == 0:
+                break
+            stored = size & ~_LZ4_STORED
+            bound += min(largest, stored if size & _LZ4_STORED else stored * _LZ4_MAX_RATIO)
+            position += stored + checksum
+        position += 4 if flags & 0x04 else 0
+    return bound
+
+
+# -- zstd -------------------------------------------------------------------------------------------------------------
+
+_ZSTD_MAGIC = 0xFD2FB528
+_ZSTD_BLOCK = 128 * 1024
+_ZSTD_LEVEL = 3  # Kafka's default
+
+
+def _write_zstd(data: Buffer, level: int | None) -> bytes:
+    return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL if level is None else level))
+
+
+def _read_zstd(data: Buffer, limit: int) -> bytes:
+    return _decode_into(cramjam.zstd.decompress_into, data, _zstd_bound(memoryview(data)), limit)
+
+
+def _zstd_bound(view: memoryview) -> int:
+    """The most that these frames can decode to, from their headers. IndexError or struct.error when cut off."""
+    bound = 0
+    position = 0
+    while position < len(view):
+        (magic,) = struct.unpack_from("<I", view, position)
+        if magic & 0xFFFFFFF0 == _LZ4_SKIPPABLE:
+            position += 8 + int.from_bytes(view[position + 4 : position + 8], "little")
+            continue
+        if magic != _ZSTD_MAGIC:
+            raise InvalidRecord(f"zstd frame starts with {magic:#010x} instead of {_ZSTD_MAGIC:#010x}")
+        flags = view[position + 4]
+        single_segment = flags & 0x20
+        position += 5 + (0 if single_segment else 1) + (0, 1, 2, 4)[flags & 3]
+        size_bytes = (1 if single_segment else 0, 2, 4, 8)[flags >> 6]
+        declared = int.from_bytes(view[position : position + size_bytes], "little") + (256 if size_bytes == 2 else 0)
+        frame, position = _zstd_blocks(view, position + size_bytes)
+        bound += min(frame, declared) if size_bytes else frame
+        position += 4 if flags & 0x04 else 0
+    return bound
+
+
+def _zstd_blocks(view: memoryview, position: int) -> tuple[int, int]:
+    """The bound of one frame's blocks and the position after the last of them."""
+    bound = 0
+    while True:
+        block = view[position] | view[position + 1] << 8 | view[position + 2] << 16
+        size = block >> 3
+        kind = block >> 1 & 3  # raw, run of one byte, compressed
+        bound += size if kind < 2 else _ZSTD_BLOCK
+        position += 3 + (1 if kind == 1 else size)
+        if block & 1:
+            return bound, position
+
+
+def _decode_into(decode: Callable[[Buffer, bytearray], int], data: Buffer, bound: int, limit: int) -> bytes:
+    out = bytearray(min(bound, limit))
+    size = decode(data, out)
+    return bytes(memoryview(out)[:size])
+
+
+_COMPRESSORS: dict[int, Callable[[Buffer, int | None], bytes]] = {
+    Codec.NONE: _copy,
+    Codec.GZIP: _write_gzip,
+    Codec.SNAPPY: _write_snappy,
+    Codec.LZ4: _write_lz4,
+    Codec.ZSTD: _write_zstd,
+}
+_DECOMPRESSORS: dict[int, Callable[[Buffer, int], bytes]] = {
+    Codec.NONE: _read_plain,
+    Codec.GZIP: _read_gzip,
+    Codec.SNAPPY: _read_snappy,
+    Codec.LZ4: _read_lz4,
+    Codec.ZSTD: _read_zstd,
+}

@@ -1,0 +1,59 @@
+# Every target sets up what it needs in .venv; `make help` lists them.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+PYTHON ?= $(firstword $(foreach p,python3.13 python3.12 python3.11 python3,$(shell $(p) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && command -v $(p))))
+BIN := .venv/bin
+READY := .venv/.ready
+SEEDS ?= 2000
+SERVE ?=
+
+.PHONY: help setup test check lint demo serve sim interop bench docs clean tools
+
+help:  ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 20
+
+$(READY): pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Twofold needs Python 3.11 or newer: install python3.11 (and python3.11-venv), or set PYTHON=/path/to/python3"; exit 1; }
+	@echo "setting up .venv with $(PYTHON)"
+	@$(PYTHON) -m venv .venv || { echo "cannot make a virtual environment: install the venv module of $(PYTHON) (Debian: apt-get install python3-venv)"; exit 1; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' || { echo "pip could not install the dependencies of pyproject.toml: see its message above"; exit 1; }
+	@touch $@
+
+setup: $(READY)  ## install the package and its tools into .venv
+
+tools: $(READY)
+	@bash tools/install-test-tools.sh
+
+lint: $(READY)  ## ruff and mypy (strict, the whole package)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+check: lint  ## lint and the fast tests (under 3 minutes)
+	@$(BIN)/python -m pytest -m "not slow and not interop and not oracle"
+
+test: tools lint  ## everything that CI runs: lint, unit, simulated power cuts, real clients, Apache Kafka as the oracle
+	@$(BIN)/python -m pytest
+
+demo: $(READY)  ## start a broker, send a million records through it, read them back, print the verdict
+	@$(BIN)/python examples/million.py
+
+serve: $(READY)  ## run a broker on 127.0.0.1:9092 (SERVE="..." adds options)
+	@$(BIN)/twofold serve $(SERVE)
+
+sim: $(READY)  ## the simulator on many seeds (SEEDS=2000)
+	@TWOFOLD_SEEDS=$(SEEDS) $(BIN)/python -m pytest --timeout=3600 tests/sim tests/log -k "seed or power"
+
+interop: tools  ## the long runs with real clients and kill -9
+	@TWOFOLD_LONG=1 $(BIN)/python -m pytest --timeout=3600 tests/interop
+
+bench: tools  ## throughput against the client's own ceiling, and how cost grows
+	@$(BIN)/python -m bench
+
+docs: $(READY)  ## write the generated pages again
+	@$(BIN)/python tools/generate_settings.py
+
+clean:  ## remove .venv and every cache
+	@rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

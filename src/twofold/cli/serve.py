@@ -1,0 +1,169 @@
+"""`twofold serve`: run one broker in this process.
+
+Standard output gets exactly one line, when the broker is ready; the log goes to stderr. A failure is one line and an
+exit code: 2 for what is wrong on the command line or in the settings, 1 for what went wrong with the machine.
+"""
+
+import argparse
+import asyncio
+import errno
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from twofold.logging import FORMATS, LEVELS, configure_logging
+from twofold.version import VERSION
+
+if TYPE_CHECKING:
+    from twofold.config.settings import Settings
+
+DEFAULT_LISTEN = "127.0.0.1:9092"
+DEFAULT_DATA = "./twofold-data"
+
+EPILOG = """\
+Settings are those of Apache Kafka's server.properties. The command line wins over the environment
+(TWOFOLD_NUM_PARTITIONS=3 sets num.partitions), the environment over the file.
+
+exit codes: 0 stopped by a signal, 1 the broker could not start or failed, 2 wrong arguments or settings
+"""
+
+
+class UsageError(Exception):
+    """The command line or a setting is wrong: exit code 2."""
+
+
+def serve_command(arguments: Sequence[str]) -> int:
+    """Parse, run until a signal, and return the exit code."""
+    options = _parser().parse_args(arguments)
+    configure_logging(log_format=options.log_format, level=options.log_level)
+    try:
+        values = _collect_values(options)
+        data_dir = _data_dir(options, values)
+        settings = _settings(values)
+        return _run(settings, data_dir)
+    except UsageError as error:
+        return _fail(str(error), code=2)
+    except OSError as error:
+        return _fail(_explain_os_error(error), code=1)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="twofold serve",
+        description="Run a broker. Prints one line on stdout when it is ready.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--listen", metavar="HOST:PORT", help=f"where clients connect (default {DEFAULT_LISTEN})")
+    parser.add_argument("--data", metavar="DIR", help=f"where the logs are kept (default {DEFAULT_DATA})")
+    parser.add_argument("--config", metavar="FILE", help="a server.properties file")
+    parser.add_argument(
+        "-o", "--option", metavar="KEY=VALUE", action="append", default=[], help="one setting; may be repeated"
+    )
+    parser.add_argument("--log-format", choices=FORMATS, default="human", help="how to log (default human)")
+    parser.add_argument("--log-level", choices=LEVELS, default="info", help="what to log (default info)")
+    return parser
+
+
+def _collect_values(options: argparse.Namespace) -> dict[str, str]:
+    """File, then environment, then the command line: the later wins."""
+    from twofold.config.settings import environment_values, parse_properties
+
+    values: dict[str, str] = {}
+    if options.config is not None:
+        try:
+            with open(options.config, encoding="utf-8") as file:
+                values |= parse_properties(file.read())
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise UsageError(f"cannot read --config {options.config}: {reason}") from None
+    values |= environment_values(os.environ)
+    for option in options.option:
+        key, separator, value = option.partition("=")
+        if not separator or not key.strip():
+            raise UsageError(f"-o {option!r} is not of the form key=value")
+        values[key.strip()] = value.strip()
+    _add_listener(options, values)
+    return values
+
+
+def _add_listener(options: argparse.Namespace, values: dict[str, str]) -> None:
+    if options.listen is None and "listeners" in values:
+        return
+    listen = options.listen or DEFAULT_LISTEN
+    host, separator, port = listen.rpartition(":")
+    if not separator or not port.isdecimal() or int(port) > 65535:
+        raise UsageError(f"--listen {listen!r} is not HOST:PORT with a port from 0 to 65535 (0 chooses one)")
+    values["listeners"] = f"PLAINTEXT://{host}:{port}"
+
+
+def _data_dir(options: argparse.Namespace, values: Mapping[str, str]) -> str:
+    directory: str = options.data or values.get("log.dirs") or values.get("log.dir") or DEFAULT_DATA
+    if "," in directory and options.data is None:
+        raise UsageError(f"log.dirs={directory} names several directories: one is supported, choose it with --data")
+    return directory
+
+
+def _settings(values: Mapping[str, str]) -> "Settings":
+    from twofold.config.settings import Settings
+    from twofold.wire.errors import KafkaError
+
+    try:
+        return Settings.from_mapping(dict(values))
+    except KafkaError as error:
+        raise UsageError(error.message or str(error)) from None
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def _run(settings: "Settings", data_dir: str) -> int:
+    from twofold.runtime.real import run
+
+    return run(_serve(settings, data_dir))
+
+
+async def _serve(settings: "Settings", data_dir: str) -> int:
+    from twofold.broker.run import serve
+
+    stop = asyncio.Event()
+    _stop_on_signals(stop)
+
+    def ready(host: str, port: int) -> None:
+        print(f"twofold {VERSION} ready on {host}:{port}, data in {data_dir}", flush=True)
+
+    await serve(settings, data_dir, ready, stop)
+    return 0
+
+
+def _stop_on_signals(stop: asyncio.Event) -> None:
+    """The first signal asks for an orderly end, the second does not ask."""
+
+    def on_signal(number: int) -> None:
+        if stop.is_set():
+            os._exit(128 + number)
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, on_signal, number)
+
+
+def _explain_os_error(error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"{_reason(error)}; choose another port with --listen HOST:PORT"
+    if isinstance(error, BlockingIOError):
+        return f"the data directory is in use by another process ({_reason(error)}); choose another with --data DIR"
+    return _reason(error)
+
+
+def _reason(error: OSError) -> str:
+    parts: list[Any] = [error.strerror or str(error), error.filename]
+    return ": ".join(str(part) for part in reversed(parts) if part)
+
+
+def _fail(message: str, *, code: int) -> int:
+    print(f"twofold serve: {message}", file=sys.stderr)
+    return code

@@ -1,1 +1,1 @@
-"""Settings of the broker and of topics, with Kafka's names and defaults."""
+"""Settings of a broker and configurations of a topic, as two typed tables with Kafka's names and defaults."""

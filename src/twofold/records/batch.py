@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 from crc32c import crc32c
 
 from twofold.records.compression import MAX_DECOMPRESSED_BYTES, Codec, compress, decompress
-from twofold.records.varint import ENCODED, NULL_LENGTH, decode_varint, encode_varint
+from twofold.records.varint import DECODED, ENCODED, NULL_LENGTH, decode_varint, encode_varint
 from twofold.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
 from twofold.wire.errors import CorruptMessage, InvalidRecord
 
@@ -34,11 +34,13 @@ DELETE_HORIZON = 0x40
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _unpack_header = _HEADER.unpack_from
+_LENGTH_POSITION = 8
 _CRC_POSITION = 17
 _CRC_START = 21
 _ATTRIBUTES_POSITION = 21
 _MAX_TIMESTAMP_POSITION = 35
 _OFFSET = struct.Struct(">q")
+_LENGTH = struct.Struct(">i")
 _EPOCH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">h")
@@ -189,8 +191,7 @@ def crc_is_valid(buf: Buffer, position: int, header: Header) -> bool:
 
 def compute_crc(buf: Buffer, position: int, size: int) -> int:
     """The CRC-32C that belongs into the batch of `size` bytes at `position`."""
-    with memoryview(buf) as view:
-        return crc32c(view[position + _CRC_START : position + size])
+    return crc32c(memoryview(buf)[position + _CRC_START : position + size])
 
 
 def stamp(
@@ -226,9 +227,8 @@ def stamp(
 
 def records_section(buf: Buffer, position: int, header: Header, *, limit: int = MAX_DECOMPRESSED_BYTES) -> bytes:
     """The records of a batch as one run of uncompressed bytes."""
-    with memoryview(buf) as view:
-        section = view[position + HEADER_SIZE : position + header.size]
-        return decompress(header.codec, section, limit=limit)
+    section = memoryview(buf)[position + HEADER_SIZE : position + header.size]
+    return decompress(header.codec, section, limit=limit)
 
 
 def iter_records(buf: Buffer, position: int = 0, *, limit: int = MAX_DECOMPRESSED_BYTES) -> Iterator[Record]:
@@ -242,61 +242,78 @@ def iter_records(buf: Buffer, position: int = 0, *, limit: int = MAX_DECOMPRESSE
 
 def parse_records(header: Header, data: bytes) -> Iterator[Record]:
     """The records in an uncompressed records section."""
-    # One loop without helper functions for what fits one byte: this is where a consumer spends its time.
+    # One long loop on purpose: a consumer spends its time here, and a call costs as much as the varint that it decodes.
+    # Varints of one and two bytes are looked up in place, longer ones are rare enough for the function.
     base_offset = header.base_offset
     base_timestamp = header.base_timestamp
     append_time = header.max_timestamp if header.is_log_append_time else None
+    decoded = DECODED
     varint = decode_varint
     new_tuple = _new_tuple
     size = len(data)
     position = 0
     try:
         for _ in range(header.count):
-            byte = data[position]
-            position += 1
-            if byte < 0x80:
-                end = position + (byte >> 1 ^ -(byte & 1))
+            if (low := data[position]) < 128:
+                position += 1
+                end = position + decoded[low]
+            elif (high := data[position + 1]) < 128:
+                position += 2
+                end = position + decoded[low - 128 + (high << 7)]
             else:
-                length, position = varint(data, position - 1)
+                length, position = varint(data, position)
                 end = position + length
             if end > size:
                 raise InvalidRecord(f"a record ends {end - size} bytes after its batch")
-            byte = data[position + 1]  # the byte before it holds the attributes of the record, none of which are in use
-            position += 2
-            if byte < 0x80:
-                timestamp = base_timestamp + (byte >> 1 ^ -(byte & 1))
+
+            position += 1  # the attributes of a record, none of which are in use
+            if (low := data[position]) < 128:
+                position += 1
+                timestamp = base_timestamp + decoded[low]
+            elif (high := data[position + 1]) < 128:
+                position += 2
+                timestamp = base_timestamp + decoded[low - 128 + (high << 7)]
             else:
-                delta, position = varint(data, position - 1, bits=64)
+                delta, position = varint(data, position, bits=64)
                 timestamp = base_timestamp + delta
-            byte = data[position]
-            position += 1
-            if byte < 0x80:
-                offset = base_offset + (byte >> 1 ^ -(byte & 1))
+
+            if (low := data[position]) < 128:
+                position += 1
+                offset = base_offset + decoded[low]
+            elif (high := data[position + 1]) < 128:
+                position += 2
+                offset = base_offset + decoded[low - 128 + (high << 7)]
             else:
-                delta, position = varint(data, position - 1)
+                delta, position = varint(data, position)
                 offset = base_offset + delta
-            byte = data[position]
-            position += 1
-            if byte < 0x80:
-                length = byte >> 1 ^ -(byte & 1)
+
+            if (low := data[position]) < 128:
+                position += 1
+                length = decoded[low]
             else:
-                length, position = varint(data, position - 1)
+                length, position = varint(data, position)
             if length >= 0:
-                key = data[position : position + length]
+                start = position
                 position += length
+                key = data[start:position]
             else:
                 key = None
-            byte = data[position]
-            position += 1
-            if byte < 0x80:
-                length = byte >> 1 ^ -(byte & 1)
+
+            if (low := data[position]) < 128:
+                position += 1
+                length = decoded[low]
+            elif (high := data[position + 1]) < 128:
+                position += 2
+                length = decoded[low - 128 + (high << 7)]
             else:
-                length, position = varint(data, position - 1)
+                length, position = varint(data, position)
             if length >= 0:
-                value = data[position : position + length]
+                start = position
                 position += length
+                value = data[start:position]
             else:
                 value = None
+
             if data[position]:
                 headers, position = _parse_headers(data, position)
             else:
@@ -319,11 +336,20 @@ def _parse_headers(data: bytes, position: int) -> tuple[tuple[RecordHeader, ...]
         raise InvalidRecord(f"a record claims {count} headers where {len(data) - position} bytes are left")
     headers: list[RecordHeader] = []
     for _ in range(count):
-        length, position = decode_varint(data, position)
+        if (low := data[position]) < 128:
+            length = DECODED[low]
+            position += 1
+        else:
+            length, position = decode_varint(data, position)
         if length < 0:
             raise InvalidRecord(f"a header key has the length {length}")
         key = str(data[position : position + length], "utf-8", "surrogateescape")
-        length, position = decode_varint(data, position + length)
+        position += length
+        if (low := data[position]) < 128:
+            length = DECODED[low]
+            position += 1
+        else:
+            length, position = decode_varint(data, position)
         if length < 0:
             headers.append((key, None))
         else:
@@ -455,7 +481,7 @@ class BatchBuilder:
         return assemble(
             Header(
                 self.base_offset,
-                HEADER_SIZE - LOG_OVERHEAD + len(section),
+                0,
                 self.leader_epoch,
                 MAGIC,
                 0,
@@ -474,25 +500,12 @@ class BatchBuilder:
 
 def assemble(header: Header, section: Buffer) -> bytes:
     """A batch of this header and (compressed) records section; length and CRC are filled in."""
-    out = bytearray(HEADER_SIZE + len(section))
-    header = header._replace(batch_length=len(out) - LOG_OVERHEAD)
+    out = bytearray(HEADER_SIZE)
     _HEADER.pack_into(out, 0, *header)
-    out[HEADER_SIZE:] = section
+    out += section
+    _LENGTH.pack_into(out, _LENGTH_POSITION, len(out) - LOG_OVERHEAD)
     _CRC.pack_into(out, _CRC_POSITION, compute_crc(out, 0, len(out)))
     return bytes(out)
-
-
-def recompress(buf: Buffer, codec: Codec, *, level: int | None = None, limit: int = MAX_DECOMPRESSED_BYTES) -> bytes:
-    """The batch at the start of `buf` with its records under another codec; all else stays, to the byte.
-
-    The records are checked on the way: what is unpacked anyway is not stored damaged.
-    """
-    header = read_header(buf)
-    section = records_section(buf, 0, header, limit=limit)
-    for _ in parse_records(header, section):
-        pass
-    attributes = header.attributes & ~CODEC_MASK | codec
-    return assemble(header._replace(attributes=attributes), compress(codec, section, level=level))
 
 
 def _encode_headers(headers: Iterable[RecordHeader]) -> bytes:

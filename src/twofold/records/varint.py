@@ -39,6 +39,10 @@ ENCODED: tuple[bytes, ...] = tuple(encode_uvarint(n << 1) for n in range(_TABLE_
 NULL_LENGTH = encode_uvarint(1)  # -1, the length of a null key or value
 
 
+# DECODED[n] is the signed number of the raw (unsigned) varint n, for every raw value of one or two bytes.
+DECODED: tuple[int, ...] = tuple(raw >> 1 ^ -(raw & 1) for raw in range(2 * _TABLE_SIZE))
+
+
 def decode_uvarint(data: Bytes, position: int, *, bits: int = 32) -> tuple[int, int]:
     """The unsigned varint at `position` and the position after it. IndexError when the data end inside it."""
     byte = data[position]

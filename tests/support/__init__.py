@@ -1,0 +1,1 @@
+"""What several suites share: servers as processes, stock clients as drivers."""

@@ -1,0 +1,74 @@
+"""`twofold serve` as a process, to be stopped, killed and started again on the same data."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from oracle.kafka import is_ready
+from oracle.processes import free_port, spawn, stop, wait_until
+
+
+class TwofoldServer:
+    name = "twofold"
+
+    def __init__(self, directory: Path, settings: Mapping[str, str] = {}) -> None:
+        self.directory = directory
+        self.data = directory / "data"
+        self.output = directory / "output.log"
+        self.settings = dict(settings)
+        self.host, self.port = "127.0.0.1", free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        directory.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self, *, wait: bool = True) -> None:
+        options = [part for key, value in self.settings.items() for part in ("-o", f"{key}={value}")]
+        listen = ["--listen", self.bootstrap_servers, "--data", str(self.data)]
+        self._process = spawn([sys.executable, "-m", "twofold", "serve", *listen, *options], output=self.output)
+        if wait:
+            wait_until(lambda: is_ready(self.host, self.port), self._process, patience_s=30, output=self.output)
+
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def kill(self) -> None:
+        """kill -9."""
+        if self._process is not None:
+            stop(self._process, how=signal.SIGKILL)
+            self._process = None
+
+    def stop(self) -> int:
+        """SIGTERM; returns the exit code."""
+        assert self._process is not None
+        code = stop(self._process, how=signal.SIGTERM, patience_s=20)
+        self._process = None
+        return code
+
+    def memory_bytes(self) -> int:
+        return memory_of(self.pid)
+
+    def log_text(self) -> str:
+        return self.output.read_text(errors="replace")
+
+    def __enter__(self) -> "TwofoldServer":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+
+def memory_of(pid: int) -> int:
+    """Resident bytes of the process group's leader and its children (a wrapper may stand before the server)."""
+    fields = Path(f"/proc/{pid}/statm").read_text().split()
+    return int(fields[1]) * 4096

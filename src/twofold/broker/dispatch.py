@@ -1,0 +1,195 @@
+"""From the bytes of a request to the bytes of its answer: header, table, handler.
+
+1. A handler module is imported when its API is first asked for: start-up pays for none of them.
+2. What cannot be read, and what is not served, ends the connection without an answer, as in Kafka; the one exception
+   is an ApiVersions request of an unknown version, which is answered in version 0.
+3. Nothing but `CloseConnection` escapes from here, whatever a handler raises.
+"""
+
+import asyncio
+import importlib
+import inspect
+import logging
+import pkgutil
+import struct
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+
+from twofold.broker import api as api_package
+from twofold.broker.context import Answer, CloseConnection, Frame, Later, NoResponse, Peer, RequestContext
+from twofold.runtime.api import Spawn
+from twofold.wire import codec
+from twofold.wire.apis import APIS, Api
+from twofold.wire.errors import KafkaError, UnknownServerError, UnsupportedVersion
+
+API_VERSIONS = 18
+HEADER_SIZE = 10
+
+_HEADER = struct.Struct(">hhih")
+_unpack_header = _HEADER.unpack_from
+
+log = logging.getLogger(__name__)
+
+Request: TypeAlias = bytes | bytearray
+Result: TypeAlias = Answer | Later | "asyncio.Task[Answer]"
+
+
+def served_apis() -> tuple[Api, ...]:
+    """The rows of the table that have a handler, in the order of their keys."""
+    present = {module.name for module in pkgutil.iter_modules(api_package.__path__)}
+    return tuple(api for _, api in sorted(APIS.items()) if api.module in present)
+
+
+class Handler:
+    """One API: its row and, once somebody asked for it, the functions of its module."""
+
+    __slots__ = ("api", "_flexible", "handle", "decode", "error_response")
+
+    def __init__(self, api: Api) -> None:
+        module = importlib.import_module(f"{api_package.__name__}.{api.module}")
+        self.api = api
+        self.handle: Callable[[Any, RequestContext, Any], Any] = module.handle
+        # Produce reads its own bytes: records are views into the frame and not copies.
+        self.decode: Callable[[Request, int, int], Any] | None = getattr(module, "decode", None)
+        self.error_response: Callable[[Any, KafkaError, int], Any] | None = getattr(module, "error_response", None)
+        self._flexible: dict[int, bool] = {}
+
+    def is_flexible(self, version: int) -> bool | None:
+        """None for a version that is not served. Looks at a schema only when its version is first used."""
+        known = self._flexible.get(version)
+        if known is None and self.api.serves(version):
+            known = self._flexible[version] = codec.is_flexible(self.api.key, version)
+        return known
+
+
+class Dispatcher:
+    """Handles requests for one broker."""
+
+    __slots__ = ("_broker", "_spawn", "_served", "_handlers", "_client_ids")
+
+    def __init__(self, broker: Any, spawn: Spawn) -> None:
+        self._broker = broker
+        self._spawn = spawn
+        self._served = {api.key: api for api in served_apis()}
+        self._handlers: dict[int, Handler] = {}
+        self._client_ids: dict[bytes, str] = {}
+
+    def dispatch(self, peer: Peer, frame: Request) -> Result:
+        """Start handling one request (without its length)."""
+        if len(frame) < HEADER_SIZE:
+            raise CloseConnection(f"a request of {len(frame)} bytes is shorter than its header")
+        api_key, version, correlation_id, id_length = _unpack_header(frame)
+        handler = self._handlers.get(api_key) or self._load(api_key)
+        flexible = handler.is_flexible(version)
+        if flexible is None:
+            if api_key == API_VERSIONS:
+                return _unsupported_api_versions(correlation_id)
+            raise CloseConnection(f"{handler.api.name} version {version} is not served")
+        position = HEADER_SIZE
+        client_id = None
+        if id_length >= 0:
+            position += id_length
+            client_id = self._client_id(bytes(frame[HEADER_SIZE:position]), id_length)
+        if flexible:
+            # Almost always there are no tagged fields, and their count is one zero byte.
+            if position < len(frame) and frame[position] == 0:
+                position += 1
+            else:
+                position = _slow_header(frame).body_offset
+        elif id_length < -1:
+            raise CloseConnection(f"a client id of negative length {id_length}")
+        context = RequestContext(api_key, version, correlation_id, client_id, peer)
+        return self._handle(handler, context, frame, position)
+
+    def _load(self, api_key: int) -> Handler:
+        api = self._served.get(api_key)
+        if api is None:
+            raise CloseConnection(f"API key {api_key} is not served")
+        handler = self._handlers[api_key] = Handler(api)
+        return handler
+
+    def _client_id(self, raw: bytes, length: int) -> str:
+        known = self._client_ids.get(raw)
+        if known is not None:
+            return known
+        try:
+            client_id = raw.decode()
+        except UnicodeDecodeError:
+            raise CloseConnection(f"a client id that is not UTF-8: {raw[:32]!r}") from None
+        if len(raw) != length:
+            raise CloseConnection(f"a client id of {length} bytes does not fit into its request")
+        if len(self._client_ids) < 1000 and length <= 256:
+            self._client_ids[raw] = client_id
+        return client_id
+
+    def _handle(self, handler: Handler, context: RequestContext, frame: Request, position: int) -> Result:
+        version = context.version
+        try:
+            if handler.decode is not None:
+                request = handler.decode(frame, version, position)
+            else:
+                # kio's reader wants bytes that cannot change under it.
+                raw = frame if type(frame) is bytes else bytes(frame)
+                request = codec.decode_request(context.api_key, version, raw, position)
+        except codec.Undecodable as error:
+            raise CloseConnection(f"{handler.api.name} version {version} cannot be read: {error}") from None
+        try:
+            result = handler.handle(self._broker, context, request)
+        except Exception as error:
+            return self._failed(handler, context, request, error)
+        kind = type(result)
+        if kind is Frame or kind is Later or kind is NoResponse:
+            return result  # type: ignore[no-any-return]
+        if inspect.isawaitable(result):
+            return self._spawn(self._wait(handler, context, request, result), name=handler.api.name)
+        return _encode(context, result)
+
+    async def _wait(self, handler: Handler, context: RequestContext, request: Any, result: Awaitable[Any]) -> Answer:
+        try:
+            response = await result
+        except Exception as error:
+            return self._failed(handler, context, request, error)
+        if type(response) is Frame or type(response) is NoResponse:
+            return response
+        return _encode(context, response)
+
+    def _failed(self, handler: Handler, context: RequestContext, request: Any, error: Exception) -> Answer:
+        """The API's own form of an error, or the end of the connection where it has none."""
+        if isinstance(error, CloseConnection):
+            raise error
+        name = handler.api.name
+        if not isinstance(error, KafkaError):
+            log.error(
+                "%s version %d from %s (client id %s) failed: %r",
+                name, context.version, context.peer, context.client_id, error, exc_info=error,
+            )  # fmt: skip
+            error = UnknownServerError("The server experienced an unexpected error when processing the request.")
+        if handler.error_response is None:
+            raise CloseConnection(f"{name} has no form for the error {error}")
+        response = handler.error_response(request, error, context.version)
+        if isinstance(response, Frame | NoResponse):
+            return response
+        return _encode(context, response)
+
+
+def _encode(context: RequestContext, response: Any) -> Frame:
+    return Frame([codec.encode_response(response, context.api_key, context.version, context.correlation_id)])
+
+
+def _slow_header(frame: Request) -> codec.RequestHeader:
+    try:
+        return codec.decode_request_header(bytes(frame))
+    except codec.Undecodable as error:
+        raise CloseConnection(f"the header cannot be read: {error}") from None
+
+
+def _unsupported_api_versions(correlation_id: int) -> Frame:
+    """A newer client asks for more than we know: tell it, in the one version that everybody reads, what to ask for."""
+    from twofold.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
+
+    api = APIS[API_VERSIONS]
+    response = ApiVersionsResponse(
+        error_code=UnsupportedVersion.code,
+        api_keys=[ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)],
+    )
+    return Frame([codec.encode_response(response, API_VERSIONS, 0, correlation_id)])

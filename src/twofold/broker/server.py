@@ -1,0 +1,415 @@
+"""Sockets: frames in, answers out, and a bound on everything that a client can make us hold.
+
+1. Requests of one connection are handled in the order of their bytes and answered in that order. One is handled at a
+   time, except that a Produce whose append is done may wait for its answer while the next Produce is handled.
+2. A frame is received straight into its own buffer; small ones are cut from a buffer that all connections share, so
+   that an idle connection holds no buffer at all.
+3. Reading stops while a connection has enough requests waiting, and handling stops while its answers are not read: a
+   client that never reads costs one answer and the transport's high-water mark, no more.
+4. Whatever ends a connection from our side leaves a log line that names the peer and, where there is one, the setting.
+"""
+
+import asyncio
+import logging
+import struct
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from twofold.broker.context import Answer, CloseConnection, Frame, Later, Peer
+from twofold.broker.dispatch import Dispatcher, Request, Result
+from twofold.broker.quiet import QuietLog
+from twofold.runtime.api import Listener, Runtime, TimerHandle
+
+PRODUCE = b"\x00\x00"  # the API key, first in a frame
+SHARED_BUFFER_BYTES = 256 * 1024
+# A frame's buffer grows with what arrives: a client that only claims to send 100 MB gets no more than this.
+FIRST_BUFFER_BYTES = 1024 * 1024
+WRITE_HIGH_WATER_BYTES = 256 * 1024
+REQUESTS_PER_TURN = 64
+MAX_OVERLAPPED = 1000
+
+_SIZE = struct.Struct(">i")
+_unpack_size = _SIZE.unpack_from
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """The settings that concern sockets."""
+
+    max_request_bytes: int = 104_857_600  # socket.request.max.bytes
+    max_queued_requests: int = 500  # queued.max.requests, for one connection
+    max_queued_bytes: int = 4 * 1024 * 1024  # queued.max.request.bytes, for one connection
+    max_connections: int = 2**31 - 1  # max.connections
+    max_connections_per_ip: int = 2**31 - 1  # max.connections.per.ip
+    max_idle_ms: int = 600_000  # connections.max.idle.ms; negative: for ever
+
+
+class Server:
+    """The listeners of one broker and their connections."""
+
+    def __init__(self, runtime: Runtime, dispatcher: Dispatcher, options: ServerOptions | None = None) -> None:
+        self.runtime = runtime
+        self.dispatcher = dispatcher
+        self.options = options or ServerOptions()
+        self.quiet = QuietLog(log, runtime.clock)
+        self.shared_buffer = memoryview(bytearray(SHARED_BUFFER_BYTES))
+        self.connections: set[Connection] = set()
+        self.draining = False
+        self._per_host: dict[str, int] = {}
+        self._listeners: list[Listener] = []
+        self._sweep: TimerHandle | None = None
+        self._all_gone: asyncio.Event = asyncio.Event()
+
+    async def listen(self, host: str, port: int, name: str = "PLAINTEXT") -> Listener:
+        listener = await self.runtime.network.listen(lambda: Connection(self, name), host, port)
+        self._listeners.append(listener)
+        if self._sweep is None and self.options.max_idle_ms >= 0:
+            self._schedule_sweep()
+        return listener
+
+    async def stop(self, timeout_s: float, answer_early: Callable[[], None]) -> None:
+        """Accept nothing more, answer what was asked (`answer_early` ends the long polls), then hang up."""
+        self.draining = True
+        for listener in self._listeners:
+            listener.close()
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for connection in list(self.connections):
+            connection.drain()
+        answer_early()
+        if self.connections:
+            self._all_gone.clear()
+            timer = self.runtime.timers.call_later(timeout_s, self._all_gone.set)
+            await self._all_gone.wait()
+            timer.cancel()
+        for connection in list(self.connections):
+            log.warning("closing %s although it is not done after %.1f s", connection.peer, timeout_s)
+            connection.abort()
+
+    def admit(self, connection: "Connection") -> bool:
+        """Count a new connection, unless there are too many."""
+        host = connection.peer.client_host
+        options = self.options
+        if self.draining:
+            return False
+        if len(self.connections) >= options.max_connections:
+            self.quiet.warning(
+                "max.connections", "refused %s: %d connections are open and max.connections=%d",
+                connection.peer, len(self.connections), options.max_connections,
+            )  # fmt: skip
+            return False
+        count = self._per_host.get(host, 0)
+        if count >= options.max_connections_per_ip:
+            self.quiet.warning(
+                "max.connections.per.ip", "refused %s: %d connections of this host are open and "
+                "max.connections.per.ip=%d", connection.peer, count, options.max_connections_per_ip,
+            )  # fmt: skip
+            return False
+        self.connections.add(connection)
+        self._per_host[host] = count + 1
+        return True
+
+    def forget(self, connection: "Connection") -> None:
+        if connection not in self.connections:
+            return
+        self.connections.discard(connection)
+        host = connection.peer.client_host
+        left = self._per_host.get(host, 1) - 1
+        if left:
+            self._per_host[host] = left
+        else:
+            self._per_host.pop(host, None)
+        if not self.connections:
+            self._all_gone.set()
+
+    def _schedule_sweep(self) -> None:
+        interval_s = min(max(self.options.max_idle_ms / 1000 / 4, 0.05), 30.0)
+        self._sweep = self.runtime.timers.call_later(interval_s, self._close_idle)
+
+    def _close_idle(self) -> None:
+        limit_s = self.options.max_idle_ms / 1000
+        now = self.runtime.clock.monotonic()
+        for connection in list(self.connections):
+            if connection.is_idle() and now - connection.last_active >= limit_s:
+                log.debug("closing %s: idle for connections.max.idle.ms=%d", connection.peer, self.options.max_idle_ms)
+                connection.abort()
+        self._schedule_sweep()
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One client. There is no task per connection: what arrives drives it."""
+
+    __slots__ = (
+        "_server", "_listener", "_transport", "peer", "last_active",
+        "_head", "_frame", "_filled", "_size",
+        "_queue", "_queued_bytes", "_unanswered", "_exclusive", "_poison",
+        "_writable", "_reading_paused", "_closing", "_draining", "_turn_scheduled",
+        "__weakref__",
+    )  # fmt: skip
+
+    def __init__(self, server: Server, listener: str) -> None:
+        self._server = server
+        self._listener = listener
+        self._transport: asyncio.Transport = None  # type: ignore[assignment]  # until connection_made
+        self.peer = Peer("", 0, listener)
+        self.last_active = 0.0
+        self._head = b""  # the part of a length that arrived without the rest
+        self._frame: bytearray | None = None  # a frame of which a part has arrived
+        self._filled = 0
+        self._size = 0
+        self._queue: deque[Request] = deque()
+        self._queued_bytes = 0
+        # Answers in request order: a frame that waits for its turn, the future of one, or the end.
+        self._unanswered: deque[Answer | CloseConnection | asyncio.Future[Answer]] = deque()
+        self._exclusive = False  # the last of them must be answered before anything else is handled
+        self._poison: CloseConnection | None = None  # the stream makes no sense from here on
+        self._writable = True
+        self._reading_paused = False
+        self._closing = False
+        self._draining = False
+        self._turn_scheduled = False
+
+    # --- what the transport calls ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        name: Any = transport.get_extra_info("peername") or ("unknown", 0)
+        self.peer = Peer(str(name[0]), int(name[1]), self._listener)
+        self.last_active = self._server.runtime.clock.monotonic()
+        if not self._server.admit(self):
+            self._closing = True
+            transport.abort()
+            return
+        transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closing = True
+        self._server.forget(self)
+        self._queue.clear()
+        self._frame = None
+        for answer in self._unanswered:
+            if isinstance(answer, asyncio.Future) and not isinstance(answer, asyncio.Task):
+                answer.cancel()  # a parked fetch; an admin request that has begun goes on to its end
+        self._unanswered.clear()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        self._writable = True
+        self.last_active = self._server.runtime.clock.monotonic()
+        self._advance()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self._frame is None:
+            return self._server.shared_buffer
+        return memoryview(self._frame)[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._closing or self._poison:
+            return
+        self.last_active = self._server.runtime.clock.monotonic()
+        try:
+            if self._frame is None:
+                self._cut_frames(nbytes)
+            else:
+                self._continue_frame(nbytes)
+        except CloseConnection as reason:
+            self._poison = reason
+        if self._queue or self._poison:
+            self._advance()
+
+    # --- framing ---
+
+    def _cut_frames(self, nbytes: int) -> None:
+        data = self._server.shared_buffer[:nbytes]
+        if self._head:
+            data = memoryview(self._head + bytes(data))
+            self._head = b""
+            nbytes = len(data)
+        position = 0
+        while nbytes - position >= 4:
+            size = _unpack_size(data, position)[0]
+            self._check_size(size)
+            position += 4
+            end = position + size
+            if end > nbytes:
+                self._begin_frame(data[position:], size)
+                return
+            self._queue.append(bytes(data[position:end]))
+            self._queued_bytes += size
+            position = end
+        if position < nbytes:
+            self._head = bytes(data[position:])
+
+    def _begin_frame(self, data: memoryview, size: int) -> None:
+        self._size = size
+        self._filled = len(data)
+        self._frame = bytearray(min(size, max(FIRST_BUFFER_BYTES, self._filled + 1)))
+        self._frame[: self._filled] = data
+
+    def _continue_frame(self, nbytes: int) -> None:
+        frame = self._frame
+        assert frame is not None
+        self._filled += nbytes
+        if self._filled < len(frame):
+            return
+        if self._filled == self._size:
+            self._frame = None
+            self._queue.append(frame)
+            self._queued_bytes += self._size
+            return
+        # A new buffer and not a longer one: asyncio's own loop still exports the old one here.
+        self._frame = bytearray(min(self._size, 2 * len(frame)))
+        self._frame[: self._filled] = frame
+
+    def _check_size(self, size: int) -> None:
+        limit = self._server.options.max_request_bytes
+        if size > limit:
+            raise CloseConnection(f"a request of {size} bytes is larger than socket.request.max.bytes={limit}")
+        if size <= 0:
+            raise CloseConnection(f"a request of {size} bytes; sizes go from 1 to socket.request.max.bytes={limit}")
+
+    # --- handling, in order ---
+
+    def _advance(self) -> None:
+        """Handle what may be handled now."""
+        queue = self._queue
+        turns = REQUESTS_PER_TURN
+        while queue and self._writable and not self._exclusive and not self._closing:
+            if self._unanswered and (queue[0][:2] != PRODUCE or len(self._unanswered) >= MAX_OVERLAPPED):
+                break
+            if not turns:
+                self._advance_soon()
+                break
+            turns -= 1
+            frame = queue.popleft()
+            self._queued_bytes -= len(frame)
+            self._handle(frame)
+        self._regulate_reading()
+        if not queue and not self._unanswered and not self._closing:
+            if self._poison:
+                self._hang_up(self._poison)
+            elif self._draining:
+                self.close()
+
+    def _advance_soon(self) -> None:
+        """Let the other connections have a turn."""
+        if not self._turn_scheduled:
+            self._turn_scheduled = True
+            asyncio.get_running_loop().call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._turn_scheduled = False
+        if not self._closing:
+            self._advance()
+
+    def _handle(self, frame: Request) -> None:
+        try:
+            result: Result = self._server.dispatcher.dispatch(self.peer, frame)
+        except CloseConnection as reason:
+            self._exclusive = True
+            self._unanswered.append(reason)
+            self._send_answered()
+            return
+        if type(result) is Frame and not self._unanswered:
+            self._write(result)
+            return
+        if isinstance(result, Later):
+            self._exclusive = not result.overlaps
+            self._unanswered.append(result.answer)
+            result.answer.add_done_callback(self._answered)
+        elif isinstance(result, asyncio.Future):
+            self._exclusive = True
+            self._unanswered.append(result)
+            result.add_done_callback(self._answered)
+        else:
+            self._unanswered.append(result)
+            self._send_answered()
+
+    def _answered(self, _: "asyncio.Future[Answer]") -> None:
+        if not self._closing:
+            self._send_answered()
+            self._advance()
+
+    def _send_answered(self) -> None:
+        """Write the answers that are there, up to the first that is not."""
+        unanswered = self._unanswered
+        while unanswered:
+            answer = unanswered[0]
+            if isinstance(answer, asyncio.Future):
+                if not answer.done():
+                    return
+                answer = self._result(answer)
+            unanswered.popleft()
+            if type(answer) is Frame:
+                self._write(answer)
+            elif isinstance(answer, CloseConnection):
+                self._hang_up(answer)
+                return
+        self._exclusive = False
+
+    def _result(self, answer: "asyncio.Future[Answer]") -> Answer | CloseConnection:
+        try:
+            return answer.result()
+        except CloseConnection as reason:
+            return reason
+        except (Exception, asyncio.CancelledError) as error:
+            log.error("an answer to %s failed: %r", self.peer, error, exc_info=error)
+            return CloseConnection(f"its request failed: {error!r}")
+
+    def _write(self, answer: Frame) -> None:
+        parts = answer.parts
+        if len(parts) == 1:
+            self._transport.write(parts[0])
+        else:
+            self._transport.writelines(parts)
+
+    def _regulate_reading(self) -> None:
+        options = self._server.options
+        full = (
+            len(self._queue) >= options.max_queued_requests
+            or self._queued_bytes >= options.max_queued_bytes
+            or (not self._writable and bool(self._queue))
+            or self._draining
+            or self._poison is not None
+        )
+        if full != self._reading_paused and not self._closing:
+            self._reading_paused = full
+            if full:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
+
+    # --- ending ---
+
+    def is_idle(self) -> bool:
+        """Nothing is being done for this client, unless it is the client that does not read its answers."""
+        return not self._writable or not (self._unanswered or self._queue)
+
+    def drain(self) -> None:
+        """Read nothing more and close when everything is answered."""
+        self._draining = True
+        self._advance()
+
+    def close(self) -> None:
+        """Hang up after what was written has been sent."""
+        self._closing = True
+        self._transport.close()
+
+    def abort(self) -> None:
+        self._closing = True
+        self._transport.abort()
+
+    def _hang_up(self, reason: CloseConnection) -> None:
+        self._server.quiet.warning("closed", "closed %s: %s", self.peer, reason)
+        self._queue.clear()
+        self.close()

@@ -1,18 +1,204 @@
-"""Settings of a broker."""
+"""Settings of a broker: the keys and defaults of server.properties, typed and immutable.
 
-from collections.abc import Mapping
+1. A value comes from the first of these that has one: a change made while running (this broker's, then the
+   cluster's), the command line, the environment (`TWOFOLD_NUM_PARTITIONS` is `num.partitions`), the file, the default.
+2. A value that its key does not allow stops the start with a `ConfigError` that names key, value, source and what is
+   allowed.
+3. A key that nobody knows is not an error: it is logged once, with the nearest known key.
+4. Replication factor and min ISR of the internal topics are capped by the number of brokers unless somebody set them
+   (`twofold.config.internal_topics`).
+"""
 
-from twofold.config.definition import Value
+import builtins
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from twofold.config.definition import ConfigError, ConfigSource, Value
+from twofold.config.keys import DEFINITIONS, FOREIGN_FAMILIES
+from twofold.config.properties import parse_properties
+
+__all__ = ["DEFINITIONS", "Settings", "Source", "environment_values", "parse_properties"]
+
+logger = logging.getLogger(__name__)
+
+ENVIRONMENT_PREFIX = "TWOFOLD_"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Texts by key, and the name of the place where they were written."""
+
+    name: str
+    texts: Mapping[str, str]
+
+
+def environment_values(environment: Mapping[str, str]) -> dict[str, str]:
+    """Settings among environment variables: TWOFOLD_NUM_PARTITIONS=3 sets num.partitions.
+
+    Other programs may own variables with this prefix, so one that is not a setting is passed on only if it looks like
+    a misspelt one.
+    """
+    values = {}
+    for variable, text in environment.items():
+        if variable.startswith(ENVIRONMENT_PREFIX):
+            key = variable.removeprefix(ENVIRONMENT_PREFIX).lower().replace("_", ".")
+            if key in DEFINITIONS or get_close_matches(key, DEFINITIONS, n=1, cutoff=0.85):
+                values[key] = text
+    return values
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    source: ConfigSource
+    texts: Mapping[str, str]
+    values: Mapping[str, Value]
 
 
 class Settings:
-    """Typed values of the keys that somebody set."""
+    """Typed access to every setting."""
 
-    def __init__(self, values: Mapping[str, Value]) -> None:
-        self._values = dict(values)
+    __slots__ = ("_layers", "_values")
 
-    def is_set(self, key: str) -> bool:
-        return key in self._values
+    def __init__(self, layers: tuple[_Layer, ...] = ()) -> None:
+        values = {key.name: key.default for key in DEFINITIONS.values()}
+        for layer in reversed(layers):
+            values.update(layer.values)
+        self._layers = layers
+        self._values = values
+
+    @classmethod
+    def from_mapping(cls, texts: Mapping[str, str], *, source: str = "") -> "Settings":
+        return cls.from_sources(Source(source, texts))
+
+    @classmethod
+    def from_sources(cls, *sources: Source) -> "Settings":
+        """The later source wins: give the file first, then the environment, then the command line."""
+        texts: dict[str, str] = {}
+        values: dict[str, Value] = {}
+        for source in sources:
+            for name, text in source.texts.items():
+                key = DEFINITIONS.get(name)
+                if key is None:
+                    _warn_of_unknown(name, source.name)
+                    continue
+                values[name] = key.parse(text, source=source.name)
+                texts[name] = text
+        _join_node_id(texts, values)
+        return cls((_Layer(ConfigSource.STATIC_BROKER_CONFIG, texts, values),))
+
+    def with_dynamic(self, *, broker: Mapping[str, str], cluster: Mapping[str, str]) -> "Settings":
+        """These settings under the changes that were made while running. What cannot be read is left out: a change
+        was checked when it was made, perhaps by a version that knew more."""
+        static = tuple(layer for layer in self._layers if layer.source is ConfigSource.STATIC_BROKER_CONFIG)
+        return Settings(
+            (
+                _dynamic_layer(ConfigSource.DYNAMIC_BROKER_CONFIG, broker),
+                _dynamic_layer(ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, cluster),
+                *static,
+            )
+        )
 
     def __getitem__(self, key: str) -> Value:
         return self._values[key]
+
+    def is_set(self, key: str) -> bool:
+        """Whether anybody chose this value."""
+        if key not in DEFINITIONS:
+            raise KeyError(key)
+        return any(key in layer.values for layer in self._layers)
+
+    def int(self, key: str) -> int:
+        value = self._values[key]
+        if type(value) is not int:
+            raise _wrong_type(key, value, "an integer")
+        return value
+
+    def optional_int(self, key: str) -> builtins.int | None:
+        return None if self._values[key] is None else self.int(key)
+
+    def bool(self, key: str) -> bool:
+        value = self._values[key]
+        if type(value) is not bool:
+            raise _wrong_type(key, value, "a boolean")
+        return value
+
+    def float(self, key: str) -> float:
+        value = self._values[key]
+        if type(value) is not float:
+            raise _wrong_type(key, value, "a floating-point number")
+        return value
+
+    def string(self, key: str) -> str:
+        value = self._values[key]
+        if type(value) is not str:
+            raise _wrong_type(key, value, "a string")
+        return value
+
+    def optional_string(self, key: str) -> str | None:
+        return None if self._values[key] is None else self.string(key)
+
+    def list(self, key: str) -> tuple[str, ...]:
+        value = self._values[key]
+        if value is None:
+            return ()
+        if type(value) is not tuple:
+            raise _wrong_type(key, value, "a list")
+        return value
+
+    def history(self, key: str) -> Iterator[tuple[ConfigSource, str]]:
+        """Where the key has a value written down, strongest first, without the default."""
+        for layer in self._layers:
+            if key in layer.texts:
+                yield layer.source, layer.texts[key]
+
+    def explicit(self) -> dict[str, str]:
+        """The texts of the keys that the command line, the environment or the file set."""
+        return {
+            name: text
+            for layer in self._layers
+            if layer.source is ConfigSource.STATIC_BROKER_CONFIG
+            for name, text in layer.texts.items()
+        }
+
+    def __repr__(self) -> str:
+        shown = {name: "***" if DEFINITIONS[name].is_sensitive else text for name, text in self.explicit().items()}
+        return f"Settings({shown})"
+
+
+def _wrong_type(key: str, value: Value, asked: str) -> TypeError:
+    return TypeError(f"{key} is {DEFINITIONS[key].type.name} with value {value!r}, not {asked}")
+
+
+def _dynamic_layer(source: ConfigSource, texts: Mapping[str, str]) -> _Layer:
+    values: dict[str, Value] = {}
+    for name, text in texts.items():
+        if name in DEFINITIONS:
+            try:
+                values[name] = DEFINITIONS[name].parse(text, source=source.name)
+            except ConfigError as error:
+                logger.warning("ignored: %s", error)
+    return _Layer(source, {name: texts[name] for name in values}, values)
+
+
+def _join_node_id(texts: dict[str, str], values: dict[str, Value]) -> None:
+    """broker.id is the older name of node.id; files may hold either, or both with one value."""
+    older, newer = values.get("broker.id"), values.get("node.id")
+    if older is not None and newer is not None and older != newer:
+        raise ConfigError("broker.id", texts["broker.id"], f"must equal node.id={texts['node.id']}; remove one of them")
+    for have, want in (("node.id", "broker.id"), ("broker.id", "node.id")):
+        if have in values and want not in values:
+            values[want] = DEFINITIONS[want].parse(texts[have])
+            texts[want] = texts[have]
+
+
+def _warn_of_unknown(name: str, source: str) -> None:
+    came_from = f" (from {source})" if source else ""
+    for prefix, what in FOREIGN_FAMILIES.items():
+        if name.startswith(prefix):
+            logger.warning("%s%s is ignored: Twofold has no %s", name, came_from, what)
+            return
+    nearest = get_close_matches(name, DEFINITIONS, n=1)
+    hint = f"; did you mean {nearest[0]}?" if nearest else ""
+    logger.warning("%s%s is ignored: no such setting%s", name, came_from, hint)

@@ -225,7 +225,7 @@ _ALL = (
     ),
 )  # fmt: skip
 
-TOPIC_CONFIGS: Mapping[str, TopicConfigKey] = {key.name: key for key in _ALL}
+DEFINITIONS: Mapping[str, TopicConfigKey] = {key.name: key for key in _ALL}
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,13 +282,13 @@ class LogConfig:
             elif settings is not None and (found := broker_value(key, settings)) is not None:
                 values[field] = found
         if (text := overrides.get("internal.segment.bytes")) is not None:
-            values["segment_bytes"] = TOPIC_CONFIGS["internal.segment.bytes"].parse(text)
+            values["segment_bytes"] = DEFINITIONS["internal.segment.bytes"].parse(text)
         if "cleanup_policy" in values:
             values["cleanup_policy"] = frozenset(values["cleanup_policy"])
         return cls(**values)
 
 
-_FIELDS = tuple((field.name, TOPIC_CONFIGS[field.name.replace("_", ".")]) for field in fields(LogConfig))
+_FIELDS = tuple((field.name, DEFINITIONS[field.name.replace("_", ".")]) for field in fields(LogConfig))
 
 
 def set_synonyms(key: TopicConfigKey, settings: Settings) -> Iterator[Synonym]:
@@ -304,9 +304,9 @@ def broker_value(key: TopicConfigKey, settings: Settings) -> Value:
 
 def parse_topic_config(name: str, text: str | None) -> Value:
     """The typed value of one override; InvalidConfig where there is no such configuration or value."""
-    key = TOPIC_CONFIGS.get(name)
+    key = DEFINITIONS.get(name)
     if key is None:
-        nearest = get_close_matches(name, TOPIC_CONFIGS, n=1)
+        nearest = get_close_matches(name, DEFINITIONS, n=1)
         hint = f"; did you mean {nearest[0]}?" if nearest else ""
         raise InvalidConfig(f"Unknown topic config name: {name}{hint}")
     if text is None:

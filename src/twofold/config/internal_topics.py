@@ -1,0 +1,64 @@
+"""The topics that the broker creates for itself, and how they are created.
+
+1. Replication factor and min ISR that nobody set are capped by the number of brokers, so that one broker is enough to
+   start with; a value that somebody set is obeyed, also where it cannot be met yet.
+2. The number of partitions decides which partition owns a group or a transactional id: it is read from the topic once
+   the topic exists, and from the settings only to create it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from twofold.config.settings import Settings
+
+CONSUMER_OFFSETS = "__consumer_offsets"
+TRANSACTION_STATE = "__transaction_state"
+CLUSTER_METADATA = "__cluster_metadata"
+
+INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE})
+
+
+def is_internal(topic: str) -> bool:
+    return topic in INTERNAL_TOPICS
+
+
+@dataclass(frozen=True, slots=True)
+class InternalTopic:
+    name: str
+    partitions: int
+    replication_factor: int
+    configs: Mapping[str, str]
+
+
+def internal_topic(name: str, settings: Settings, brokers: int) -> InternalTopic:
+    """How `name` is to be created in a cluster of so many brokers."""
+    if name == CONSUMER_OFFSETS:
+        return InternalTopic(
+            name,
+            settings.int("offsets.topic.num.partitions"),
+            _capped("offsets.topic.replication.factor", settings, brokers),
+            {
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(settings.int("offsets.topic.segment.bytes")),
+            },
+        )
+    if name == TRANSACTION_STATE:
+        return InternalTopic(
+            name,
+            settings.int("transaction.state.log.num.partitions"),
+            _capped("transaction.state.log.replication.factor", settings, brokers),
+            {
+                "cleanup.policy": "compact",
+                "compression.type": "uncompressed",
+                "min.insync.replicas": str(_capped("transaction.state.log.min.isr", settings, brokers)),
+                "segment.bytes": str(settings.int("transaction.state.log.segment.bytes")),
+                "unclean.leader.election.enable": "false",
+            },
+        )
+    raise KeyError(name)
+
+
+def _capped(key: str, settings: Settings, brokers: int) -> int:
+    value = settings.int(key)
+    return value if settings.is_set(key) else max(1, min(value, brokers))

@@ -41,7 +41,6 @@ JAVA_FLAGS = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]
 
 SETTINGS = {
     "process.roles": "broker,controller",
-    "node.id": "1",
     "controller.listener.names": "CONTROLLER",
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.replication.factor": "1",
@@ -53,6 +52,11 @@ SETTINGS = {
 
 
 Done = subprocess.CompletedProcess[str]
+
+
+# What the oracle and Twofold have in common in a comparison. Test batches carry old timestamps, and retention must not
+# take them away while a suite runs.
+COMMON_SETTINGS = {"node.id": "1", "log.retention.ms": "-1"}
 
 
 class Oracle:
@@ -116,18 +120,24 @@ class Oracle:
         return self.directory / "server.properties"
 
     def _write_properties(self, controller_port: int) -> None:
-        settings = SETTINGS | {
-            "listeners": f"PLAINTEXT://{self.host}:{self.port},CONTROLLER://{self.host}:{controller_port}",
-            "advertised.listeners": f"PLAINTEXT://{self.host}:{self.port}",
-            "controller.quorum.bootstrap.servers": f"{self.host}:{controller_port}",
-            "log.dirs": str(self.data),
-        }
+        settings = (
+            SETTINGS
+            | COMMON_SETTINGS
+            | {
+                "listeners": f"PLAINTEXT://{self.host}:{self.port},CONTROLLER://{self.host}:{controller_port}",
+                "advertised.listeners": f"PLAINTEXT://{self.host}:{self.port}",
+                "controller.quorum.bootstrap.servers": f"{self.host}:{controller_port}",
+                "log.dirs": str(self.data),
+            }
+        )
         settings |= self.settings
         self._properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
 
     def _format(self) -> None:
         cluster_id = base64.urlsafe_b64encode(b"\x00" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
         args = ["format", "-t", cluster_id, "-c", str(self._properties), "--standalone"]
+        # KIP-966 would store min.insync.replicas as a cluster-wide config; Twofold has no eligible leader replicas.
+        args += ["--feature", "eligible.leader.replicas.version=0"]
         done = self.tool("kafka.tools.StorageTool", args)
         if done.returncode != 0:
             raise RuntimeError(f"StorageTool could not format {self.data}:\n{done.stdout}\n{done.stderr}")

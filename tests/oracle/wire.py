@@ -78,9 +78,18 @@ def _hints(cls: type) -> dict[str, Any]:
     return get_type_hints(cls)
 
 
-def field_names(api: str, version: int) -> set[str]:
-    """The top-level fields that a request of this version has."""
-    return {field.name for field in fields(load_request_schema(KEYS[api], version))}
+def fit(api: str, version: int, body: dict[str, Any]) -> dict[str, Any]:
+    """The body without the fields, at any depth, that this version does not have."""
+    return _fit(load_request_schema(KEYS[api], version), body)  # type: ignore[no-any-return]
+
+
+def _fit(hint: Any, value: Any) -> Any:
+    hint = _without_none(hint)
+    if get_origin(hint) is tuple and value is not None:
+        return [_fit(get_args(hint)[0], item) for item in value]
+    if is_dataclass(hint) and value is not None:
+        return {name: _fit(_hints(hint)[name], value[name]) for name in _hints(hint) if name in value}
+    return value
 
 
 def from_dict(cls: type, values: dict[str, Any]) -> Any:

@@ -1,0 +1,326 @@
+"""Fetch: bounds, limits, waiting, fencing, sessions."""
+
+import time
+import uuid
+from typing import Any
+
+from oracle.batches import Record, batch
+from oracle.compare import Cases, Probe, Topic
+from oracle.wire import fit
+
+CASES = Cases("Fetch")
+case = CASES.case
+
+UNKNOWN_ID = uuid.UUID("12345678-1234-5678-1234-567812345678")
+PLENTY = 10_000_000
+
+
+def part(partition: int = 0, offset: int = 0, limit: int = PLENTY, **more: int) -> dict[str, Any]:
+    return {"partition": partition, "fetch_offset": offset, "partition_max_bytes": limit, **more}
+
+
+def body(version: int, *topics: tuple[Topic, list[dict[str, Any]]], **more: Any) -> dict[str, Any]:
+    rows = [{"topic": topic.name, "topic_id": topic.id, "partitions": parts} for topic, parts in topics]
+    values = {"replica_id": -1, "max_wait": 0, "min_bytes": 1, "max_bytes": PLENTY, "topics": rows, **more}
+    return fit("Fetch", version, values)
+
+
+def fetch(probe: Probe, label: str, version: int, topic: Topic, *parts: dict[str, Any], **more: Any) -> Any:
+    return probe.ask(label, "Fetch", version, body(version, (topic, list(parts) or [part()]), **more))
+
+
+def sizes(answer: dict[str, Any]) -> Any:
+    """How many whole batches came, and whether a piece of another."""
+    return [len(row["records"] or b"") for topic in answer["responses"] for row in topic["partitions"]]
+
+
+@case()
+def offsets_in_and_out_of_range(probe: Probe) -> None:
+    topic = probe.topic()
+    for _ in range(3):
+        probe.produce(topic.name, batch(2))
+    for version in (4, 12, 18):
+        for offset in (0, 1, 2, 5, 6, 7, -1, -2, 2**62):
+            fetch(probe, f"offset {offset} v{version}", version, topic, part(offset=offset))
+
+
+@case()
+def an_empty_partition(probe: Probe) -> None:
+    topic = probe.topic()
+    for version in (4, 11, 18):
+        for offset in (0, 1):
+            fetch(probe, f"offset {offset} v{version}", version, topic, part(offset=offset))
+
+
+@case()
+def unknown_topics_partitions_and_ids(probe: Probe) -> None:
+    topic = probe.topic()
+    none = Topic(probe.name("none"), UNKNOWN_ID)
+    for version in (4, 7, 12, 13, 18):
+        fetch(probe, f"topic v{version}", version, none)
+        fetch(probe, f"partition v{version}", version, topic, part(1))
+        fetch(probe, f"negative partition v{version}", version, topic, part(-1))
+        fetch(probe, f"good and bad v{version}", version, topic, part(0), part(5))
+    for version in (13, 18):
+        fetch(probe, f"zero id v{version}", version, Topic("", None))  # type: ignore[arg-type]
+    for index, name in enumerate(("", ".", "a b")):
+        fetch(probe, f"illegal name {index}", 9, Topic(name, UNKNOWN_ID))
+
+
+@case()
+def isolation_levels(probe: Probe) -> None:
+    topic = probe.topic()
+    probe.produce(topic.name)
+    for version in (4, 11, 18):
+        for level in (0, 1):
+            fetch(probe, f"level {level} v{version}", version, topic, isolation_level=level)
+
+
+@case()
+def bad_isolation_levels(probe: Probe) -> None:
+    topic = probe.topic()
+    probe.produce(topic.name)
+    for version in (4, 12, 18):
+        for level in (2, -1, 127):
+            fetch(probe, f"level {level} v{version}", version, topic, isolation_level=level)
+
+
+@case()
+def the_first_batch_comes_whole_whatever_the_limits(probe: Probe) -> None:
+    topic = probe.topic()
+    for _ in range(3):
+        probe.produce(topic.name, batch([Record(value=b"x" * 1000)]))
+    for label, limit, max_bytes in (
+        ("partition limit 1", 1, PLENTY),
+        ("request limit 1", PLENTY, 1),
+        ("both limits 0", 0, 0),
+        ("partition limit 0", 0, PLENTY),
+        ("one batch and a half", 1600, PLENTY),
+        ("two batches", 2200, PLENTY),
+    ):
+        for version in (4, 12):
+            fetch(probe, f"{label} v{version}", version, topic, part(limit=limit), max_bytes=max_bytes)
+
+
+@case()
+def the_request_limit_is_shared_by_the_partitions(probe: Probe) -> None:
+    topic = probe.topic(partitions=3)
+    for partition in range(3):
+        probe.produce(topic.name, batch([Record(value=b"x" * 1000)]), partition=partition)
+    parts = [part(index) for index in range(3)]
+    for limit in (1, 500, 1500, 2500, PLENTY):
+        request = body(11, (topic, parts), max_bytes=limit)
+        answer = probe.ask(f"limit {limit}", "Fetch", 11, request, keep=lambda answer: None)
+        total = sum(sizes(answer))
+        probe.record(f"limit {limit}: partitions with a whole batch", sum(size > 1000 for size in sizes(answer)))
+        probe.record(f"limit {limit}: within it, but for the first batch", total <= max(limit, 1100))
+
+
+@case()
+def negative_limits(probe: Probe) -> None:
+    topic = probe.topic()
+    probe.produce(topic.name)
+    for version in (4, 12):
+        fetch(probe, f"request v{version}", version, topic, max_bytes=-1)
+        fetch(probe, f"partition v{version}", version, topic, part(limit=-1))
+        fetch(probe, f"min bytes v{version}", version, topic, min_bytes=-1)
+        fetch(probe, f"wait v{version}", version, topic, max_wait=-1)
+
+
+@case()
+def waiting_for_bytes_ends_with_the_time(probe: Probe) -> None:
+    topic = probe.topic()
+    probe.produce(topic.name)
+    start = time.monotonic()
+    fetch(probe, "nothing new", 11, topic, part(offset=1), max_wait=300)
+    fetch(probe, "too little", 11, topic, part(offset=0), max_wait=300, min_bytes=10_000)
+    waited = time.monotonic() - start
+    probe.record("waited", 0.55 < waited < 2.0)
+
+
+@case()
+def what_waits_for_data(probe: Probe) -> None:
+    """An error in the log ends the wait; a partition that is not there at all does not."""
+    topic = probe.topic()
+    probe.produce(topic.name)
+    for label, min_bytes, parts in (
+        ("enough", 1, [part(offset=0)]),
+        ("min bytes 0", 0, [part(offset=1)]),
+        ("out of range", 1, [part(offset=9)]),
+        ("fenced", 1, [part(offset=1, current_leader_epoch=5)]),
+        ("unknown partition", 1, [part(7)]),
+        ("one out of range, one without data", 1, [part(0, 1), part(0, 9)]),
+        ("one unknown, one without data", 1, [part(0, 1), part(7)]),
+        ("no partitions", 1, []),
+    ):
+        start = time.monotonic()
+        probe.ask(label, "Fetch", 11, body(11, (topic, parts), max_wait=500, min_bytes=min_bytes))
+        probe.record(f"{label}: waits", time.monotonic() - start > 0.4)
+
+
+@case()
+def waiting_ends_when_data_arrives(probe: Probe) -> None:
+    from oracle.driver import Connection
+    from oracle.wire import decode_response
+
+    topic = probe.topic()
+    with Connection(probe.server.host, probe.server.port) as waiting:
+        waiting.send("Fetch", 11, body(11, (topic, [part()]), max_wait=9000))
+        time.sleep(0.05)
+        start = time.monotonic()
+        probe.produce(topic.name)
+        payload = waiting.receive()
+    assert payload is not None
+    probe.record("answer", decode_response("Fetch", 11, payload)[1])
+    probe.record("soon", time.monotonic() - start < 3.0)
+
+
+@case()
+def leader_epochs_are_fenced(probe: Probe) -> None:
+    topic = probe.topic()
+    probe.produce(topic.name)
+    for version in (9, 12, 18):
+        for epoch in (-1, 0, 1, 99, -2):
+            fetch(probe, f"epoch {epoch} v{version}", version, topic, part(current_leader_epoch=epoch))
+
+
+@case()
+def last_fetched_epochs_that_diverge(probe: Probe) -> None:
+    topic = probe.topic()
+    probe.produce(topic.name, batch(3))
+    for version in (12, 18):
+        for epoch, offset in ((0, 1), (0, 3), (1, 1), (5, 3), (-1, 1)):
+            fetch(
+                probe,
+                f"epoch {epoch} at {offset} v{version}",
+                version,
+                topic,
+                part(0, offset, last_fetched_epoch=epoch),
+            )
+
+
+@case()
+def the_same_partition_twice(probe: Probe) -> None:
+    topic = probe.topic()
+    probe.produce(topic.name, batch(2))
+    probe.produce(topic.name, batch(2))
+    fetch(probe, "v4", 4, topic, part(offset=0), part(offset=2))
+    fetch(probe, "v18", 18, topic, part(offset=0), part(offset=2))
+    probe.ask("in two rows", "Fetch", 11, body(11, (topic, [part(offset=0)]), (topic, [part(offset=2)])))
+
+
+@case()
+def replicas_that_are_none(probe: Probe) -> None:
+    topic = probe.topic()
+    probe.produce(topic.name)
+    for replica in (2, -2, -3):
+        fetch(probe, f"replica {replica} v11", 11, topic, replica_id=replica)
+        state = {"replica_id": replica, "replica_epoch": -1}
+        fetch(probe, f"replica {replica} v18", 18, topic, replica_state=state)
+
+
+@case()
+def other_cluster_ids(probe: Probe) -> None:
+    """Only the raft quorum looks at it."""
+    topic = probe.topic()
+    fetch(probe, "v12", 12, topic, cluster_id="not-this-cluster")
+
+
+# Sessions (KIP-227)
+
+
+class Session:
+    """Asks in one session and keeps ids, which are random, out of the record."""
+
+    def __init__(self, probe: Probe, version: int) -> None:
+        self.probe, self.version = probe, version
+        self.id = 0
+
+    def ask(self, label: str, session: int, epoch: int, *topics: tuple[Topic, Any], **more: Any) -> None:
+        request = body(self.version, *topics, session_id=session, session_epoch=epoch, **more)
+        answer = self.probe.ask(label, "Fetch", self.version, request, keep=self._keep)
+        if answer["session_id"]:
+            self.id = answer["session_id"]
+
+    def _keep(self, answer: dict[str, Any]) -> dict[str, Any]:
+        session = answer["session_id"]
+        known = {0: "none", self.id: "the same"} if self.id else {0: "none"}
+        return {**answer, "session_id": known.get(session, "new")}
+
+
+@case()
+def a_session_tells_only_what_changed(probe: Probe) -> None:
+    one, two = probe.topic("one"), probe.topic("two")
+    for version in (7, 11, 12, 13, 18):
+        session = Session(probe, version)
+        ends = [probe.produce(topic.name)["base_offset"] + 1 for topic in (one, two)]
+        at_end = [(topic, [part(offset=end)]) for topic, end in zip((one, two), ends, strict=True)]
+        session.ask(f"v{version} open", 0, 0, *at_end)
+        session.ask(f"v{version} nothing new", session.id, 1)
+        probe.produce(one.name)
+        session.ask(f"v{version} one is new", session.id, 2)
+        session.ask(f"v{version} one moves on", session.id, 3, (one, [part(offset=ends[0] + 1)]))
+        session.ask(f"v{version} close", session.id, -1)
+        session.ask(f"v{version} closed", session.id, 4)
+
+
+@case()
+def session_ids_and_epochs_that_do_not_fit(probe: Probe) -> None:
+    topic = probe.topic()
+    parts = (topic, [part()])
+    session = Session(probe, 11)
+    session.ask("no session", 0, -1, parts)
+    session.ask("zero with epoch 3", 0, 3, parts)
+    session.ask("unknown with epoch 3", 12345, 3, parts)
+    session.ask("unknown with epoch -5", 12345, -5, parts)
+    session.ask("unknown with epoch -1", 12345, -1, parts)
+    session.ask("open", 0, 0, parts)
+    kept = session.id
+    session.ask("epoch too far", kept, 2, parts)
+    session.ask("right epoch", kept, 1)
+    session.ask("old epoch", kept, 1)
+    session.ask("renewed", kept, 0, parts)
+    session.ask("old id is gone", kept, 2)
+
+
+@case()
+def sessions_forget_partitions(probe: Probe) -> None:
+    topic = probe.topic(partitions=2)
+    for version in (7, 13):
+        session = Session(probe, version)
+        session.ask(f"v{version} open", 0, 0, (topic, [part(0), part(1)]))
+        gone = {"topic": topic.name, "topic_id": topic.id}
+        session.ask(f"v{version} forget 0", session.id, 1, forgotten_topics_data=[{**gone, "partitions": [0]}])
+        probe.produce(topic.name, partition=0)
+        session.ask(f"v{version} 0 is forgotten", session.id, 2)
+        kept = session.id
+        session.ask(f"v{version} forget 1", kept, 3, forgotten_topics_data=[{**gone, "partitions": [1]}])
+        session.ask(f"v{version} nothing left", kept, 4)
+
+
+@case()
+def errors_repeat_in_a_session(probe: Probe) -> None:
+    topic = probe.topic()
+    session = Session(probe, 11)
+    session.ask("open", 0, 0, (topic, [part(0), part(9)]))
+    session.ask("again", session.id, 1)
+    session.ask("and again", session.id, 2)
+    unknown = Session(probe, 18)
+    unknown.ask("unknown id", 0, 0, (Topic("", UNKNOWN_ID), [part(0)]))
+    unknown.ask("unknown id again", unknown.id, 1)
+
+
+@case()
+def a_session_does_not_change_to_topic_ids(probe: Probe) -> None:
+    topic = probe.topic()
+    session = Session(probe, 12)
+    session.ask("names", 0, 0, (topic, [part()]))
+    session.version = 13
+    session.ask("ids", session.id, 1, (topic, [part()]))
+
+
+@case()
+def a_session_without_partitions(probe: Probe) -> None:
+    session = Session(probe, 11)
+    session.ask("open", 0, 0)
+    session.ask("go on", session.id, 1)

@@ -1,0 +1,37 @@
+"""The same questions to Apache Kafka and to Twofold; the answers must agree, or differ as decided.
+
+Each case is one test; what it asks is in `interop/cases`. A decided difference carries its reason and the exact answer
+that Twofold gives instead. `pytest tests/interop/test_differential.py -k Fetch` runs the cases of one theme.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from interop.cases import ALL
+from oracle.compare import Case, differences, run_case
+from oracle.kafka import Oracle
+from oracle.twofold import Twofold, running_twofold
+
+pytestmark = [pytest.mark.oracle, pytest.mark.interop]
+
+
+@pytest.fixture(scope="module")
+def twofold() -> Iterator[Twofold]:
+    with running_twofold() as server:
+        yield server
+
+
+@pytest.mark.parametrize("case", ALL, ids=str)
+def test_answers_agree(case: Case, oracle: Oracle, twofold: Twofold) -> None:
+    wanted = run_case(case, oracle)
+    lines = differences(case, wanted, run_case(case, twofold))
+    assert twofold.running, f"the server did not survive the case:\n{twofold.output.read_text()[-2000:]}"
+    assert not lines, f"{case}: {len(lines)} differences\n" + "\n".join(lines)
+
+
+def test_suite_is_wide_enough() -> None:
+    """At least one case a theme and names that tell them apart: they name the topics too."""
+    names = [str(case) for case in ALL]
+    assert len(set(names)) == len(names)
+    assert len(names) >= 120

@@ -85,8 +85,11 @@ def _read_plain(data: Buffer, limit: int) -> bytes:
     return bytes(data)
 
 
+_GZIP_DEFAULT_LEVEL = -1  # Kafka's default of compression.gzip.level: whatever the library prefers
+
+
 def _write_gzip(data: Buffer, level: int | None) -> bytes:
-    return bytes(cramjam.gzip.compress(data, level=level))
+    return bytes(cramjam.gzip.compress(data, level=None if level == _GZIP_DEFAULT_LEVEL else level))
 
 
 def _read_gzip(data: Buffer, limit: int) -> bytes:
@@ -169,18 +172,20 @@ _LZ4_HEADER = bytes.fromhex(
 _LZ4_BLOCK = 64 * 1024
 _LZ4_STORED = 0x80000000  # this bit of a block size: the block is not compressed
 _LZ4_MAX_RATIO = 255
+_LZ4_DEFAULT_LEVEL = 9  # Kafka's default of compression.lz4.level, for which it takes the fast compressor
 
 
 def _write_lz4(data: Buffer, level: int | None) -> bytes:
+    if level is not None and level != _LZ4_DEFAULT_LEVEL:
+        frame = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
+        frame.compress(data)
+        return bytes(frame.finish())
     view = memoryview(data)
     out = bytearray(_LZ4_HEADER)
     block_of = cramjam.lz4.compress_block
     for start in range(0, len(view), _LZ4_BLOCK):
         chunk = view[start : start + _LZ4_BLOCK]
-        if level is None:
-            block = memoryview(block_of(chunk, store_size=False))
-        else:
-            block = memoryview(block_of(chunk, mode="high_compression", compression=level, store_size=False))
+        block = memoryview(block_of(chunk, store_size=False))
         if len(block) < len(chunk):
             out += len(block).to_bytes(4, "little")
             out += block

@@ -46,6 +46,8 @@ _LENGTH = struct.Struct(">i")
 _LENGTH_POSITION = 8
 _UP_TO_MAGIC = MAGIC_POSITION + 1
 _SMALLEST_OLD_LENGTH = 14  # of a message of magic 0: nothing that any client ever wrote is shorter
+_SMALLEST_RECORD = 7  # its length, attributes, two deltas, null key, null value, no headers
+_EMPTY_BATCH_LENGTH = HEADER_SIZE - LOG_OVERHEAD
 _SHOWN_ERRORS = 3
 _LAST_CODEC = int(Codec.ZSTD)
 
@@ -128,11 +130,13 @@ def _batch_size(buf: Buffer, position: int) -> int | None:
 
 
 def _check_fields(header: Header) -> None:
-    _, _, _, _, _, attributes, last_offset_delta, _, _, producer_id, _, base_sequence, count = header
+    _, length, _, _, _, attributes, last_offset_delta, _, _, producer_id, _, base_sequence, count = header
     if attributes & CODEC_MASK > _LAST_CODEC:
         raise InvalidRecord(f"unknown compression codec {header.codec}: known are 0 (none) to 4 (zstd)")
     if count <= 0 or last_offset_delta + 1 != count:
         raise InvalidRecord(f"the batch declares {count} records and a last offset delta of {last_offset_delta}")
+    if not attributes & CODEC_MASK and count * _SMALLEST_RECORD > length - _EMPTY_BATCH_LENGTH:
+        raise InvalidRecord(f"the batch declares {count} records, more than its {header.size} bytes can hold")
     if attributes & CONTROL:
         raise InvalidRecord("clients are not allowed to write control records")
     if producer_id >= 0:

@@ -10,17 +10,17 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from twofold.logging import FORMATS, LEVELS, configure_logging
 from twofold.version import VERSION
 
 if TYPE_CHECKING:
-    from twofold.config.settings import Settings
+    from twofold.config.settings import Settings, Source
 
 DEFAULT_LISTEN = "127.0.0.1:9092"
-DEFAULT_DATA = "./twofold-data"
+DEFAULT_DATA = "./twofold-data"  # also the default of log.dir
 
 EPILOG = """\
 Settings are those of Apache Kafka's server.properties. The command line wins over the environment
@@ -39,10 +39,8 @@ def serve_command(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     configure_logging(log_format=options.log_format, level=options.log_level)
     try:
-        values = _collect_values(options)
-        data_dir = _data_dir(options, values)
-        settings = _settings(values)
-        return _run(settings, data_dir)
+        settings = _settings(_collect_sources(options))
+        return _run(settings, _data_dir(options, settings))
     except UsageError as error:
         return _fail(str(error), code=2)
     except OSError as error:
@@ -68,55 +66,62 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _collect_values(options: argparse.Namespace) -> dict[str, str]:
+def _collect_sources(options: argparse.Namespace) -> "list[Source]":
     """File, then environment, then the command line: the later wins."""
-    from twofold.config.settings import environment_values, parse_properties
+    from twofold.config.settings import Source, environment_values
 
-    values: dict[str, str] = {}
-    if options.config is not None:
-        try:
-            with open(options.config, encoding="utf-8") as file:
-                values |= parse_properties(file.read())
-        except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else str(error)
-            raise UsageError(f"cannot read --config {options.config}: {reason}") from None
-    values |= environment_values(os.environ)
+    file = {} if options.config is None else _read_properties(options.config)
+    sources = [Source(str(options.config), file), Source("the environment", environment_values(os.environ))]
+    chosen: dict[str, str] = {}
     for option in options.option:
         key, separator, value = option.partition("=")
         if not separator or not key.strip():
             raise UsageError(f"-o {option!r} is not of the form key=value")
-        values[key.strip()] = value.strip()
-    _add_listener(options, values)
-    return values
+        chosen[key.strip()] = value.strip()
+    if options.listen is not None:
+        chosen["listeners"] = _listener(options.listen)
+    sources.append(Source("the command line", chosen))
+    if not any("listeners" in source.texts for source in sources):
+        sources.insert(0, Source("the default", {"listeners": _listener(DEFAULT_LISTEN)}))
+    return sources
 
 
-def _add_listener(options: argparse.Namespace, values: dict[str, str]) -> None:
-    if options.listen is None and "listeners" in values:
-        return
-    listen = options.listen or DEFAULT_LISTEN
+def _read_properties(path: str) -> dict[str, str]:
+    from twofold.config.settings import parse_properties
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            return parse_properties(file.read())
+    except OSError as error:
+        raise UsageError(f"cannot read --config {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise UsageError(f"cannot read --config {path}: {error}") from None
+
+
+def _listener(listen: str) -> str:
     host, separator, port = listen.rpartition(":")
     if not separator or not port.isdecimal() or int(port) > 65535:
         raise UsageError(f"--listen {listen!r} is not HOST:PORT with a port from 0 to 65535 (0 chooses one)")
-    values["listeners"] = f"PLAINTEXT://{host}:{port}"
+    return f"PLAINTEXT://{host}:{port}"
 
 
-def _data_dir(options: argparse.Namespace, values: Mapping[str, str]) -> str:
-    directory: str = options.data or values.get("log.dirs") or values.get("log.dir") or DEFAULT_DATA
-    if "," in directory and options.data is None:
-        raise UsageError(f"log.dirs={directory} names several directories: one is supported, choose it with --data")
-    return directory
-
-
-def _settings(values: Mapping[str, str]) -> "Settings":
+def _settings(sources: "list[Source]") -> "Settings":
     from twofold.config.settings import Settings
-    from twofold.wire.errors import KafkaError
 
     try:
-        return Settings.from_mapping(dict(values))
-    except KafkaError as error:
-        raise UsageError(error.message or str(error)) from None
+        return Settings.from_sources(*sources)
     except ValueError as error:
         raise UsageError(str(error)) from None
+
+
+def _data_dir(options: argparse.Namespace, settings: "Settings") -> str:
+    if options.data is not None:
+        return str(options.data)
+    directories = settings.list("log.dirs") or settings.list("log.dir")
+    if len(directories) != 1:
+        named = ",".join(directories)
+        raise UsageError(f"log.dirs={named} names {len(directories)} directories: choose one with --data")
+    return directories[0]
 
 
 def _run(settings: "Settings", data_dir: str) -> int:

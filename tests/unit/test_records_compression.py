@@ -94,6 +94,7 @@ def test_large_payloads_span_many_blocks(codec):
 def test_levels_change_the_effort_and_not_the_content(codec, level):
     data = b"".join(b"user %d, name %d; " % (i, i * 7) for i in range(5000))
     packed = compress(codec, data, level=level)
+    assert packed == compress(codec, bytearray(data), level=level) == compress(codec, memoryview(data), level=level)
     assert packed != compress(codec, data)
     assert decompress(codec, packed) == data
 

@@ -178,7 +178,7 @@ _LZ4_DEFAULT_LEVEL = 9  # Kafka's default of compression.lz4.level, for which it
 def _write_lz4(data: Buffer, level: int | None) -> bytes:
     if level is not None and level != _LZ4_DEFAULT_LEVEL:
         frame = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
-        frame.compress(data)
+        frame.compress(bytes(data))  # it takes no other buffer
         return bytes(frame.finish())
     view = memoryview(data)
     out = bytearray(_LZ4_HEADER)

@@ -162,6 +162,7 @@ class Probe:
                 break
         found = self.tell("Metadata", 10, topics=[{"name": name}], allow_auto_topic_creation=False)["topics"][0]
         assert found["error_code"] == 0, found
+        self._names.setdefault(found["topic_id"], f"<id of {name}>")
         return Topic(name, found["topic_id"])
 
     def await_gone(self, name: str) -> None:
@@ -187,7 +188,7 @@ class Probe:
     # Normal form
 
     def normalise(self, value: Any, key: str = "") -> Any:
-        if key in MASKED and value is not None:
+        if key in MASKED and value not in (None, "", -1):
             return MASKED[key]
         if key in PRESENCE:
             return value if value in (None, "") else "<text>"
@@ -205,6 +206,8 @@ class Probe:
         return value
 
     def _normalise_row(self, row: dict[str, Any]) -> dict[str, Any]:
+        if row.get("topic_id") is not None and row.get("name"):
+            self._names.setdefault(row["topic_id"], f"<id of {row['name']}>")
         rows = {}
         for key, value in row.items():
             if key in DROPPED:

@@ -63,6 +63,9 @@ class Connection:
     def send_raw(self, data: bytes) -> None:
         self._socket.sendall(data)
 
+    def set_timeout(self, timeout_s: float) -> None:
+        self._socket.settimeout(timeout_s)
+
     def half_close(self) -> None:
         self._socket.shutdown(socket.SHUT_WR)
 

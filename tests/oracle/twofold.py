@@ -51,6 +51,24 @@ class Twofold:
             self._process = None
 
     @property
+    def resident_bytes(self) -> int:
+        status = Path(f"/proc/{self._pid}/status").read_text()
+        line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
+        return int(line.split()[1]) * 1024
+
+    @property
+    def open_files(self) -> int:
+        return len(list(Path(f"/proc/{self._pid}/fd").iterdir()))
+
+    def log_lines(self) -> int:
+        return len(self.output.read_text(errors="replace").splitlines())
+
+    @property
+    def _pid(self) -> int:
+        assert self._process is not None, "the server is not running"
+        return self._process.pid
+
+    @property
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 

@@ -165,9 +165,11 @@ def one_batch_a_partition(probe: Probe) -> None:
     for version in (3, 8):
         send(probe, f"two v{version}", version, topic, batch() + batch())
         send(probe, f"two with good offsets v{version}", version, topic, batch(2) + batch(2, base_offset=2))
-        send(probe, f"a few bytes after it v{version}", version, topic, batch() + b"\0" * 5)
-        send(probe, f"sixteen bytes after it v{version}", version, topic, batch() + b"\0" * 16)
-        send(probe, f"seventeen bytes after it v{version}", version, topic, batch() + b"\0" * 17)
+        for extra in (1, 11, 12, 17, 70):
+            send(probe, f"{extra} zero bytes after it v{version}", version, topic, batch() + b"\0" * extra)
+        for extra in (12, 16, 17, 60):
+            cut = batch()[:extra]
+            send(probe, f"{extra} bytes of a batch after it v{version}", version, topic, batch() + cut)
     stored(probe, "stored", topic)
 
 

@@ -1,0 +1,111 @@
+"""The comparison itself: it finds what differs, and a decided difference must be exact."""
+
+import pytest
+
+from oracle.batches import batch, describe, idempotent
+from oracle.compare import Case, Differs, Probe, differences, flat
+from oracle.wire import WireError, decode_response, encode_request, fit
+
+
+def case(**differs: Differs) -> Case:
+    return Case("name", "group", lambda probe: None, differs)
+
+
+def answer(code: int) -> dict[str, object]:
+    return {"topics": [{"name": "t", "error_code": code}]}
+
+
+def test_equal_answers_agree() -> None:
+    assert differences(case(), {"a": answer(0)}, {"a": answer(0)}) == []
+
+
+def test_a_difference_names_its_path_and_both_values() -> None:
+    (line,) = differences(case(), {"a": answer(3)}, {"a": answer(17)})
+    assert "topics[0].error_code" in line
+    assert "3" in line and "17" in line
+
+
+def test_a_closed_connection_differs_from_an_answer() -> None:
+    assert differences(case(), {"a": "closed"}, {"a": answer(0)})
+    assert differences(case(), {"a": "closed"}, {"a": "no answer"})
+
+
+def test_a_question_that_only_one_side_answered_is_a_difference() -> None:
+    assert differences(case(), {"a": answer(0), "b": answer(0)}, {"a": answer(0)})
+
+
+def test_a_decided_difference_must_be_exact() -> None:
+    decided = case(a=Differs("why", {"topics[0].error_code": 87}))
+    assert differences(decided, {"a": answer(-1)}, {"a": answer(87)}) == []
+    assert differences(decided, {"a": answer(-1)}, {"a": answer(2)})
+    assert differences(decided, {"a": answer(-1)}, {"a": answer(-1)})
+
+
+def test_a_decided_difference_that_is_none_any_more_is_reported() -> None:
+    decided = case(a=Differs("why", {"topics[0].error_code": 87}))
+    assert differences(decided, {"a": answer(87)}, {"a": answer(87)})
+    assert differences(decided, {"b": answer(0)}, {"b": answer(0)})
+
+
+def test_a_decided_difference_may_replace_silence_by_an_answer() -> None:
+    decided = case(a=Differs("why", answer(87)))
+    assert differences(decided, {"a": "no answer"}, {"a": answer(87)}) == []
+
+
+def test_a_decided_difference_may_leave_a_row_out() -> None:
+    decided = case(a=Differs("why", {"topics": []}))
+    assert differences(decided, {"a": answer(0)}, {"a": {"topics": []}}) == []
+
+
+def test_normal_form_masks_what_depends_on_the_run() -> None:
+    class Nowhere:
+        name, host, port = "nowhere", "127.0.0.1", 1
+
+    probe = Probe(Nowhere(), case())
+    row = {"throttle_time": 5, "host": "a", "port": 9, "error_message": "because", "partition_index": 1}
+    assert probe.normalise(row) == {
+        "host": "<host>",
+        "port": "<port>",
+        "error_message": "<text>",
+        "partition_index": 1,
+    }
+    assert probe.normalise({"host": "", "port": -1, "error_message": None}) == {
+        "host": "",
+        "port": -1,
+        "error_message": None,
+    }
+
+
+def test_rows_are_compared_in_any_order() -> None:
+    class Nowhere:
+        name, host, port = "nowhere", "127.0.0.1", 1
+
+    one = Probe(Nowhere(), case()).normalise({"topics": [{"name": "b"}, {"name": "a"}]})
+    two = Probe(Nowhere(), case()).normalise({"topics": [{"name": "a"}, {"name": "b"}]})
+    assert one == two
+
+
+def test_an_answer_with_bytes_left_over_is_an_error() -> None:
+    whole = bytes.fromhex("00000007") + b"\0\0" + b"\0\0\0\0"
+    assert decode_response("ApiVersions", 0, whole) == (7, {"error_code": 0, "api_keys": []})
+    with pytest.raises(WireError, match="1 bytes left"):
+        decode_response("ApiVersions", 0, whole + b"\0")
+
+
+def test_a_field_that_the_version_does_not_have_is_an_error_of_the_test() -> None:
+    with pytest.raises(WireError, match="topic_id"):
+        encode_request("Metadata", 9, {"topics": [{"name": "t", "topic_id": None}]})
+    assert fit("Metadata", 9, {"topics": [{"name": "t", "topic_id": None}]}) == {"topics": [{"name": "t"}]}
+
+
+def test_batches_are_described_with_their_checksum() -> None:
+    good, bad, whole = batch(2), idempotent(7, 3, crc=1), batch(1)
+    rows = describe(good + bad + whole[:-1])
+    assert rows is not None
+    assert [row.get("crc") for row in rows] == ["good", "bad", None]
+    assert rows[1]["producer_id"] == 7
+    assert rows[2] == {"partial": True}
+
+
+def test_flat_names_every_leaf() -> None:
+    assert flat({"a": [{"b": 1}, {"b": []}], "c": {}}) == {"a[0].b": 1, "a[1].b": [], "c": {}}

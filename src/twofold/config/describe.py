@@ -1,0 +1,121 @@
+"""What DescribeConfigs and CreateTopics say about configurations: value, source and synonyms.
+
+1. The synonyms of a key are all places where it is written down, strongest first, and its default last: of the key
+   itself and of those it falls back to (`log.retention.ms` to `log.retention.hours`). What stands before the key's own
+   first entry is left out, so a key that has no value of its own shows no synonyms, and the source DEFAULT.
+2. A topic's configuration is described by its own value, if any, followed by the synonyms of the broker setting that
+   it is named after. Kafka's quirk is kept: `log.retention.hours` alone changes the value of a topic's `retention.ms`
+   and does not show among its synonyms.
+3. CreateTopics tells the source of the value that applies, without that quirk.
+4. A sensitive value is never shown.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from twofold.config.definition import ConfigKey, ConfigSource, ConfigType, Value, text_of
+from twofold.config.keys import SYNONYMS
+from twofold.config.keys.key import SettingKey
+from twofold.config.settings import DEFINITIONS as SETTINGS
+from twofold.config.settings import Settings
+from twofold.config.topic import DEFINITIONS as TOPIC_CONFIGS
+from twofold.config.topic import TopicConfigKey, set_synonyms
+
+# They have no default in Kafka, so none is listed as a synonym.
+_REQUIRED_BY_KAFKA = ("node.id", "process.roles", "controller.listener.names")
+
+
+@dataclass(frozen=True, slots=True)
+class SynonymRow:
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigRow:
+    name: str
+    value: str | None
+    type: ConfigType
+    source: ConfigSource
+    read_only: bool
+    sensitive: bool
+    synonyms: tuple[SynonymRow, ...]
+    doc: str
+
+
+def describe_topic(overrides: Mapping[str, str], settings: Settings) -> Iterator[ConfigRow]:
+    """Every configuration of a topic with these overrides."""
+    for key in TOPIC_CONFIGS.values():
+        if not key.internal:
+            value, _ = _effective(key, overrides, settings)
+            synonyms = _setting_synonyms(key.synonyms[0].setting, settings) if key.synonyms else ()
+            if key.name in overrides:
+                own = SynonymRow(key.name, _shown(key, value), ConfigSource.DYNAMIC_TOPIC_CONFIG)
+                synonyms = (own, *synonyms)
+            yield _row(key, value, synonyms, read_only=False)
+
+
+def describe_broker(settings: Settings) -> Iterator[ConfigRow]:
+    """Every setting of this broker."""
+    for key in SETTINGS.values():
+        if not key.internal:
+            yield _row(key, settings[key.name], _setting_synonyms(key.name, settings), read_only=not key.dynamic)
+
+
+def describe_cluster_defaults(dynamic: Mapping[str, str]) -> Iterator[ConfigRow]:
+    """What was set for all brokers while they run; the rest of their settings is their own."""
+    for name, text in sorted(dynamic.items()):
+        key = SETTINGS.get(name)
+        if key is not None:
+            own = SynonymRow(name, _shown_text(key, text), ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)
+            yield _row(key, key.parse(text), (own,), read_only=not key.dynamic)
+
+
+def effective_topic_configs(overrides: Mapping[str, str], settings: Settings) -> Iterator[ConfigRow]:
+    """Value and source of every configuration, as CreateTopics tells them."""
+    for key in sorted(TOPIC_CONFIGS.values(), key=lambda key: key.name):
+        if not key.internal:
+            value, source = _effective(key, overrides, settings)
+            yield ConfigRow(key.name, _shown(key, value), key.type, source, False, key.is_sensitive, (), key.doc)
+
+
+def _effective(key: TopicConfigKey, overrides: Mapping[str, str], settings: Settings) -> tuple[Value, ConfigSource]:
+    if key.name in overrides:
+        return key.parse(overrides[key.name]), ConfigSource.DYNAMIC_TOPIC_CONFIG
+    for synonym in set_synonyms(key, settings):
+        source, _ = next(settings.history(synonym.setting))
+        return synonym.convert(settings[synonym.setting]), source
+    return key.default, ConfigSource.DEFAULT_CONFIG
+
+
+def _setting_synonyms(name: str, settings: Settings) -> tuple[SynonymRow, ...]:
+    group = SYNONYMS.get(name, (name,))
+    rows = [
+        SynonymRow(member, _shown_text(SETTINGS[member], text), source)
+        for member in group
+        for source, text in settings.history(member)
+    ]
+    rows.sort(key=lambda row: row.source)
+    for member in group:
+        default = SETTINGS[member].default
+        if default is not None and member not in _REQUIRED_BY_KAFKA:
+            rows.append(SynonymRow(member, _shown(SETTINGS[member], default), ConfigSource.DEFAULT_CONFIG))
+    while rows and rows[0].name != name:
+        del rows[0]
+    return tuple(rows)
+
+
+def _row(
+    key: SettingKey | TopicConfigKey, value: Value, synonyms: tuple[SynonymRow, ...], *, read_only: bool
+) -> ConfigRow:
+    source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
+    return ConfigRow(key.name, _shown(key, value), key.type, source, read_only, key.is_sensitive, synonyms, key.doc)
+
+
+def _shown(key: ConfigKey, value: Value) -> str | None:
+    return None if key.is_sensitive else text_of(value)
+
+
+def _shown_text(key: ConfigKey, text: str) -> str | None:
+    return None if key.is_sensitive else text

@@ -99,7 +99,7 @@ class Oracle:
             self._process = None
 
     def tool(self, main_class: str, args: Sequence[str] = (), **options: object) -> Done:
-        """Run a class of the jars, e.g. `kafka.tools.DumpLogSegments`; the result is not checked."""
+        """Run a class of the jars, e.g. `org.apache.kafka.tools.DumpLogSegments`; the result is not checked."""
         return self._run([*self._java(), main_class, *args], **options)
 
     def java_program(self, source: Path, args: Sequence[str] = (), **options: object) -> Done:

@@ -1,0 +1,313 @@
+"""A client's view of a cluster: one connection per broker, metadata kept fresh, requests tried again.
+
+1. Any number of callers that need the same connection or newer metadata share one attempt.
+2. A broker that fails is left alone for a while that grows; nothing is tried in a loop without a pause.
+3. Every wait has an end that a setting names.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, TypeVar
+
+from twofold.client.config import ClientConfig
+from twofold.client.connection import Address, Connection, open_connection
+from twofold.client.errors import BrokerUnreachable, ClientClosed
+from twofold.client.metadata import NO_LEADER, MetadataCache, Node, PartitionMetadata, TopicMetadata
+from twofold.client.waiting import Deadline, done_within, retry, spawn_shared
+from twofold.runtime.api import Runtime
+from twofold.types import TopicPartition
+from twofold.wire.apis import KEYS
+from twofold.wire.errors import BrokerNotAvailable, KafkaError, LeaderNotAvailable, UnknownTopicOrPartition
+from twofold.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+T = TypeVar("T")
+METADATA = KEYS["Metadata"]
+
+
+class Link:
+    """The way to one address: at most one connection, at most one attempt to make it, back-off in between."""
+
+    def __init__(self, runtime: Runtime, config: ClientConfig, address: Address, node_id: int | None = None) -> None:
+        self.address = address
+        self._runtime = runtime
+        self._config = config
+        self._node_id = node_id
+        self._connection: Connection | None = None
+        self._opening: asyncio.Task[Connection] | None = None
+        self._failures = 0
+        self._not_before = 0.0
+
+    @property
+    def connection(self) -> Connection | None:
+        """The connection, when it is open."""
+        connection = self._connection
+        return connection if connection is not None and not connection.closed else None
+
+    @property
+    def backing_off(self) -> bool:
+        return self._failures > 0
+
+    async def connect(self, deadline: Deadline) -> Connection:
+        connection = self.connection
+        if connection is not None:
+            return connection
+        if self._opening is None or self._opening.done():
+            self._opening = spawn_shared(self._runtime, self._open(), name=f"open {self.address}")
+        opening = self._opening
+        if not await done_within(self._runtime, opening, deadline.remaining_s()):
+            raise deadline.gave_up(f"connecting to {self.address}")
+        return opening.result()
+
+    async def _open(self) -> Connection:
+        if self._connection is not None:
+            # An open connection that ended counts as one failure: a broker that accepts and drops is not hammered.
+            self._connection = None
+            self._on_failure()
+        pause_s = self._not_before - self._runtime.clock.monotonic()
+        if pause_s > 0:
+            await self._runtime.timers.sleep(pause_s)
+        try:
+            connection = await open_connection(self._runtime, self.address, self._config.limits, node_id=self._node_id)
+        except KafkaError:
+            self._on_failure()
+            raise
+        self._failures = 0
+        self._connection = connection
+        return connection
+
+    def _on_failure(self) -> None:
+        self._failures += 1
+        delay_s = self._config.reconnect_backoff.delay_s(self._failures, self._runtime.random)
+        self._not_before = self._runtime.clock.monotonic() + delay_s
+
+    def close(self, error: KafkaError) -> None:
+        if self._opening is not None:
+            self._opening.cancel()
+        if self._connection is not None:
+            self._connection.close(error)
+
+
+class Cluster:
+    """Shared by a client's parts. `allow_auto_create` is what metadata requests for unknown topics ask for."""
+
+    def __init__(self, runtime: Runtime, config: ClientConfig, *, allow_auto_create: bool = False) -> None:
+        self.runtime = runtime
+        self.config = config
+        self.cache = MetadataCache()
+        self._allow_auto_create = allow_auto_create
+        self._bootstrap = [Link(runtime, config, address) for address in config.addresses]
+        self._links: dict[int, Link] = {}
+        self._tracked: set[str] = set()
+        self._refreshed_at = float("-inf")
+        self._running: asyncio.Task[None] | None = None
+        self._waiting: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def deadline(self, timeout_ms: float | None = None, setting: str = "default_api_timeout_ms") -> Deadline:
+        if timeout_ms is None:
+            timeout_ms = self.config.default_api_timeout_ms
+        return Deadline(self.runtime.clock, timeout_ms, setting)
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        error = ClientClosed("the client was closed")
+        for task in (self._running, self._waiting):
+            if task is not None:
+                task.cancel()
+        for link in (*self._bootstrap, *self._links.values()):
+            link.close(error)
+
+    # Requests
+
+    async def request(self, node_id: int | None, message: Any, api: str, deadline: Deadline, **options: Any) -> Any:
+        """One request to one broker, or to any for None; not tried again."""
+        connection = await (self.any_connection(deadline) if node_id is None else self.connection(node_id, deadline))
+        return await self.ask(connection, message, api, deadline, **options)
+
+    async def ask(self, connection: Connection, message: Any, api: str, deadline: Deadline, **options: Any) -> Any:
+        """One request on one connection, within the deadline and `request_timeout_ms`."""
+        timeout_ms = min(self.config.request_timeout_ms, max(1.0, deadline.remaining_s() * 1000))
+        return await connection.request(message, KEYS[api], timeout_ms=timeout_ms, **options)
+
+    async def retry(self, what: str, attempt: Callable[[], Awaitable[T]], deadline: Deadline) -> T:
+        """Call `attempt` until it succeeds or the deadline comes; metadata is refreshed between attempts."""
+
+        async def attempt_and_refresh() -> T:
+            try:
+                return await attempt()
+            except KafkaError as error:
+                if error.retriable:
+                    self.invalidate()
+                raise
+
+        return await retry(self.runtime, self.config.retry_backoff, deadline, what, attempt_and_refresh)
+
+    # Connections
+
+    def link(self, node_id: int) -> Link:
+        node = self.cache.nodes.get(node_id)
+        if node is None:
+            raise _UnknownNode(f"broker {node_id} is not part of the cluster at {self.config.bootstrap_servers}")
+        link = self._links.get(node_id)
+        if link is None or link.address != node.address:
+            if link is not None:
+                link.close(BrokerUnreachable(f"broker {node_id} moved from {link.address} to {node.address}"))
+            link = self._links[node_id] = Link(self.runtime, self.config, node.address, node_id)
+        return link
+
+    async def connection(self, node_id: int, deadline: Deadline) -> Connection:
+        self._check_open()
+        return await self.link(node_id).connect(deadline)
+
+    async def any_connection(self, deadline: Deadline) -> Connection:
+        """A connection to some broker: an open one, else to a broker that is known, else to a bootstrap server."""
+        self._check_open()
+        # A try of each address; those who want more attempts call this again.
+        reasons: dict[str, None] = {}
+        for link in self._candidates():
+            try:
+                return await link.connect(deadline)
+            except KafkaError as error:
+                reasons[str(error)] = None
+        raise BrokerUnreachable("; ".join(reasons))
+
+    def _candidates(self) -> list[Link]:
+        known = [self.link(node_id) for node_id in self.cache.nodes]
+        # A cluster behind one bootstrap address lists that address again as a node.
+        links = {link.address: link for link in (*self._bootstrap, *known)}.values()
+
+        def preference(link: Link) -> tuple[bool, int, bool, float]:
+            connection = link.connection
+            load = 0 if connection is None else connection.in_flight
+            return (connection is None, load, link.backing_off, self.runtime.random.random())
+
+        return sorted(links, key=preference)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClientClosed("the client was closed")
+
+    # Metadata
+
+    def invalidate(self) -> None:
+        """The next lookup asks anew before it answers."""
+        self._refreshed_at = float("-inf")
+
+    async def bootstrap(self, deadline: Deadline) -> None:
+        """Learn the brokers; fails when none of the bootstrap servers answers in time."""
+        await retry(
+            self.runtime,
+            self.config.retry_backoff,
+            deadline,
+            f"asking {self.config.bootstrap_servers} for metadata",
+            lambda: self.refresh(deadline),
+        )
+
+    async def topic(self, name: str, deadline: Deadline) -> TopicMetadata:
+        """A topic's metadata: cached while fresh, otherwise asked for until it is there or the deadline comes."""
+        found = self._fresh(name)
+        if found is not None:
+            return found
+        return await retry(
+            self.runtime,
+            self.config.retry_backoff,
+            deadline,
+            f"looking up topic {name!r} at {self.config.bootstrap_servers}",
+            lambda: self._lookup(name, deadline),
+        )
+
+    async def leader(self, tp: TopicPartition, deadline: Deadline) -> PartitionMetadata:
+        """The partition's row once it has a leader."""
+
+        async def attempt() -> PartitionMetadata:
+            topic = await self.topic(tp.topic, deadline)
+            row = topic.partitions.get(tp.partition)
+            if row is not None and row.leader != NO_LEADER:
+                return row
+            self.invalidate()
+            if row is None:
+                count = len(topic.partitions)
+                raise UnknownTopicOrPartition(f"topic {tp.topic!r} has {count} partitions, not a {tp.partition}")
+            raise LeaderNotAvailable(f"partition {tp} has no leader")
+
+        row = self.cache.leader(tp)
+        if row is not None and self._is_fresh():
+            return row
+        return await retry(self.runtime, self.config.retry_backoff, deadline, f"finding the leader of {tp}", attempt)
+
+    def peek(self, name: str) -> TopicMetadata | None:
+        """What is cached, at once; when that is old, newer metadata is on its way."""
+        topic = self.cache.topic(name)
+        if topic is not None and not self._is_fresh():
+            self.refresh_soon()
+        return topic
+
+    def _fresh(self, name: str) -> TopicMetadata | None:
+        self._tracked.add(name)
+        return self.cache.topic(name) if self._is_fresh() else None
+
+    def _is_fresh(self) -> bool:
+        age_ms = (self.runtime.clock.monotonic() - self._refreshed_at) * 1000
+        return age_ms < self.config.metadata_max_age_ms
+
+    async def _lookup(self, name: str, deadline: Deadline) -> TopicMetadata:
+        found = self._fresh(name)
+        if found is not None:
+            return found
+        await self.refresh(deadline)
+        found = self.cache.topic(name)
+        if found is not None:
+            return found
+        error = self.cache.error_of(name)
+        if isinstance(error, UnknownTopicOrPartition) or error is None:
+            error = UnknownTopicOrPartition(f"topic {name!r} does not exist")
+        raise error
+
+    def untrack(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._tracked.discard(name)
+            self.cache.forget(name)
+
+    async def refresh(self, deadline: Deadline) -> None:
+        """Metadata asked for after this call began. Callers that come while one request is out share the next."""
+        self._check_open()
+        task = self.refresh_soon()
+        if not await done_within(self.runtime, task, deadline.remaining_s()):
+            raise deadline.gave_up(f"asking {self.config.bootstrap_servers} for metadata")
+        task.result()
+
+    def refresh_soon(self) -> "asyncio.Task[None]":
+        """The refresh that starts next."""
+        if self._waiting is None:
+            self._waiting = spawn_shared(self.runtime, self._refresh_after(self._running), name="refresh metadata")
+        return self._waiting
+
+    async def _refresh_after(self, previous: "asyncio.Task[None] | None") -> None:
+        if previous is not None and not previous.done():
+            await asyncio.wait((previous,))
+        self._running, self._waiting = self._waiting, None
+        names = sorted(self._tracked)
+        # Not a caller's deadline: another one, with more patience, may share the outcome.
+        deadline = self.deadline()
+        connection = await self.any_connection(deadline)
+        self.cache.update(await self.fetch_metadata(connection, names, deadline))
+        self._refreshed_at = self.runtime.clock.monotonic()
+
+    async def fetch_metadata(
+        self, connection: Connection, names: "list[str] | None", deadline: Deadline
+    ) -> MetadataResponse:
+        """One request, past the cache; None asks for every topic."""
+        topics = None if names is None else [MetadataRequestTopic(name=name) for name in names]
+        request = MetadataRequest(topics=topics, allow_auto_topic_creation=self._allow_auto_create)
+        response: MetadataResponse = await self.ask(connection, request, "Metadata", deadline)
+        return response
+
+    def node(self, node_id: int) -> Node | None:
+        return self.cache.nodes.get(node_id)
+
+
+class _UnknownNode(BrokerNotAvailable):
+    # Nodes come and go: newer metadata may know it.
+    retriable = True

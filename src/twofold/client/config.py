@@ -1,0 +1,239 @@
+"""Settings of the clients: Kafka's names in snake case, Kafka's defaults.
+
+A client takes them as keyword arguments, or `from_config({"bootstrap.servers": ...})` with the dotted names and values
+that may be strings. What is wrong is refused here, before anything connects.
+"""
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, TypedDict, TypeVar
+
+from twofold.client.connection import Address, ConnectionLimits, parse_addresses
+from twofold.client.waiting import Backoff
+from twofold.records.compression import Codec
+
+C = TypeVar("C", bound="ClientConfig")
+
+DEFAULT_BOOTSTRAP_SERVERS = "127.0.0.1:9092"
+MAX_IN_FLIGHT = 5  # how many batches of a producer a broker remembers per partition
+ISOLATION_LEVELS = {"read_uncommitted": 0, "read_committed": 1}
+OFFSET_RESETS = ("earliest", "latest", "none")
+ACKS = {"all": -1, "-1": -1, "0": 0, "1": 1}
+
+
+class ClientOptions(TypedDict, total=False):
+    bootstrap_servers: str
+    client_id: str | None
+    request_timeout_ms: int
+    default_api_timeout_ms: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    reconnect_backoff_ms: int
+    reconnect_backoff_max_ms: int
+    socket_connection_setup_timeout_ms: int
+    metadata_max_age_ms: int
+
+
+class ProducerOptions(ClientOptions, total=False):
+    acks: str | int
+    enable_idempotence: bool | None
+    batch_size: int
+    linger_ms: float
+    compression_type: str
+    max_request_size: int
+    buffer_memory: int
+    max_block_ms: int
+    delivery_timeout_ms: int
+    max_in_flight_requests_per_connection: int
+    retries: int
+
+
+class ConsumerOptions(ClientOptions, total=False):
+    isolation_level: str
+    auto_offset_reset: str
+    fetch_min_bytes: int
+    fetch_max_wait_ms: int
+    fetch_max_bytes: int
+    max_partition_fetch_bytes: int
+    max_poll_records: int
+    check_crcs: bool
+    allow_auto_create_topics: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientConfig:
+    bootstrap_servers: str = DEFAULT_BOOTSTRAP_SERVERS
+    client_id: str | None = "twofold"
+    request_timeout_ms: int = 30_000
+    default_api_timeout_ms: int = 60_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+    reconnect_backoff_ms: int = 50
+    reconnect_backoff_max_ms: int = 1_000
+    socket_connection_setup_timeout_ms: int = 10_000
+    metadata_max_age_ms: int = 300_000
+
+    def __post_init__(self) -> None:
+        parse_addresses(self.bootstrap_servers)
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, int | float) and not isinstance(value, bool) and value < 0 and field.name != "acks":
+                raise ValueError(f"{field.name}={value} is negative")
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        return parse_addresses(self.bootstrap_servers)
+
+    @property
+    def retry_backoff(self) -> Backoff:
+        return Backoff(self.retry_backoff_ms, self.retry_backoff_max_ms)
+
+    @property
+    def reconnect_backoff(self) -> Backoff:
+        return Backoff(self.reconnect_backoff_ms, self.reconnect_backoff_max_ms)
+
+    @property
+    def limits(self) -> ConnectionLimits:
+        return ConnectionLimits(self.client_id, self.socket_connection_setup_timeout_ms, self.request_timeout_ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerConfig(ClientConfig):
+    acks: str | int = "all"
+    enable_idempotence: bool | None = None  # None: yes, unless another setting that was chosen rules it out
+    batch_size: int = 16_384
+    linger_ms: float = 5
+    compression_type: str = "none"
+    max_request_size: int = 1_048_576
+    buffer_memory: int = 33_554_432
+    max_block_ms: int = 60_000
+    delivery_timeout_ms: int = 120_000
+    max_in_flight_requests_per_connection: int = MAX_IN_FLIGHT
+    retries: int = 2_147_483_647
+
+    def __post_init__(self) -> None:
+        # Not super(): a slotted dataclass is a second class object, which the zero-argument form does not know.
+        ClientConfig.__post_init__(self)
+        if str(self.acks) not in ACKS:
+            raise ValueError(f"acks={self.acks!r} is none of all, 1, 0")
+        _check_one_of("compression_type", self.compression_type, [codec.name.lower() for codec in Codec])
+        if self.max_in_flight_requests_per_connection < 1:
+            raise ValueError("max_in_flight_requests_per_connection must be at least 1")
+        if self.delivery_timeout_ms < self.linger_ms + self.request_timeout_ms:
+            raise ValueError(
+                f"delivery_timeout_ms={self.delivery_timeout_ms} is less than linger_ms + request_timeout_ms = "
+                f"{self.linger_ms + self.request_timeout_ms:g}: no request would have the time it is allowed"
+            )
+        if self.enable_idempotence:
+            self._check_idempotence()
+
+    def _check_idempotence(self) -> None:
+        off = "or set enable_idempotence=False"
+        if self.required_acks != -1:
+            raise ValueError(f"acks={self.acks} does not go with an idempotent producer: use acks='all', {off}")
+        if self.max_in_flight_requests_per_connection > MAX_IN_FLIGHT:
+            raise ValueError(
+                f"max_in_flight_requests_per_connection={self.max_in_flight_requests_per_connection} does not go with "
+                f"an idempotent producer: use at most {MAX_IN_FLIGHT}, {off}"
+            )
+        if self.retries == 0:
+            raise ValueError(f"retries=0 does not go with an idempotent producer: use more, {off}")
+
+    @property
+    def idempotent(self) -> bool:
+        if self.enable_idempotence is not None:
+            return self.enable_idempotence
+        few = self.max_in_flight_requests_per_connection <= MAX_IN_FLIGHT
+        return self.required_acks == -1 and few and self.retries > 0
+
+    @property
+    def required_acks(self) -> int:
+        return ACKS[str(self.acks)]
+
+    @property
+    def codec(self) -> Codec:
+        return Codec[self.compression_type.upper()]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerConfig(ClientConfig):
+    isolation_level: str = "read_uncommitted"
+    auto_offset_reset: str = "latest"
+    fetch_min_bytes: int = 1
+    fetch_max_wait_ms: int = 500
+    fetch_max_bytes: int = 52_428_800
+    max_partition_fetch_bytes: int = 1_048_576
+    max_poll_records: int = 500
+    check_crcs: bool = True
+    allow_auto_create_topics: bool = True
+
+    def __post_init__(self) -> None:
+        ClientConfig.__post_init__(self)
+        _check_one_of("isolation_level", self.isolation_level, list(ISOLATION_LEVELS))
+        _check_one_of("auto_offset_reset", self.auto_offset_reset, OFFSET_RESETS)
+        if self.max_poll_records < 1:
+            raise ValueError("max_poll_records must be at least 1")
+
+    @property
+    def isolation(self) -> int:
+        return ISOLATION_LEVELS[self.isolation_level]
+
+
+def _check_one_of(name: str, value: str, allowed: "list[str] | tuple[str, ...]") -> None:
+    if value not in allowed:
+        raise ValueError(f"{name}={value!r} is none of {', '.join(allowed)}")
+
+
+def from_keywords(config: type[C], values: Mapping[str, Any]) -> C:
+    """A config from keyword arguments; TypeError names the one that is unknown and the nearest that is not."""
+    known = [field.name for field in fields(config)]
+    for name in values:
+        if name not in known:
+            raise TypeError(f"unknown setting {name!r}{_nearest(name, known)}")
+    return config(**values)
+
+
+def from_dotted(config: type[C], values: Mapping[str, Any]) -> C:
+    """A config from Kafka's own names, whose values may be strings as in a properties file."""
+    known = {field.name.replace("_", "."): field for field in fields(config)}
+    keywords: dict[str, Any] = {}
+    for name, value in values.items():
+        field = known.get(name)
+        if field is None:
+            raise ValueError(f"unknown setting {name!r}{_nearest(name, list(known))}")
+        keywords[field.name] = _PARSERS[str(field.type)](name, value)
+    return config(**keywords)
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+def _parse_bool(name: str, value: Any) -> bool:
+    text = str(value).strip().lower()
+    if text not in ("true", "false"):
+        raise ValueError(f"{name}={value!r} is neither true nor false")
+    return text == "true"
+
+
+def _parse_number(kind: Callable[[str], float]) -> Callable[[str, Any], float]:
+    def parse(name: str, value: Any) -> float:
+        try:
+            return kind(str(value).strip())
+        except ValueError:
+            raise ValueError(f"{name}={value!r} is not a number") from None
+
+    return parse
+
+
+_PARSERS: dict[str, Callable[[str, Any], Any]] = {
+    str(bool): _parse_bool,
+    str(bool | None): lambda name, value: None if value is None else _parse_bool(name, value),
+    str(int): _parse_number(int),
+    str(float): _parse_number(float),
+    str(str): lambda _, value: str(value),
+    str(str | None): lambda _, value: None if value is None else str(value),
+    str(str | int): lambda _, value: str(value),
+}

@@ -1,0 +1,155 @@
+"""Which batch of a partition may be sent next, and under which sequence number. Pure: no clock, no network.
+
+A broker accepts a producer's batches only in the order of their sequence numbers, and recognises a batch that comes
+twice while it is among the last five. What follows from it:
+
+1. A batch gets its number when it is first sent and keeps it for every further attempt, until 4.
+2. At most `max_unacked` batches are unacknowledged, so that each stays within the broker's memory.
+3. While a batch waits for another attempt nothing newer is sent, and only the lowest one is tried: order is kept.
+4. When a number will never be used (its batch failed or was given up), numbers start anew at 0 under the next epoch.
+   Before that, every batch whose outcome is unknown is tried again under its old number: the broker then either has it
+   (acknowledged, once) or refuses it (and it may be renumbered). Renumbering one that was appended would double it.
+5. A batch is never sent under an older identity than one before it.
+"""
+
+from collections.abc import Sequence
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from twofold.records.batch import increment_sequence
+from twofold.types import NO_SEQUENCE
+
+MAX_EPOCH = 32767
+
+
+class Identity(NamedTuple):
+    producer_id: int
+    epoch: int
+
+    def bumped(self) -> "Identity | None":
+        """The next epoch; None when only a new producer id helps."""
+        return Identity(self.producer_id, self.epoch + 1) if self.epoch < MAX_EPOCH - 1 else None
+
+
+class Sequenced(Protocol):
+    """The part of a batch that this module reads and writes."""
+
+    identity: Identity | None
+    base_sequence: int
+    on_wire: bool
+    refused: bool
+
+    @property
+    def count(self) -> int: ...
+
+
+B = TypeVar("B", bound=Sequenced)
+
+
+class PartitionSequences(Generic[B]):
+    """The unacknowledged batches of one partition, lowest first."""
+
+    __slots__ = ("_max_unacked", "_numbered", "_resetting", "identity", "next_sequence", "unacked")
+
+    def __init__(self, *, idempotent: bool, max_unacked: int) -> None:
+        self.unacked: list[B] = []
+        self.identity: Identity | None = None
+        self.next_sequence = 0
+        self._numbered = idempotent
+        self._max_unacked = max_unacked
+        self._resetting = False
+
+    def next_retry(self) -> B | None:
+        """The batch that must be tried again before anything else, when it may be now."""
+        first = next((batch for batch in self.unacked if not batch.on_wire), None)
+        if first is None:
+            return None
+        if self._resetting:
+            if any(batch.on_wire for batch in self.unacked):
+                return None
+            return next((batch for batch in self.unacked if not batch.refused), None)
+        return first if first is self.unacked[0] else None
+
+    def may_send_new(self, current: Identity | None) -> bool:
+        """Whether a batch without a number may be sent now under `current`."""
+        if self._resetting or len(self.unacked) >= self._max_unacked:
+            return False
+        if any(not batch.on_wire for batch in self.unacked):
+            return False
+        if not self._numbered:
+            return True
+        return current is not None and (self.identity == current or not self.unacked)
+
+    def wants_identity(self) -> bool:
+        """Whether everything is settled and only a new identity is missing for a new start."""
+        return self._resetting and all(batch.refused and not batch.on_wire for batch in self.unacked)
+
+    def start_anew(self, identity: Identity) -> None:
+        """Number what is left from 0 under an identity that this partition has not used."""
+        assert self.wants_identity() and identity != self.identity
+        self._resetting = False
+        self._adopt(identity)
+        for batch in self.unacked:
+            self._number(batch)
+
+    def on_sent(self, batch: B, current: Identity | None) -> None:
+        """`batch` goes out now: new ones get their number."""
+        batch.on_wire = True
+        batch.refused = False
+        if batch in self.unacked:
+            return
+        if self._numbered:
+            assert current is not None
+            if self.identity != current:
+                assert not self.unacked
+                self._adopt(current)
+            self._number(batch)
+        self.unacked.append(batch)
+
+    def on_acknowledged(self, batch: B) -> None:
+        self._remove(batch)
+
+    def on_unknown(self, batch: B) -> None:
+        """The attempt failed, and whether the broker has the batch is not known."""
+        batch.on_wire = False
+
+    def on_refused(self, batch: B) -> None:
+        """The attempt failed, and the broker certainly does not have the batch; it will be tried again."""
+        batch.on_wire = False
+        batch.refused = True
+
+    def is_gap_explained(self, batch: B) -> bool:
+        """Whether OUT_OF_ORDER_SEQUENCE_NUMBER for `batch` comes from one before it that failed or was given up."""
+        return self._resetting or (bool(self.unacked) and self.unacked[0] is not batch)
+
+    def on_failed(self, batch: B) -> None:
+        """The batch is given up; its number, if it has one, will not be used again."""
+        if self._remove(batch) and self._numbered:
+            self._resetting = True
+
+    def split(self, batch: B, parts: Sequence[B]) -> None:
+        """Put smaller batches in the place, and under the numbers, of one that the broker refused as too large."""
+        sequence = batch.base_sequence
+        for part in parts:
+            part.identity = batch.identity
+            part.base_sequence = sequence
+            part.on_wire = False
+            part.refused = True
+            if self._numbered:
+                sequence = increment_sequence(sequence, part.count)
+        position = self.unacked.index(batch)
+        self.unacked[position : position + 1] = parts
+
+    def _adopt(self, identity: Identity) -> None:
+        self.identity = identity
+        self.next_sequence = 0
+
+    def _number(self, batch: B) -> None:
+        batch.identity = self.identity
+        batch.base_sequence = self.next_sequence
+        self.next_sequence = increment_sequence(self.next_sequence, batch.count)
+
+    def _remove(self, batch: B) -> bool:
+        if batch not in self.unacked:
+            return False
+        self.unacked.remove(batch)
+        return batch.base_sequence != NO_SEQUENCE

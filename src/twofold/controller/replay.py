@@ -1,0 +1,320 @@
+"""How a record changes the metadata: the `apply` of the controller's machine.
+
+1. Begin remembers the image before it, End forgets it, Abort goes back to it. The open transaction is part of the
+   state, so it is reverted, replayed and committed together with everything else.
+2. While a transaction is open the state is not stable: nobody but the next handler sees it.
+3. A record that contradicts the state (a partition of no topic, an End without Begin) stops the machine: it means that
+   the log is damaged or that a handler is wrong, and every later image would be, too.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+from uuid import UUID
+
+from immutables import Map, MapMutation
+
+from twofold.controller.image import (
+    TOPIC_RESOURCE,
+    BrokerRegistration,
+    ConfigResource,
+    MetadataImage,
+    PartitionState,
+    TopicImage,
+    normal_form,
+)
+from twofold.controller.records import (
+    LEADER_UNCHANGED,
+    STATE_UNCHANGED,
+    AbortTransaction,
+    BeginTransaction,
+    BrokerRegistrationChange,
+    Config,
+    EndTransaction,
+    FeatureLevel,
+    MetadataRecord,
+    NoOp,
+    Partition,
+    PartitionChange,
+    ProducerIds,
+    RegisterBroker,
+    RemoveTopic,
+    Topic,
+    UnregisterBroker,
+)
+from twofold.machine.runtime import Machine
+from twofold.wire.errors import KafkaError, NotController
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class InconsistentRecord(Exception):
+    """A metadata record contradicts those before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    start_offset: int
+    name: str | None
+    before: MetadataImage
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerState:
+    image: MetadataImage = field(default_factory=MetadataImage)
+    transaction: OpenTransaction | None = None
+
+
+class MetadataMachine(Machine[ControllerState, MetadataRecord]):
+    """The controller as a machine; its handlers are in the modules beside this one."""
+
+    busy: type[KafkaError] = NotController  # brokers and clients ask again, and may find a controller that is not
+
+    def initial(self) -> ControllerState:
+        return ControllerState()
+
+    def apply(self, state: ControllerState, record: MetadataRecord, offset: int) -> ControllerState:
+        return self.apply_all(state, ((offset, record),))
+
+    def apply_all(self, state: ControllerState, entries: Iterable[tuple[int, MetadataRecord]]) -> ControllerState:
+        draft = _Draft(state.image)
+        transaction = state.transaction
+        for offset, record in entries:
+            if type(record) in _TRANSACTIONAL:
+                state = _step_transaction(ControllerState(draft.freeze(), transaction), record, offset)
+                draft, transaction = _Draft(state.image), state.transaction
+            else:
+                try:
+                    _APPLY[type(record)](draft, record, offset)
+                except InconsistentRecord as error:
+                    raise InconsistentRecord(f"metadata record at offset {offset}: {error}: {record}") from None
+            draft.offset = offset
+        return ControllerState(draft.freeze(), transaction)
+
+    def is_stable(self, state: ControllerState) -> bool:
+        return state.transaction is None
+
+
+_TRANSACTIONAL = (BeginTransaction, EndTransaction, AbortTransaction)
+
+
+def _step_transaction(state: ControllerState, record: MetadataRecord, offset: int) -> ControllerState:
+    opened = state.transaction
+    if isinstance(record, BeginTransaction):
+        if opened is not None:
+            raise InconsistentRecord(
+                f"metadata record at offset {offset}: Begin inside the transaction begun at {opened.start_offset}"
+            )
+        return ControllerState(state.image, OpenTransaction(offset, record.name, state.image))
+    if opened is None:
+        raise InconsistentRecord(f"metadata record at offset {offset}: {type(record).__name__} without Begin")
+    return ControllerState(opened.before if isinstance(record, AbortTransaction) else state.image)
+
+
+class _Draft:
+    """An image that is being changed. Maps are opened for mutation when first touched, once per batch."""
+
+    __slots__ = ("_base", "_open", "_partitions", "next_producer_id", "offset")
+
+    def __init__(self, base: MetadataImage) -> None:
+        self._base = base
+        self._open: dict[str, MapMutation[Any, Any]] = {}
+        self._partitions: dict[UUID, MapMutation[int, PartitionState]] = {}
+        self.next_producer_id = base.next_producer_id
+        self.offset = base.offset
+
+    def table(self, name: str) -> MapMutation[Any, Any]:
+        """One of the image's maps, to change."""
+        opened = self._open.get(name)
+        if opened is None:
+            opened = self._open[name] = getattr(self._base, name).mutate()
+        return opened
+
+    def partitions(self, topic_id: UUID) -> MapMutation[int, PartitionState]:
+        opened = self._partitions.get(topic_id)
+        if opened is None:
+            name = self.topic_name(topic_id)
+            opened = self._partitions[topic_id] = self.table("topics")[name].partitions.mutate()
+        return opened
+
+    def topic_name(self, topic_id: UUID) -> str:
+        name: str | None = self.table("topic_names").get(topic_id)
+        if name is None:
+            raise InconsistentRecord(f"no topic has the id {topic_id}")
+        return name
+
+    def forget_partitions(self, topic_id: UUID) -> None:
+        self._partitions.pop(topic_id, None)
+
+    def freeze(self) -> MetadataImage:
+        for topic_id, partitions in self._partitions.items():
+            name = self.topic_name(topic_id)
+            topics = self.table("topics")
+            topics[name] = TopicImage(name, topic_id, partitions.finish())
+        self._partitions.clear()
+        tables = {name: opened.finish() for name, opened in self._open.items()}
+        self._open.clear()
+        self._base = replace(self._base, next_producer_id=self.next_producer_id, offset=self.offset, **tables)
+        return self._base
+
+
+def _register_broker(draft: _Draft, record: RegisterBroker, offset: int) -> None:
+    draft.table("brokers")[record.broker_id] = BrokerRegistration(
+        broker_id=record.broker_id,
+        epoch=record.broker_epoch,
+        incarnation_id=record.incarnation_id,
+        end_points=record.end_points,
+        features=record.features,
+        rack=record.rack,
+        fenced=record.fenced,
+        in_controlled_shutdown=record.in_controlled_shutdown,
+        log_dirs=record.log_dirs,
+        cordoned_log_dirs=record.cordoned_log_dirs,
+        registered_at=offset,
+    )
+
+
+def _registration(draft: _Draft, broker_id: int, epoch: int) -> BrokerRegistration:
+    broker: BrokerRegistration | None = draft.table("brokers").get(broker_id)
+    if broker is None:
+        raise InconsistentRecord(f"broker {broker_id} is not registered")
+    if broker.epoch != epoch:
+        raise InconsistentRecord(f"broker {broker_id} is registered with epoch {broker.epoch}, not {epoch}")
+    return broker
+
+
+def _unregister_broker(draft: _Draft, record: UnregisterBroker, offset: int) -> None:
+    _registration(draft, record.broker_id, record.broker_epoch)
+    del draft.table("brokers")[record.broker_id]
+
+
+def _change_registration(draft: _Draft, record: BrokerRegistrationChange, offset: int) -> None:
+    broker = _registration(draft, record.broker_id, record.broker_epoch)
+    draft.table("brokers")[record.broker_id] = replace(
+        broker,
+        fenced=record.fenced > 0 if record.fenced else broker.fenced,
+        in_controlled_shutdown=record.in_controlled_shutdown > 0 or broker.in_controlled_shutdown,
+        log_dirs=record.log_dirs or broker.log_dirs,
+        cordoned_log_dirs=(broker.cordoned_log_dirs if record.cordoned_log_dirs is None else record.cordoned_log_dirs),
+    )
+
+
+def _add_topic(draft: _Draft, record: Topic, offset: int) -> None:
+    topics = draft.table("topics")
+    if record.name in topics:
+        raise InconsistentRecord(f"topic {record.name} exists with the id {topics[record.name].topic_id}")
+    topics[record.name] = TopicImage(record.name, record.topic_id)
+    draft.table("topic_names")[record.topic_id] = record.name
+    if "." in record.name or "_" in record.name:
+        collidable = draft.table("collidable")
+        key = normal_form(record.name)
+        collidable[key] = collidable.get(key, frozenset()) | {record.name}
+
+
+def _remove_topic(draft: _Draft, record: RemoveTopic, offset: int) -> None:
+    name = draft.topic_name(record.topic_id)
+    draft.forget_partitions(record.topic_id)
+    del draft.table("topics")[name]
+    del draft.table("topic_names")[record.topic_id]
+    draft.table("configs").pop(ConfigResource(TOPIC_RESOURCE, name), None)
+    collidable = draft.table("collidable")
+    key = normal_form(name)
+    others = collidable.get(key, frozenset()) - {name}
+    if others:
+        collidable[key] = others
+    else:
+        collidable.pop(key, None)
+
+
+def _add_partition(draft: _Draft, record: Partition, offset: int) -> None:
+    draft.partitions(record.topic_id)[record.partition_id] = PartitionState(
+        record.replicas,
+        record.isr,
+        record.leader,
+        record.leader_epoch,
+        record.partition_epoch,
+        record.directories,
+        record.removing_replicas,
+        record.adding_replicas,
+        record.leader_recovery_state,
+        record.eligible_leader_replicas or (),
+        record.last_known_elr or (),
+    )
+
+
+def _change_partition(draft: _Draft, record: PartitionChange, offset: int) -> None:
+    partitions = draft.partitions(record.topic_id)
+    old = partitions.get(record.partition_id)
+    if old is None:
+        raise InconsistentRecord(f"topic {draft.topic_name(record.topic_id)} has no partition {record.partition_id}")
+    elected = record.leader != LEADER_UNCHANGED
+    partitions[record.partition_id] = PartitionState(
+        replicas=_given(record.replicas, old.replicas),
+        isr=_given(record.isr, old.isr),
+        leader=record.leader if elected else old.leader,
+        leader_epoch=old.leader_epoch + elected,
+        partition_epoch=old.partition_epoch + 1,
+        directories=_given(record.directories, old.directories),
+        removing_replicas=_given(record.removing_replicas, old.removing_replicas),
+        adding_replicas=_given(record.adding_replicas, old.adding_replicas),
+        leader_recovery_state=(
+            old.leader_recovery_state
+            if record.leader_recovery_state == STATE_UNCHANGED
+            else record.leader_recovery_state
+        ),
+        eligible_leader_replicas=_given(record.eligible_leader_replicas, old.eligible_leader_replicas),
+        last_known_elr=_given(record.last_known_elr, old.last_known_elr),
+    )
+
+
+def _given(value: V | None, otherwise: V) -> V:
+    return otherwise if value is None else value
+
+
+def _set_config(draft: _Draft, record: Config, offset: int) -> None:
+    configs = draft.table("configs")
+    resource = ConfigResource(record.resource_type, record.resource_name)
+    values: Map[str, str] = configs.get(resource, Map())
+    if record.value is not None:
+        values = values.set(record.name, record.value)
+    elif record.name in values:
+        values = values.delete(record.name)
+    if values:
+        configs[resource] = values
+    else:
+        configs.pop(resource, None)
+
+
+def _set_feature(draft: _Draft, record: FeatureLevel, offset: int) -> None:
+    if record.feature_level:
+        draft.table("features")[record.name] = record.feature_level
+    else:
+        draft.table("features").pop(record.name, None)
+
+
+def _set_producer_ids(draft: _Draft, record: ProducerIds, offset: int) -> None:
+    if record.next_producer_id <= draft.next_producer_id:
+        raise InconsistentRecord(
+            f"producer ids below {draft.next_producer_id} are given away, and blocks never overlap"
+        )
+    draft.next_producer_id = record.next_producer_id
+
+
+def _nothing(draft: _Draft, record: NoOp, offset: int) -> None:
+    """A NoOp only moves the offset."""
+
+
+_APPLY: dict[type, Callable[[_Draft, Any, int], None]] = {
+    RegisterBroker: _register_broker,
+    UnregisterBroker: _unregister_broker,
+    BrokerRegistrationChange: _change_registration,
+    Topic: _add_topic,
+    RemoveTopic: _remove_topic,
+    Partition: _add_partition,
+    PartitionChange: _change_partition,
+    Config: _set_config,
+    FeatureLevel: _set_feature,
+    ProducerIds: _set_producer_ids,
+    NoOp: _nothing,
+}

@@ -1,0 +1,263 @@
+"""The runtime of a state machine whose every change is a record in a log.
+
+The controller and both coordinators run on it. A machine is pure: `apply` folds records into an immutable state, and a
+handler maps (state, now) to records and a response. The runtime owns what is not pure: the order of things, the log,
+and the moment at which a response may be seen. It never awaits; a held response is a future.
+
+1. A handler sees the optimistic state: everything written so far, committed or not. Readers and listeners see the
+   committed state only.
+2. The records of one handler are appended as one, or not at all; a handler that fails changes nothing.
+3. A response is released when its last record is committed, in the order of the writes, after the listeners ran.
+4. Live and replayed records go through the same `apply`, so the state is a function of the log alone.
+5. Writes happen in one epoch at a time. Losing it fails every held response with a retriable error and reverts the
+   state to what the log has committed; what of the rest still commits comes back through `replay`.
+6. The committed state that others see is never one that the machine calls unstable (half of a metadata transaction).
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+
+from twofold.runtime.api import Clock
+from twofold.wire.errors import KafkaError, KafkaStorageError, NotCoordinator, RequestTimedOut, UnknownServerError
+
+S = TypeVar("S")
+R = TypeVar("R")
+T = TypeVar("T")
+R_contra = TypeVar("R_contra", contravariant=True)
+
+MAX_PENDING = 10_000
+NO_OFFSET = -1
+NO_EPOCH = -1
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Result(Generic[R, T]):
+    """What a handler decided: records to append, and the response to give once they are committed."""
+
+    records: Sequence[R]
+    response: T
+    # For a result without records: hold the response until all that the handler saw is committed.
+    wait: bool = False
+
+
+class Machine(Generic[S, R]):
+    """The pure part. A subclass gives `initial` and `apply`; the rest has defaults."""
+
+    busy: type[KafkaError] = RequestTimedOut  # what a write is told that finds the queue full
+
+    def initial(self) -> S:
+        raise TypeError(f"{type(self).__name__} does not say what its initial state is")
+
+    def apply(self, state: S, record: R, offset: int) -> S:
+        raise TypeError(f"{type(self).__name__} does not say how a record changes its state")
+
+    def apply_all(self, state: S, entries: Iterable[tuple[int, R]]) -> S:
+        """Apply (offset, record) pairs. To be overridden only by something faster with the same result."""
+        for offset, record in entries:
+            state = self.apply(state, record, offset)
+        return state
+
+    def is_stable(self, state: S) -> bool:
+        """False while nobody may see this state; responses and listeners then wait for the next stable one."""
+        return True
+
+    def map_error(self, error: Exception) -> KafkaError:
+        """What a client is told when the log refused an append."""
+        if isinstance(error, KafkaError):
+            return error
+        if isinstance(error, OSError):
+            return KafkaStorageError(str(error))
+        return UnknownServerError(f"{type(error).__name__}: {error}")
+
+
+class LogPort(Protocol[R_contra]):
+    """Where records go. Its owner calls `MachineRuntime.commit` as they become durable."""
+
+    @property
+    def end_offset(self) -> int:
+        """The offset that the next record gets."""
+        ...
+
+    def append(self, records: Sequence[R_contra], epoch: int) -> int:
+        """Append all or nothing and return the last offset; refuse an epoch that is not the current one."""
+        ...
+
+
+Handler: TypeAlias = Callable[[S, int], Result[R, T]]
+Listener: TypeAlias = Callable[[S, S, int, Sequence[R]], None]
+
+
+@dataclass(slots=True)
+class _Step(Generic[S, R]):
+    """The state after some records, and who waits for them to be committed and shown."""
+
+    offset: int
+    state: S
+    records: Sequence[R]
+    response: Any = None
+    waiter: "asyncio.Future[Any] | None" = None
+
+
+class MachineRuntime(Generic[S, R]):
+    def __init__(
+        self,
+        machine: Machine[S, R],
+        port: LogPort[R],
+        clock: Clock,
+        *,
+        max_pending: int = MAX_PENDING,
+        inactive: KafkaError | None = None,
+    ) -> None:
+        """`inactive` is what a write is told before `become_leader`, e.g. that the machine is loading."""
+        self.machine = machine
+        self.committed: S = machine.initial()
+        self.committed_offset = NO_OFFSET  # of the last record in `committed`
+        self.epoch = NO_EPOCH
+        self._state = self.committed
+        self._port = port
+        self._clock = clock
+        self._max_pending = max_pending
+        self._inactive: KafkaError | None = inactive or NotCoordinator("nothing is led here yet")
+        self._pending: deque[_Step[S, R]] = deque()  # in the log, not committed
+        self._unseen: list[_Step[S, R]] = []  # committed, not shown: only while unstable, or during a load
+        self._listeners: list[Listener[S, R]] = []
+
+    @property
+    def state(self) -> S:
+        """The optimistic state that the next handler gets; everybody else reads `committed`."""
+        return self._state
+
+    @property
+    def is_leader(self) -> bool:
+        return self._inactive is None
+
+    @property
+    def pending(self) -> int:
+        """How many steps wait to be committed or shown."""
+        return len(self._pending) + len(self._unseen)
+
+    def on_committed(self, listener: Listener[S, R]) -> None:
+        """Call `listener(old, new, offset, records)` at every step of the committed state."""
+        self._listeners.append(listener)
+
+    # -- writing, in an epoch
+
+    def become_leader(self, epoch: int) -> None:
+        """Accept writes. Everything that the log holds has been replayed before."""
+        if epoch <= self.epoch or self._pending:
+            raise ValueError(f"cannot lead epoch {epoch} after {self.epoch} with {len(self._pending)} writes pending")
+        self.epoch = epoch
+        self._inactive = None
+
+    def resign(self, error: KafkaError, epoch: int | None = None) -> None:
+        """Stop writing and tell everyone who waits, and every later write, `error`.
+
+        With `epoch`, only if that one is still led: a late message about an old epoch must not end a newer one.
+        """
+        if epoch is not None and epoch != self.epoch:
+            return
+        self._inactive = error
+        abandoned = [*self._unseen, *self._pending]
+        self._pending.clear()
+        # Committed steps stay (nobody will replay them), but nobody waits for them any more.
+        self._unseen = [_Step(step.offset, step.state, step.records) for step in self._unseen]
+        self._state = self._unseen[-1].state if self._unseen else self.committed
+        for step in abandoned:
+            if step.waiter is not None and not step.waiter.done():
+                step.waiter.set_exception(_fresh(error))
+
+    def write(self, handler: Handler[S, R, T]) -> "asyncio.Future[T]":
+        """Run `handler` now; its response is a future that is done when it may be seen.
+
+        What is wrong already is raised, not put into the future: no leadership, a full queue, an error of the handler
+        or of the append.
+        """
+        if self._inactive is not None:
+            raise _fresh(self._inactive)
+        if len(self._pending) + len(self._unseen) >= self._max_pending:
+            raise self.machine.busy(f"{self.pending} writes wait to be committed: max_pending={self._max_pending}")
+        result = handler(self._state, self._clock.wall_ms())
+        waiter: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        if result.records:
+            offset = self._append(result.records)
+        elif result.wait and (self._pending or self._unseen):
+            offset = (self._pending or self._unseen)[-1].offset
+        else:
+            waiter.set_result(result.response)
+            return waiter
+        self._pending.append(_Step(offset, self._state, result.records, result.response, waiter))
+        return waiter
+
+    def _append(self, records: Sequence[R]) -> int:
+        base = self._port.end_offset
+        # Before the append: records that cannot be applied must not reach the log, where every replay would meet them.
+        state = self.machine.apply_all(self._state, enumerate(records, base))
+        try:
+            last = self._port.append(records, self.epoch)
+        except Exception as error:
+            raise self.machine.map_error(error) from error
+        if last != base + len(records) - 1:
+            misplaced = UnknownServerError(f"the log put records at {last} that were applied at {base}")
+            self.resign(misplaced)
+            raise misplaced
+        self._state = state
+        return last
+
+    def commit(self, offset: int) -> None:
+        """Everything up to and including `offset` is committed: show it and release who waited for it."""
+        pending = self._pending
+        if not pending or pending[0].offset > offset:
+            return
+        while pending and pending[0].offset <= offset:
+            self._unseen.append(pending.popleft())
+        self.show()
+
+    # -- following: records that others wrote
+
+    def load(self, batches: Iterable[Iterable[tuple[int, R]]]) -> None:
+        """Replay committed (offset, record) pairs, batch by batch, and show the outcome once."""
+        for entries in batches:
+            self.replay(entries)
+        self.show()
+
+    def replay(self, entries: Iterable[tuple[int, R]]) -> None:
+        """Apply committed records that this machine did not write. They are seen after the next `show`."""
+        if self._pending:
+            raise ValueError(f"cannot replay under {len(self._pending)} writes of epoch {self.epoch}")
+        numbered = list(entries)
+        if numbered:
+            self._state = self.machine.apply_all(self._state, numbered)
+            self._unseen.append(_Step(numbered[-1][0], self._state, [record for _, record in numbered]))
+
+    def show(self) -> None:
+        """Show what is committed, as far as it is stable."""
+        steps = self._unseen
+        is_stable = self.machine.is_stable
+        ready = next((count for count in range(len(steps), 0, -1) if is_stable(steps[count - 1].state)), 0)
+        if not ready:
+            return
+        shown, self._unseen = steps[:ready], steps[ready:]
+        old, new, offset = self.committed, shown[-1].state, shown[-1].offset
+        self.committed, self.committed_offset = new, offset
+        if self._listeners:
+            records = [record for step in shown for record in step.records]
+            for listener in self._listeners:
+                try:
+                    listener(old, new, offset, records)
+                except Exception:
+                    # The state is committed whatever a listener makes of it; who waits for it must still be told.
+                    log.exception("a listener failed on the state committed at offset %d", offset)
+        for step in shown:
+            if step.waiter is not None and not step.waiter.done():
+                step.waiter.set_result(step.response)
+
+
+def _fresh(error: KafkaError) -> KafkaError:
+    """A copy to raise: one exception that is raised many times collects the tracebacks of all."""
+    return type(error)(error.message)

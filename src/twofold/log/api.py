@@ -1,0 +1,60 @@
+"""What a partition log takes and gives."""
+
+from enum import Enum
+from typing import NamedTuple
+
+
+class Origin(Enum):
+    """Who wrote a batch, and so how much of it is checked."""
+
+    CLIENT = "client"
+    COORDINATOR = "coordinator"
+    REPLICATION = "replication"
+    RAFT = "raft"
+
+
+class Bound(Enum):
+    """How far a reader may see."""
+
+    LOG_END = "log_end"
+    HIGH_WATERMARK = "high_watermark"
+    LAST_STABLE = "last_stable"
+
+
+class AppendResult(NamedTuple):
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int  # -1 where the topic keeps the producer's timestamps
+    log_start_offset: int
+    duplicate: bool = False
+    flush_due: bool = False  # the append asked for `defer_flush` and flush.messages is reached: await sync()
+
+
+class AbortedTransaction(NamedTuple):
+    producer_id: int
+    first_offset: int
+
+
+class ReadResult(NamedTuple):
+    records: bytes
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    aborted: tuple[AbortedTransaction, ...] | None
+
+
+class TimestampOffset(NamedTuple):
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+class ProducerRow(NamedTuple):
+    """A row of DescribeProducers; -1 stands for what is not known."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp: int
+    coordinator_epoch: int
+    current_txn_start_offset: int

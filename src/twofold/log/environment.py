@@ -1,0 +1,65 @@
+"""What all logs of a broker share."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from random import Random
+from typing import TYPE_CHECKING, Protocol
+
+from twofold.log.files import FilePool
+from twofold.log.index_cache import IndexCache
+from twofold.runtime.api import Blocking, Clock, Disk, Spawn
+
+if TYPE_CHECKING:
+    from twofold.log.storage import LogStorage
+
+
+class Owner(Protocol):
+    """Whoever keeps the checkpoints of a log and does its work in the background."""
+
+    def recovery_point_lowered(self, log: "LogStorage") -> None:
+        """Return when the lower recovery point is on disk: the log is about to be cut there."""
+        ...
+
+    def log_start_raised(self, log: "LogStorage") -> None:
+        """Return when the log start is on disk: segments below it are about to go."""
+        ...
+
+    def segment_rolled(self, log: "LogStorage") -> None:
+        """A segment was sealed and wants to be synced, without hurry."""
+        ...
+
+    def flush_wanted(self, log: "LogStorage", delay_ms: int) -> None:
+        """Something was appended that is to be synced within flush.ms."""
+        ...
+
+
+class NoOwner:
+    """For a log on its own: it has no checkpoints, so it is always recovered from its start."""
+
+    def recovery_point_lowered(self, log: "LogStorage") -> None:
+        """Nothing is written, so nothing has to be corrected."""
+
+    def log_start_raised(self, log: "LogStorage") -> None:
+        """The first segment tells where the log starts."""
+
+    def segment_rolled(self, log: "LogStorage") -> None:
+        """The caller flushes."""
+
+    def flush_wanted(self, log: "LogStorage", delay_ms: int) -> None:
+        """The caller flushes."""
+
+
+@dataclass(slots=True)
+class LogEnvironment:
+    disk: Disk
+    clock: Clock
+    random: Random
+    blocking: Blocking
+    spawn: Spawn
+    files: FilePool
+    indexes: IndexCache = field(default_factory=IndexCache)
+    owner: Owner = field(default_factory=NoOwner)
+    guards: Iterator[int] = field(default_factory=lambda: count(1))
+    verification_enabled: bool = True
+    producer_id_expiration_ms: int = 86_400_000

@@ -1,0 +1,366 @@
+"""A partition's log: batches appended at the end, read by offset.
+
+1. LSO <= high watermark <= log end, and no reader gets an offset at or beyond its bound.
+2. A batch is in the log or it is not: a rejected one leaves no trace (semantics 4.4: checks, then bytes, then state).
+3. The producers' table, the indexes and the epochs are what a replay of the batches gives.
+4. Appending and reading cost the same whatever the length of the log, the number of producers and of open transactions.
+5. Batches are not unpacked, except on compacted topics and to answer a look-up by time.
+
+All methods run on the event loop; the files are the business of `LogStorage`.
+"""
+
+from bisect import bisect_left
+
+from twofold.log.api import AbortedTransaction, AppendResult, Bound, Origin, ProducerRow, ReadResult, TimestampOffset
+from twofold.log.lookup import find_max_timestamp, find_timestamp
+from twofold.log.producer_table import AppendChecks
+from twofold.log.producers import ProducerEntry
+from twofold.log.scan import InvalidBatch
+from twofold.log.segment import Segment
+from twofold.log.storage import LogStorage
+from twofold.log.validation import (
+    StoredBatch,
+    internal_batches,
+    marker_of,
+    replicated_batches,
+    stamp_batch,
+    stored_bytes,
+)
+from twofold.records.batch import Buffer
+from twofold.records.validate import validate_client_batch
+from twofold.types import NO_TIMESTAMP
+from twofold.wire.errors import OffsetOutOfRange
+
+POSITION_CACHE_SIZE = 32
+
+
+class PartitionLog(LogStorage):
+    __slots__ = ()
+
+    # Appending
+
+    def append(
+        self,
+        records: Buffer,
+        *,
+        origin: Origin = Origin.CLIENT,
+        leader_epoch: int,
+        transaction_version: int = 2,
+        guard: int | None = None,
+        allow_zstd: bool = True,
+        defer_flush: bool = False,
+    ) -> AppendResult:
+        """Append as the leader: one batch of a client, or what a coordinator or the metadata quorum wrote.
+
+        With `defer_flush` the caller awaits `sync()` before it acknowledges a result that has `flush_due`; without, an
+        append that reaches flush.messages syncs before it returns.
+        """
+        if self._failure is not None or self._listing is not None:
+            self._check_usable()
+        if origin is not Origin.CLIENT:
+            return self._append_internal(records, origin, leader_epoch, transaction_version, guard, defer_flush)
+        config = self.config
+        now_ms = self._environment.clock.wall_ms()
+        header = validate_client_batch(
+            records,
+            max_message_bytes=config.max_message_bytes,
+            compacted=config.is_compacted,
+            now_ms=now_ms,
+            timestamp_type=config.message_timestamp_type,
+            before_max_ms=config.message_timestamp_before_max_ms,
+            after_max_ms=config.message_timestamp_after_max_ms,
+            allow_zstd=allow_zstd,
+            topic_partition=self.topic_partition,
+        )
+        append_time_ms = now_ms if config.message_timestamp_type == "LogAppendTime" else None
+        if append_time_ms is not None:
+            header = header._replace(max_timestamp=append_time_ms)
+        base_offset = self.log_end_offset
+        change = None
+        if header.producer_id >= 0:
+            known = self._producers.find_duplicate(header)
+            if known is not None:
+                time_ms = NO_TIMESTAMP if append_time_ms is None else known.timestamp
+                return AppendResult(known.first_offset, known.last_offset, time_ms, self.log_start_offset, True)
+            checks = AppendChecks(origin, transaction_version, guard, self._environment.verification_enabled)
+            change = self._producers.evaluate(header, base_offset, None, checks)
+        data, stored = stored_bytes(records, header, config)
+        stamp_batch(data, 0, stored, base_offset, leader_epoch, append_time_ms)
+        batch = StoredBatch(0, header if stored.batch_length == header.batch_length else stored, base_offset, change)
+        return self._commit(data, [batch], leader_epoch, transaction_version, now_ms, append_time_ms, defer_flush)
+
+    def _append_internal(
+        self,
+        records: Buffer,
+        origin: Origin,
+        leader_epoch: int,
+        transaction_version: int,
+        guard: int | None,
+        defer_flush: bool,
+    ) -> AppendResult:
+        """Any number of batches, all or none; nobody checks their sequence numbers."""
+        now_ms = self._environment.clock.wall_ms()
+        append_time_ms = now_ms if self.config.stamps_append_time else None
+        checks = AppendChecks(origin, transaction_version, guard, self._environment.verification_enabled)
+        pending: dict[int, ProducerEntry] = {}
+        batches: list[StoredBatch] = []
+        data = bytearray(records)
+        offset = self.log_end_offset
+        for at, header in internal_batches(records):
+            if append_time_ms is not None:
+                header = header._replace(max_timestamp=append_time_ms)
+            change = None
+            marker = marker_of(records, at, header)
+            if header.producer_id >= 0 and (marker is not None or not header.is_control):
+                change = self._producers.evaluate(header, offset, marker, checks, pending)
+                pending[header.producer_id] = change.entry
+            stamp_batch(data, at, header, offset, leader_epoch, append_time_ms)
+            batches.append(StoredBatch(at, header, offset, change))
+            offset += header.last_offset_delta + 1
+        return self._commit(data, batches, leader_epoch, transaction_version, now_ms, append_time_ms, defer_flush)
+
+    def append_replicated(self, records: Buffer) -> None:
+        """Append what the leader has: batches that carry their offsets and epochs. A cut-off last one is left out."""
+        self._check_usable()
+        pending: dict[int, ProducerEntry] = {}
+        batches: list[StoredBatch] = []
+        end = 0
+        for at, header in replicated_batches(records, self.log_end_offset):
+            change = None
+            marker = marker_of(records, at, header)
+            if header.producer_id >= 0 and (marker is not None or not header.is_control):
+                change = self._producers.evaluate(header, header.base_offset, marker, None, pending)
+                pending[header.producer_id] = change.entry
+            batches.append(StoredBatch(at, header, header.base_offset, change))
+            end = at + header.size
+        if batches:
+            with memoryview(records) as view:
+                self._commit(view[:end], batches, None, 0, self._environment.clock.wall_ms(), None, False)
+
+    def _commit(
+        self,
+        data: bytearray | memoryview,
+        batches: list[StoredBatch],
+        leader_epoch: int | None,
+        transaction_version: int,
+        now_ms: int,
+        append_time_ms: int | None,
+        defer_flush: bool,
+    ) -> AppendResult:
+        """Write checked batches and let them act. The epochs are those of the batches where no leader says one."""
+        base_offset = batches[0].base_offset
+        last = batches[-1]
+        last_offset = last.base_offset + last.header.last_offset_delta
+        try:
+            max_timestamp = last.header.max_timestamp
+            segment = self._segment_for(len(data), base_offset, last_offset, max_timestamp, now_ms)
+            segment.append(data, batches, self.config.index_interval_bytes)
+        except OSError as error:
+            self._fail("cannot be written", error)
+        self.log_end_offset = self._producers.end_offset = last_offset + 1
+        for _, header, offset, change in batches:
+            epoch = header.leader_epoch if leader_epoch is None else leader_epoch
+            if epoch > self._epochs.latest:
+                self._assign_epoch(epoch, offset)
+            if change is not None:
+                aborted = self._producers.apply(change, header, transaction_version)
+                if aborted is not None:
+                    segment.note_aborted(aborted)
+                    self._note_aborts_in(segment)
+                if change.began or change.completed is not None:
+                    self._update_stable()
+        due = self._flush_after_append(defer_flush)
+        time_ms = NO_TIMESTAMP if append_time_ms is None else append_time_ms
+        return AppendResult(base_offset, last_offset, time_ms, self.log_start_offset, False, due)
+
+    def _note_aborts_in(self, segment: Segment) -> None:
+        if not self._aborted_bases or self._aborted_bases[-1] != segment.base_offset:
+            self._aborted_bases.append(segment.base_offset)
+
+    def _flush_after_append(self, defer_flush: bool) -> bool:
+        config = self.config
+        if self.log_end_offset - self._durability.recovery_point >= config.flush_messages:
+            if not defer_flush:
+                self.flush()
+            return defer_flush
+        if config.flush_ms < 2**63 - 1 and not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._environment.owner.flush_wanted(self, config.flush_ms)
+        return False
+
+    # Reading
+
+    @property
+    def last_stable_offset(self) -> int:
+        if self._listing is not None:
+            self._open()
+        return self._last_stable_offset
+
+    def bound(self, bound: Bound) -> int:
+        """The first offset that a reader with this bound may not see."""
+        if bound is Bound.HIGH_WATERMARK:
+            return self.high_watermark
+        return self.log_end_offset if bound is Bound.LOG_END else self.last_stable_offset
+
+    def read(self, offset: int, max_bytes: int, bound: Bound, *, at_least_one: bool = True) -> ReadResult:
+        """Whole batches from the one that holds `offset`, at most `max_bytes` of one segment, none beyond the bound.
+
+        With `at_least_one` the first batch is given even if it alone is larger.
+        """
+        if self._listing is not None:
+            self._open()
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise OffsetOutOfRange(
+                f"{self.topic_partition}: offset {offset} is outside of [{self.log_start_offset}, "
+                f"{self.log_end_offset}]"
+            )
+        records = b""
+        end_offset = upper = self.bound(bound)
+        if offset < upper:
+            try:
+                records, end_offset = self._read(offset, max_bytes, upper, at_least_one)
+            except (OSError, InvalidBatch) as error:
+                self._fail(f"cannot be read at {offset}", error)
+        aborted = None
+        if bound is Bound.LAST_STABLE:
+            aborted = self._aborted_between(offset, end_offset) if records and self._aborted_bases else ()
+        return ReadResult(records, self.high_watermark, self._last_stable_offset, self.log_start_offset, aborted)
+
+    def _read(self, offset: int, max_bytes: int, upper: int, at_least_one: bool) -> tuple[bytes, int]:
+        """(records, an offset that none of them reaches)."""
+        at = self._floor(offset)
+        while at < len(self._segments):
+            segment = self._segments[at]
+            next_base = self._end_of(at)
+            start = self._position(segment, offset)
+            limit = segment.size if upper >= next_base else self._position(segment, upper)
+            if at < len(self._segments) - 1:
+                self._environment.indexes.touch(segment)
+            if start < limit:
+                return self._read_segment(segment, start, limit, max_bytes, min(upper, next_base), at_least_one)
+            if upper <= next_base:
+                break
+            at += 1
+        return b"", upper
+
+    def _read_segment(
+        self, segment: Segment, start: int, limit: int, max_bytes: int, upper: int, at_least_one: bool
+    ) -> tuple[bytes, int]:
+        end = segment.end_of_read(start, max_bytes, limit, at_least_one)
+        if end == start:
+            return b"", upper
+        end_offset = upper if end == limit else segment.base_offset_at(end)
+        # Where this reader goes on, and where a bound lies, is asked for again soon.
+        if len(self._positions) >= POSITION_CACHE_SIZE:
+            del self._positions[next(iter(self._positions))]
+        self._positions[end_offset] = (segment.base_offset, end)
+        return segment.read(start, end), end_offset
+
+    def _position(self, segment: Segment, offset: int) -> int:
+        known = self._positions.get(offset)
+        if known is not None and known[0] == segment.base_offset:
+            return known[1]
+        return segment.position_of(offset)
+
+    def _aborted_between(self, start: int, end: int) -> tuple[AbortedTransaction, ...]:
+        """Aborted transactions with records in [start, end); their markers may lie in later segments."""
+        found: list[AbortedTransaction] = []
+        first = self._bases[self._floor(start)]
+        for at in range(bisect_left(self._aborted_bases, first), len(self._aborted_bases)):
+            segment = self._segments[self._floor(self._aborted_bases[at])]
+            for entry in self._txn_index(segment).entries(start):
+                if entry.first_offset < end:
+                    found.append(AbortedTransaction(entry.producer_id, entry.first_offset))
+                if entry.last_stable_offset >= end:
+                    return tuple(found)
+        return tuple(found)
+
+    # Looking up
+
+    def offset_for_timestamp(self, timestamp: int, bound: Bound) -> TimestampOffset | None:
+        """The first record from this time on; None when there is none below the bound."""
+        self.ensure_open()
+        try:
+            found = find_timestamp(self._segments, timestamp, self.log_start_offset)
+        except (OSError, InvalidBatch) as error:
+            self._fail(f"cannot be searched for timestamp {timestamp}", error)
+        return found if found is not None and found.offset < self.bound(bound) else None
+
+    def offset_of_max_timestamp(self, bound: Bound) -> TimestampOffset | None:
+        """The first record with the greatest timestamp; None when it is at or beyond the bound."""
+        self.ensure_open()
+        try:
+            found = find_max_timestamp(self._segments)
+        except (OSError, InvalidBatch) as error:
+            self._fail("cannot be searched for its greatest timestamp", error)
+        return found if found is not None and found.offset < self.bound(bound) else None
+
+    # Leadership
+
+    @property
+    def leader_epoch(self) -> int:
+        """The latest epoch that is known here, -1 before the first."""
+        if self._listing is not None and self._epochs.latest < 0:
+            self._open()
+        return self._epochs.latest
+
+    def assign_leader_epoch(self, epoch: int) -> None:
+        """Begin an epoch at the log end; it is forgotten again if no record follows before the next."""
+        if epoch > self._epochs.latest:
+            self._assign_epoch(epoch, self.log_end_offset)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        self.ensure_open()
+        return self._epochs.end_offset_for(epoch, self.log_end_offset)
+
+    def epoch_for_offset(self, offset: int) -> int:
+        self.ensure_open()
+        return self._epochs.epoch_for(offset)
+
+    def advance_high_watermark(self, offset: int) -> bool:
+        """Raise the high watermark, at most to the log end; False when it stays."""
+        offset = min(offset, self.log_end_offset)
+        if offset <= self.high_watermark:
+            return False
+        self._set_high_watermark(offset)
+        return True
+
+    # Producers
+
+    def start_verification(
+        self, producer_id: int, epoch: int, sequence: int, supports_epoch_bump: bool = True
+    ) -> int | None:
+        """The guard that the first batch of a transaction must bring; None when the transaction is open already."""
+        self._check_usable()
+        environment = self._environment
+        return self._producers.start_verification(
+            producer_id, epoch, sequence, supports_epoch_bump, environment.clock.wall_ms(), next(environment.guards)
+        )
+
+    def producers(self) -> list[ProducerRow]:
+        self.ensure_open()
+        return self._producers.rows()
+
+    def expire_producers(self, now_ms: int) -> int:
+        """Forget producers that were silent for producer.id.expiration.ms; returns how many."""
+        if self._listing is not None:
+            return 0
+        return self._producers.expire(now_ms, self._environment.producer_id_expiration_ms)
+
+    def oldest_open_transaction(self) -> tuple[int, int, int] | None:
+        """(first offset, producer id, timestamp of the first batch) of the transaction that was opened first."""
+        self.ensure_open()
+        oldest = self._producers.oldest_open_transaction()
+        if oldest is None:
+            return None
+        first_offset, producer_id = oldest
+        return first_offset, producer_id, self._timestamp_at(first_offset)
+
+    def _timestamp_at(self, offset: int) -> int:
+        """The timestamp of the batch that holds `offset`; -1 where it is gone."""
+        if not self._segments or offset < self._bases[0]:
+            return NO_TIMESTAMP
+        segment = self._segments[self._floor(offset)]
+        for _, header in segment.headers(self._position(segment, offset)):
+            return header.max_timestamp
+        return NO_TIMESTAMP

@@ -1,0 +1,416 @@
+"""All partition logs of a data directory, and what is done for them in the background.
+
+1. A directory belongs to one process at a time (`.lock`) and to one node of one cluster (`meta.properties`).
+2. After a clean shutdown nothing is read at start but names and checkpoints; a log is opened when it is first used.
+   After any other end every log is recovered before the first one is served.
+3. A log start is on disk before the segments below it go, and a lowered recovery point before the log is cut.
+4. The mark of a clean shutdown is written last, and only if every log was closed without an error.
+"""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from twofold.config.topic import LogConfig
+from twofold.log.checkpoints import (
+    HIGH_WATERMARKS,
+    LOG_STARTS,
+    RECOVERY_POINTS,
+    MetaProperties,
+    encode_offsets,
+    encode_uuid,
+    mark_clean_shutdown,
+    read_meta_properties,
+    read_offsets,
+    read_topic_id,
+    take_clean_shutdown,
+    write_meta_properties,
+)
+from twofold.log.environment import LogEnvironment
+from twofold.log.files import DEFAULT_OPEN_FILES, FilePool
+from twofold.log.log import PartitionLog
+from twofold.log.opening import list_directory
+from twofold.log.storage import LogStorage
+from twofold.runtime.api import DiskLock, Runtime
+from twofold.runtime.files import write_atomically
+from twofold.types import TopicId, TopicPartition
+from twofold.wire.errors import KafkaStorageError
+
+log = logging.getLogger("twofold.log")
+
+LOCK = ".lock"
+DELETE_SUFFIX = "-delete"
+STRAY_SUFFIX = "-stray"
+FUTURE_SUFFIX = "-future"
+METADATA_TOPIC = "__cluster_metadata"
+MAX_NAME = 255
+YIELD_EVERY = 64
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """The settings of a broker that concern its logs; the names are those of server.properties."""
+
+    open_files: int = DEFAULT_OPEN_FILES
+    retention_check_interval_ms: int = 300_000
+    initial_task_delay_ms: int = 30_000
+    flush_offset_checkpoint_interval_ms: int = 60_000
+    flush_start_offset_checkpoint_interval_ms: int = 60_000
+    high_watermark_checkpoint_interval_ms: int = 5_000
+    producer_id_expiration_ms: int = 86_400_000
+    producer_id_expiration_check_interval_ms: int = 600_000
+    transaction_verification_enabled: bool = True
+
+
+class DataDirectoryError(Exception):
+    """The data directory cannot be used; the message says what to do."""
+
+
+class LogManager:
+    def __init__(
+        self,
+        runtime: Runtime,
+        directory: str,
+        options: LogOptions | None = None,
+        *,
+        default_config: LogConfig | None = None,
+    ) -> None:
+        self.directory = directory.rstrip("/") or "/"
+        self.options = options or LogOptions()
+        self.default_config = default_config or LogConfig()
+        self._runtime = runtime
+        self._disk = runtime.disk
+        self._lock: DiskLock | None = None
+        self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._doomed: list[tuple[int, str]] = []
+        self._dirty_names = False
+        self._closed = False
+        self.environment = LogEnvironment(
+            disk=runtime.disk,
+            clock=runtime.clock,
+            random=runtime.random,
+            blocking=runtime.blocking,
+            spawn=runtime.spawn,
+            files=FilePool(runtime.disk, self.options.open_files),
+            owner=self,
+            verification_enabled=self.options.transaction_verification_enabled,
+            producer_id_expiration_ms=self.options.producer_id_expiration_ms,
+        )
+
+    # Starting
+
+    def load(self) -> None:
+        """Take the directory and everything in it."""
+        disk = self._disk
+        disk.make_dirs(self.directory)
+        try:
+            self._lock = disk.lock(self._path(LOCK))
+        except BlockingIOError:
+            raise DataDirectoryError(
+                f"{self.directory} is in use by another process: stop it, or choose another directory (log.dirs)"
+            ) from None
+        clean = take_clean_shutdown(disk, self.directory)
+        recovery_points = read_offsets(disk, self._path(RECOVERY_POINTS))
+        log_starts = read_offsets(disk, self._path(LOG_STARTS))
+        high_watermarks = read_offsets(disk, self._path(HIGH_WATERMARKS))
+        for name in disk.list(self.directory):
+            partition = self._partition_of(name)
+            if partition is not None:
+                self._logs[partition] = self._existing(
+                    partition,
+                    clean,
+                    recovery_points.get(partition),
+                    log_starts.get(partition, 0),
+                    high_watermarks.get(partition, 0),
+                )
+        if not clean:
+            self._recover_all()
+        log.info(
+            "%s: %d partitions after %s shutdown", self.directory, len(self._logs), "a clean" if clean else "an unclean"
+        )
+
+    def _partition_of(self, name: str) -> TopicPartition | None:
+        """The partition that a directory holds; what is no partition's is left alone or goes."""
+        if name.endswith(DELETE_SUFFIX):
+            self._doomed.append((0, self._path(name)))
+            return None
+        topic, dash, number = name.rpartition("-")
+        if not dash or not topic or not number.isdigit() or topic == METADATA_TOPIC:
+            if name.endswith((STRAY_SUFFIX, FUTURE_SUFFIX)):
+                log.warning("%s is not used; remove it when nothing in it is needed", self._path(name))
+            return None
+        return TopicPartition(topic, int(number)) if self._disk.is_dir(self._path(name)) else None
+
+    def _existing(
+        self, partition: TopicPartition, clean: bool, recovery_point: int | None, log_start: int, high_watermark: int
+    ) -> PartitionLog:
+        directory = self._path(str(partition))
+        listing = list_directory(self._disk, directory)
+        first = listing.bases[0] if listing.bases else log_start
+        loaded = PartitionLog(
+            self.environment,
+            directory,
+            partition,
+            self.default_config,
+            listing=listing,
+            clean=clean,
+            recovery_point=recovery_point or 0,
+            log_start_offset=max(log_start, first),
+            high_watermark=high_watermark,
+        )
+        if clean and (recovery_point is None or recovery_point not in listing.snapshots):
+            # Not what we leave behind: look inside now, since its bounds are not known otherwise.
+            loaded.ensure_open()
+        loaded.clamp_high_watermark()
+        return loaded
+
+    def _recover_all(self) -> None:
+        for partition in self._logs.values():
+            try:
+                partition.ensure_open()
+            except KafkaStorageError as error:
+                log.error("%s stays offline: %s", partition.directory, error)
+
+    def meta_properties(self) -> MetaProperties | None:
+        return read_meta_properties(self._disk, self.directory)
+
+    def ensure_meta_properties(self, node_id: int, cluster_id: str | None = None) -> MetaProperties:
+        """The directory's identity, given to it now if it has none; DataDirectoryError where it has another."""
+        known = self.meta_properties()
+        if known is None:
+            random = self._runtime.random
+            cluster_id = cluster_id or encode_uuid(uuid.UUID(int=random.getrandbits(128), version=4))
+            known = MetaProperties(node_id, cluster_id, encode_uuid(uuid.UUID(int=random.getrandbits(128), version=4)))
+            write_meta_properties(self._disk, self.directory, known)
+        if known.node_id != node_id:
+            raise DataDirectoryError(
+                f"{self.directory} belongs to node {known.node_id}, this is node {node_id}: set "
+                f"node.id={known.node_id} or choose another directory (log.dirs)"
+            )
+        if cluster_id is not None and known.cluster_id != cluster_id:
+            raise DataDirectoryError(
+                f"{self.directory} belongs to cluster {known.cluster_id}, not to {cluster_id}: choose "
+                "another directory (log.dirs)"
+            )
+        return known
+
+    # The logs
+
+    def logs(self) -> list[PartitionLog]:
+        return list(self._logs.values())
+
+    def get(self, partition: TopicPartition) -> PartitionLog | None:
+        return self._logs.get(partition)
+
+    def get_or_create(self, partition: TopicPartition, topic_id: TopicId | None, config: LogConfig) -> PartitionLog:
+        """The log of a partition; files come with its first append.
+
+        A log of an earlier topic of that name is moved aside, not removed.
+        """
+        known = self._logs.get(partition)
+        if known is not None:
+            if topic_id is not None and known.topic_id is None and known.exists:
+                known.topic_id = read_topic_id(self._disk, known.directory)
+            if topic_id is None or known.topic_id in (None, topic_id):
+                if topic_id is not None:
+                    known.set_topic_id(topic_id)
+                known.update_config(config)
+                return known
+            log.warning("%s holds topic id %s, wanted is %s: moving it aside", known, known.topic_id, topic_id)
+            self._move_away(known, STRAY_SUFFIX)
+        created = PartitionLog(
+            self.environment, self._path(str(partition)), partition, config, topic_id=topic_id, clean=True
+        )
+        self._logs[partition] = created
+        return created
+
+    def delete(self, partition: TopicPartition) -> None:
+        """Remove a log: at once for everybody who asks, its files after file.delete.delay.ms."""
+        known = self._logs.get(partition)
+        if known is None:
+            return
+        target = self._move_away(known, DELETE_SUFFIX)
+        if target is not None:
+            self._doomed.append((self._runtime.clock.wall_ms() + known.config.file_delete_delay_ms, target))
+        self._checkpoint(LOG_STARTS)
+
+    def _move_away(self, known: PartitionLog, suffix: str) -> str | None:
+        self._logs.pop(known.topic_partition, None)
+        known.abandon()
+        if not self._disk.is_dir(known.directory):
+            return None
+        unique = f".{self._runtime.random.getrandbits(128):032x}{suffix}"
+        target = self._path(str(known.topic_partition)[: MAX_NAME - len(unique)] + unique)
+        self._disk.rename(known.directory, target)
+        self._disk.sync_dir(self.directory)
+        log.info("%s: renamed to %s", known.directory, target)
+        return target
+
+    def reopen(self, partition: TopicPartition) -> PartitionLog:
+        """Recover a log that failed, from its files."""
+        failed = self._logs[partition]
+        failed.abandon()
+        opened = PartitionLog(
+            self.environment,
+            failed.directory,
+            partition,
+            failed.config,
+            topic_id=failed.topic_id,
+            listing=list_directory(self._disk, failed.directory) if self._disk.is_dir(failed.directory) else None,
+            recovery_point=failed.recovery_point,
+            log_start_offset=failed.log_start_offset,
+            high_watermark=failed.high_watermark,
+        )
+        opened.ensure_open()
+        self._logs[partition] = opened
+        return opened
+
+    def _path(self, name: str) -> str:
+        return f"{self.directory}/{name}"
+
+    # What logs ask for
+
+    def recovery_point_lowered(self, log: LogStorage) -> None:
+        self._checkpoint(RECOVERY_POINTS, log)
+
+    def log_start_raised(self, log: LogStorage) -> None:
+        self._checkpoint(LOG_STARTS, log)
+
+    def segment_rolled(self, log: LogStorage) -> None:
+        self._spawn_sync(log)
+
+    def flush_wanted(self, log: LogStorage, delay_ms: int) -> None:
+        self._runtime.timers.call_later(delay_ms / 1000, lambda: self._spawn_sync(log))
+
+    def _spawn_sync(self, wanted: LogStorage) -> None:
+        if not self._closed and wanted.failure is None:
+            self._runtime.spawn(self._sync(wanted), name=f"flush {wanted.topic_partition}")
+
+    async def _sync(self, wanted: LogStorage) -> None:
+        try:
+            await wanted.sync()
+        except KafkaStorageError as error:
+            log.error("%s: %s", wanted.directory, error)
+
+    # Checkpoints
+
+    def _checkpoint(self, name: str, added: LogStorage | None = None) -> None:
+        write_atomically(self._disk, self._path(name), self._encode_checkpoint(name, added))
+
+    def _encode_checkpoint(self, name: str, added: LogStorage | None = None) -> bytes:
+        logs: dict[TopicPartition, LogStorage] = {tp: known for tp, known in self._logs.items() if known.exists}
+        if added is not None:
+            logs[added.topic_partition] = added
+        if name == RECOVERY_POINTS:
+            return encode_offsets({tp: known.recovery_point for tp, known in logs.items()})
+        if name == HIGH_WATERMARKS:
+            return encode_offsets({tp: known.high_watermark for tp, known in logs.items()})
+        return encode_offsets({tp: known.log_start_offset for tp, known in logs.items() if known.log_start_offset})
+
+    def checkpoint(self) -> None:
+        """Write all three checkpoints now."""
+        for name in (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_STARTS):
+            self._checkpoint(name)
+
+    async def _checkpoint_later(self, name: str) -> None:
+        await self._runtime.blocking(write_atomically, self._disk, self._path(name), self._encode_checkpoint(name))
+
+    # In the background
+
+    async def run_background(self) -> None:
+        """Retention, checkpoints, expiry and removal of files, until cancelled."""
+        options = self.options
+        await asyncio.gather(
+            self._every(options.retention_check_interval_ms, self._retain, options.initial_task_delay_ms),
+            self._every(options.flush_offset_checkpoint_interval_ms, lambda: self._checkpoint_later(RECOVERY_POINTS)),
+            self._every(options.high_watermark_checkpoint_interval_ms, lambda: self._checkpoint_later(HIGH_WATERMARKS)),
+            self._every(options.flush_start_offset_checkpoint_interval_ms, lambda: self._checkpoint_later(LOG_STARTS)),
+            self._every(options.producer_id_expiration_check_interval_ms, self._expire),
+            self._every(min(60_000, options.retention_check_interval_ms), self._remove_doomed),
+        )
+
+    async def _every(
+        self, interval_ms: int, work: Callable[[], Awaitable[Any]], first_delay_ms: int | None = None
+    ) -> None:
+        await self._runtime.timers.sleep((interval_ms if first_delay_ms is None else first_delay_ms) / 1000)
+        while True:
+            try:
+                await work()
+            except (OSError, KafkaStorageError) as error:
+                log.error("%s: background work failed and will be tried again: %s", self.directory, error)
+            await self._runtime.timers.sleep(max(interval_ms, 1) / 1000)
+
+    async def _each(self) -> "list[PartitionLog]":
+        """The logs that work; yields to the loop before they are handed out."""
+        await self._runtime.timers.sleep(0)
+        return [known for known in self._logs.values() if known.failure is None]
+
+    async def _retain(self) -> None:
+        now_ms = self._runtime.clock.wall_ms()
+        raised: list[PartitionLog] = []
+        for count, known in enumerate(await self._each(), 1):
+            if known.exists and known.failure is None and known.raise_log_start_for_retention(now_ms):
+                raised.append(known)
+            if count % YIELD_EVERY == 0:
+                await self._runtime.timers.sleep(0)
+        if not raised:
+            return
+        await self._checkpoint_later(LOG_STARTS)
+        for known in raised:
+            if known.failure is None and self._logs.get(known.topic_partition) is known:
+                known.delete_old_segments(now_ms)
+
+    async def _expire(self) -> None:
+        now_ms = self._runtime.clock.wall_ms()
+        for count, known in enumerate(await self._each(), 1):
+            known.expire_producers(now_ms)
+            if count % YIELD_EVERY == 0:
+                await self._runtime.timers.sleep(0)
+
+    async def _remove_doomed(self) -> None:
+        now_ms = self._runtime.clock.wall_ms()
+        due = [path for at_ms, path in self._doomed if at_ms <= now_ms]
+        self._doomed = [entry for entry in self._doomed if entry[0] > now_ms]
+        for path in due:
+            await self._runtime.blocking(self._disk.remove_tree, path)
+            log.info("%s: removed", path)
+        for known in await self._each():
+            known.remove_deleted_files(now_ms)
+
+    # Stopping
+
+    async def close(self) -> None:
+        """Sync and close everything, so that the next start is quick."""
+        self._closed = True
+        clean = True
+        for known in self.logs():
+            clean &= await self._close(known)
+        self.environment.files.close()
+        try:
+            if clean:
+                await self._runtime.blocking(self.checkpoint)
+                await self._runtime.blocking(mark_clean_shutdown, self._disk, self.directory)
+        finally:
+            if self._lock is not None:
+                self._lock.release()
+                self._lock = None
+        log.info("%s: closed%s", self.directory, "" if clean else ", the next start will recover it")
+
+    async def _close(self, known: PartitionLog) -> bool:
+        await known.wait_for_sync()
+        if known.failure is not None:
+            return False
+        try:
+            plan = known.prepare_close()
+            if plan is not None:
+                try:
+                    await self._runtime.blocking(plan.run)
+                finally:
+                    known.finish_close(plan)
+        except (OSError, KafkaStorageError) as error:
+            log.error("%s cannot be closed: %s", known.directory, error)
+            return False
+        return True

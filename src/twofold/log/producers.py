@@ -1,0 +1,214 @@
+"""The state of one producer in one partition, and what a batch does to it. Pure: no file, no clock.
+
+1. An entry is a value. Checks and changes yield a new entry; whoever rejects a batch forgets it, so that a rejected
+   batch leaves no trace.
+2. The window holds the last five batches of the current epoch. A new epoch, from data or a marker, clears it.
+3. The coordinator epoch of an entry never falls, except where a replica repeats what its leader decided.
+4. Clients are held to their sequence numbers; what comes from a coordinator or from the leader is not.
+"""
+
+from typing import NamedTuple
+
+from twofold.records.batch import SEQUENCE_MAX, Header, decrement_sequence
+from twofold.records.control import EndMarker
+from twofold.types import NO_PRODUCER_EPOCH, NO_SEQUENCE
+from twofold.wire.errors import (
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    OutOfOrderSequenceNumber,
+    TransactionCoordinatorFenced,
+)
+
+WINDOW = 5
+EPOCH_MAX = 32767
+NO_OFFSET = -1
+NO_GUARD = 0
+
+
+class BatchMetadata(NamedTuple):
+    """What the window keeps of a batch."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_sequence(self) -> int:
+        return decrement_sequence(self.last_sequence, self.offset_delta)
+
+    @property
+    def first_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+class ProducerEntry(NamedTuple):
+    producer_id: int
+    epoch: int
+    coordinator_epoch: int  # -1 until the first marker
+    last_timestamp: int
+    txn_first_offset: int  # of the open transaction, else -1
+    window: tuple[BatchMetadata, ...]
+
+    @property
+    def last_sequence(self) -> int:
+        return self.window[-1].last_sequence if self.window else NO_SEQUENCE
+
+    def has_open_transaction(self, epoch: int) -> bool:
+        return self.txn_first_offset != NO_OFFSET and self.epoch == epoch
+
+
+class VerificationEntry(NamedTuple):
+    """A transaction whose first batch waits for the coordinator's word (KIP-890)."""
+
+    guard: int
+    timestamp: int
+    lowest_sequence: int
+    epoch: int
+    supports_epoch_bump: bool
+
+
+class CompletedTransaction(NamedTuple):
+    producer_id: int
+    first_offset: int
+    last_offset: int  # of the marker
+    aborted: bool
+
+
+def find_duplicate(entry: ProducerEntry, header: Header) -> BatchMetadata | None:
+    """The batch of the window that this one repeats: same epoch, same first and same last sequence number."""
+    if header.producer_epoch != entry.epoch:
+        return None
+    last_sequence = header.last_sequence
+    for batch in entry.window:
+        if batch.last_sequence == last_sequence and batch.offset_delta == header.last_offset_delta:
+            return batch
+    return None
+
+
+def check_guard(
+    entry: ProducerEntry | None,
+    header: Header,
+    verification: VerificationEntry | None,
+    guard: int | None,
+    enabled: bool,
+) -> None:
+    """The first batch of a transaction must come with the guard of the verification that is still the current one."""
+    if entry is not None:
+        if entry.has_open_transaction(header.producer_epoch):
+            return
+        # The epoch first: a client that is told of a stale epoch aborts and goes on, INVALID_TXN_STATE is fatal to it
+        # (KAFKA-18042, KAFKA-19690).
+        if header.producer_epoch < entry.epoch:
+            raise stale_epoch(entry, header.producer_epoch)
+    if not enabled or header.is_control:
+        return
+    # A token, never an object's identity (KAFKA-15626), and never one that was used before: "verified, aborted, new
+    # transaction, late append" must not pass (KAFKA-14884).
+    if not guard or verification is None or verification.guard != guard:
+        raise InvalidTxnState(
+            f"producer {header.producer_id} epoch {header.producer_epoch}: the first batch of a transaction must be "
+            "verified with the transaction coordinator, and this one is not (transaction.partition.verification.enable)"
+        )
+
+
+def stale_epoch(entry: ProducerEntry, epoch: int) -> InvalidProducerEpoch:
+    return InvalidProducerEpoch(
+        f"epoch {epoch} of producer {entry.producer_id} is smaller than the last seen epoch {entry.epoch}"
+    )
+
+
+def check_sequence(entry: ProducerEntry | None, header: Header, verification: VerificationEntry | None) -> None:
+    sequence = header.base_sequence
+    if verification is not None:
+        if entry is None and verification.supports_epoch_bump and sequence != 0:
+            # Such a producer always starts at 0: its earlier batches are missing (KAFKA-18202).
+            raise OutOfOrderSequenceNumber(
+                f"producer {header.producer_id} is unknown here and starts with sequence {sequence}, expected 0"
+            )
+        if sequence > verification.lowest_sequence:
+            # Batches verified at the same time may arrive in the wrong order (KAFKA-14920).
+            raise OutOfOrderSequenceNumber(
+                f"producer {header.producer_id} sent sequence {sequence} before {verification.lowest_sequence}"
+            )
+    if entry is None or entry.epoch == NO_PRODUCER_EPOCH:
+        return
+    if header.producer_epoch != entry.epoch:
+        if sequence != 0:
+            raise OutOfOrderSequenceNumber(
+                f"producer {header.producer_id} starts epoch {header.producer_epoch} (after {entry.epoch}) with "
+                f"sequence {sequence}, expected 0"
+            )
+        return
+    last = entry.window[-1].last_sequence if entry.window else NO_SEQUENCE
+    if sequence != (0 if last == SEQUENCE_MAX else last + 1):
+        raise OutOfOrderSequenceNumber(
+            f"producer {header.producer_id} epoch {header.producer_epoch} sent sequence {sequence} after {last}"
+        )
+
+
+def after_data(entry: ProducerEntry | None, header: Header, base_offset: int) -> ProducerEntry:
+    """The entry after a data batch at `base_offset`; begins a transaction where the batch does."""
+    window: tuple[BatchMetadata, ...] = ()
+    if entry is None:
+        coordinator_epoch, txn_first_offset = -1, NO_OFFSET
+    else:
+        coordinator_epoch, txn_first_offset = entry.coordinator_epoch, entry.txn_first_offset
+        if entry.epoch == header.producer_epoch:
+            window = entry.window
+    if header.is_transactional:
+        if txn_first_offset == NO_OFFSET:
+            txn_first_offset = base_offset
+    elif txn_first_offset != NO_OFFSET:
+        raise InvalidTxnState(
+            f"producer {header.producer_id} sent a batch outside of its transaction that is open since offset "
+            f"{txn_first_offset}"
+        )
+    delta = header.last_offset_delta
+    added = BatchMetadata(header.last_sequence, base_offset + delta, delta, header.max_timestamp)
+    window = (*window[1 - WINDOW :], added)
+    return ProducerEntry(
+        header.producer_id, header.producer_epoch, coordinator_epoch, header.max_timestamp, txn_first_offset, window
+    )
+
+
+def check_marker(entry: ProducerEntry | None, header: Header, marker: EndMarker, transaction_version: int) -> None:
+    if entry is None:
+        return
+    epoch = header.producer_epoch
+    if epoch < entry.epoch:
+        raise stale_epoch(entry, epoch)
+    # From transaction version 2 on every transaction ends with a higher epoch, so that a late marker cannot end the
+    # next one (KAFKA-19446); a repeated marker and the last epoch there is are let through (KAFKA-19999).
+    if transaction_version >= 2 and epoch == entry.epoch and entry.txn_first_offset != NO_OFFSET and epoch != EPOCH_MAX:
+        raise InvalidProducerEpoch(
+            f"the marker's epoch {epoch} must be higher than that of the transaction which producer "
+            f"{header.producer_id} has open since offset {entry.txn_first_offset}"
+        )
+    if marker.coordinator_epoch < entry.coordinator_epoch:
+        raise TransactionCoordinatorFenced(
+            f"a marker for producer {header.producer_id} comes from coordinator epoch {marker.coordinator_epoch}, "
+            f"smaller than the last seen {entry.coordinator_epoch}"
+        )
+
+
+def after_marker(
+    entry: ProducerEntry | None, header: Header, marker: EndMarker, offset: int
+) -> tuple[ProducerEntry, CompletedTransaction | None]:
+    """The entry after a marker, and the transaction that it ended if that held any data."""
+    completed = None
+    window: tuple[BatchMetadata, ...] = ()
+    if entry is not None:
+        if entry.txn_first_offset != NO_OFFSET:
+            completed = CompletedTransaction(header.producer_id, entry.txn_first_offset, offset, not marker.commit)
+        if entry.epoch == header.producer_epoch:
+            window = entry.window
+    # The marker's own time counts as activity: a producer must not expire right after a long transaction (KAFKA-9144).
+    updated = ProducerEntry(
+        header.producer_id, header.producer_epoch, marker.coordinator_epoch, header.max_timestamp, NO_OFFSET, window
+    )
+    return updated, completed
+
+
+def is_expired(entry: ProducerEntry, now_ms: int, expiration_ms: int) -> bool:
+    return entry.txn_first_offset == NO_OFFSET and now_ms - entry.last_timestamp >= expiration_ms

@@ -1,0 +1,66 @@
+"""When a segment is full, and when it is old enough to go. Pure decisions."""
+
+from twofold.config.topic import LogConfig
+from twofold.log.segment import Segment
+from twofold.runtime.api import Disk
+
+
+def should_roll(
+    segment: Segment, config: LogConfig, size: int, last_offset: int, max_timestamp: int, now_ms: int
+) -> bool:
+    """Whether a batch of `size` bytes belongs into a new segment."""
+    if segment.size > config.segment_bytes - size or not segment.fits(last_offset):
+        return True
+    if segment.indexes_are_full(config.segment_index_bytes):
+        return True
+    if not segment.size:
+        return False
+    # The age is that of the records where they have one: otherwise a topic filled with old records would never roll by
+    # time, and a restart would set the age back.
+    age_ms = max_timestamp - segment.first_timestamp if segment.first_timestamp >= 0 else now_ms - segment.created_ms
+    return age_ms > config.segment_ms - segment.jitter_ms
+
+
+def count_deletable(
+    segments: list[Segment], config: LogConfig, disk: Disk, now_ms: int, high_watermark: int, log_end_offset: int
+) -> int:
+    """How many segments from the first on the retention limits let go; all below the high watermark."""
+    if not config.deletes_old_segments:
+        return 0
+    bases = [segment.base_offset for segment in segments[1:]] + [log_end_offset]
+    return max(
+        _count_expired(segments, bases, config.retention_ms, disk, now_ms, high_watermark),
+        _count_excess(segments, bases, config.retention_bytes, high_watermark),
+    )
+
+
+def _count_expired(
+    segments: list[Segment], ends: list[int], retention_ms: int, disk: Disk, now_ms: int, high_watermark: int
+) -> int:
+    if retention_ms < 0:
+        return 0
+    count = 0
+    for segment, end in zip(segments, ends, strict=True):
+        if end > high_watermark or not segment.size or now_ms - _newest_ms(segment, disk) <= retention_ms:
+            break
+        count += 1
+    return count
+
+
+def _newest_ms(segment: Segment, disk: Disk) -> int:
+    """The greatest timestamp in a segment, or when it was written where its records have none."""
+    timestamp = segment.max_timestamp[0]
+    return timestamp if timestamp >= 0 else disk.modified_ms(segment.log_path)
+
+
+def _count_excess(segments: list[Segment], ends: list[int], retention_bytes: int, high_watermark: int) -> int:
+    if retention_bytes < 0:
+        return 0
+    excess = sum(segment.size for segment in segments) - retention_bytes
+    count = 0
+    for segment, end in zip(segments, ends, strict=True):
+        if end > high_watermark or not segment.size or segment.size > excess:
+            break
+        excess -= segment.size
+        count += 1
+    return count

@@ -1,0 +1,80 @@
+"""Walking the batches of a segment file without reading more of it than needed."""
+
+import struct
+from collections.abc import Iterator
+
+from twofold.records.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, Header, crc_is_valid
+from twofold.runtime.api import File
+
+CHUNK_BYTES = 8192
+RECOVERY_CHUNK_BYTES = 1 << 20
+MIN_BATCH_LENGTH = HEADER_SIZE - LOG_OVERHEAD
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+
+
+class InvalidBatch(Exception):
+    """The bytes at a position of a segment are no batch that belongs there."""
+
+    def __init__(self, position: int, reason: str) -> None:
+        super().__init__(f"position {position}: {reason}")
+        self.position = position
+        self.reason = reason
+
+
+def parse_header(data: bytes, at: int, position: int) -> Header:
+    """The header in data[at:], which stands at `position` of the file; the rest of the batch need not be there."""
+    header = Header._make(_HEADER.unpack_from(data, at))
+    if header.magic != MAGIC:
+        raise InvalidBatch(position, f"magic {header.magic} where 2 is known")
+    if header.batch_length < MIN_BATCH_LENGTH:
+        raise InvalidBatch(position, f"a batch length of {header.batch_length}")
+    return header
+
+
+def iter_headers(file: File, start: int, end: int) -> Iterator[tuple[int, Header]]:
+    """Positions and headers of the batches in file[start:end], which were checked when they were written."""
+    position = start
+    step = CHUNK_BYTES
+    while end - position >= HEADER_SIZE:
+        chunk = file.read(position, min(step, end - position))
+        if len(chunk) < HEADER_SIZE:
+            raise InvalidBatch(position, f"{len(chunk)} bytes are left of {end - position}")
+        at = 0
+        while len(chunk) - at >= HEADER_SIZE:
+            header = parse_header(chunk, at, position + at)
+            yield position + at, header
+            at += header.batch_length + LOG_OVERHEAD
+        # Among large batches only the headers are wanted: a chunk would mostly hold what is skipped.
+        step = HEADER_SIZE if at > len(chunk) + CHUNK_BYTES else CHUNK_BYTES
+        position += at
+
+
+def iter_checked(file: File, start: int, end: int) -> Iterator[tuple[int, Header, bytes, int]]:
+    """(position, header, buffer, place in the buffer) of every batch in file[start:end], its CRC verified.
+
+    InvalidBatch at the first that is torn, damaged or no batch.
+    """
+    position = start
+    step = RECOVERY_CHUNK_BYTES
+    while position < end:
+        chunk = file.read(position, min(step, end - position))
+        at = 0
+        while len(chunk) - at >= HEADER_SIZE:
+            header = parse_header(chunk, at, position + at)
+            after = at + header.batch_length + LOG_OVERHEAD
+            if position + after > end:
+                raise InvalidBatch(position + at, f"a batch of {after - at} bytes, {end - position - at} are left")
+            if after > len(chunk):
+                break
+            if not crc_is_valid(chunk, at, header):
+                raise InvalidBatch(position + at, f"the batch at offset {header.base_offset} has a wrong CRC")
+            yield position + at, header, chunk, at
+            at = after
+        if at == 0:
+            if len(chunk) < HEADER_SIZE or len(chunk) < min(step, end - position):
+                raise InvalidBatch(position, f"{len(chunk)} bytes are no batch")
+            step = parse_header(chunk, 0, position).batch_length + LOG_OVERHEAD
+        else:
+            step = RECOVERY_CHUNK_BYTES
+        position += at

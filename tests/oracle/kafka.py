@@ -77,6 +77,11 @@ class Oracle:
         return f"{self.host}:{self.port}"
 
     @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
     def data(self) -> Path:
         return self.directory / "data"
 

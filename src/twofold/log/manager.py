@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from twofold.config.settings import Settings
 from twofold.config.topic import LogConfig
 from twofold.log.checkpoints import (
     HIGH_WATERMARKS,
@@ -63,6 +64,19 @@ class LogOptions:
     producer_id_expiration_ms: int = 86_400_000
     producer_id_expiration_check_interval_ms: int = 600_000
     transaction_verification_enabled: bool = True
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> "LogOptions":
+        return cls(
+            retention_check_interval_ms=settings.int("log.retention.check.interval.ms"),
+            initial_task_delay_ms=settings.int("log.initial.task.delay.ms"),
+            flush_offset_checkpoint_interval_ms=settings.int("log.flush.offset.checkpoint.interval.ms"),
+            flush_start_offset_checkpoint_interval_ms=settings.int("log.flush.start.offset.checkpoint.interval.ms"),
+            high_watermark_checkpoint_interval_ms=settings.int("replica.high.watermark.checkpoint.interval.ms"),
+            producer_id_expiration_ms=settings.int("producer.id.expiration.ms"),
+            producer_id_expiration_check_interval_ms=settings.int("producer.id.expiration.check.interval.ms"),
+            transaction_verification_enabled=settings.bool("transaction.partition.verification.enable"),
+        )
 
 
 class DataDirectoryError(Exception):
@@ -270,6 +284,11 @@ class LogManager:
 
     def _path(self, name: str) -> str:
         return f"{self.directory}/{name}"
+
+    def apply_settings(self, settings: Settings) -> None:
+        """Take over what may change while the broker runs."""
+        self.environment.verification_enabled = settings.bool("transaction.partition.verification.enable")
+        self.environment.producer_id_expiration_ms = settings.int("producer.id.expiration.ms")
 
     # What logs ask for
 

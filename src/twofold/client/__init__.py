@@ -1,1 +1,53 @@
-"""The client core: connections, version negotiation, metadata, retries."""
+"""The clients: Producer, Consumer and Admin for asyncio, against Twofold and Apache Kafka alike.
+
+For code without asyncio, `twofold.client.blocking` runs them on a loop thread. Errors are those of the protocol
+(`twofold.wire.errors`) and the few of `twofold.client.errors`, which extend them.
+"""
+
+from twofold.client.accumulator import Delivery, RecordMetadata
+from twofold.client.admin import Admin
+from twofold.client.admin_model import (
+    AlterOperation,
+    ClusterDescription,
+    ConfigChange,
+    ConfigEntry,
+    ConfigResource,
+    CreatedTopic,
+    NewTopic,
+    ProducerDescription,
+    ResourceType,
+    Results,
+)
+from twofold.client.blocking import LoopThread
+from twofold.client.consumer import Consumer
+from twofold.client.fetcher import ConsumerRecord
+from twofold.client.metadata import Node, PartitionMetadata, TopicMetadata
+from twofold.client.offsets import ListedOffset, OffsetSpec
+from twofold.client.producer import Producer
+from twofold.types import TopicPartition
+
+__all__ = [
+    "Admin",
+    "AlterOperation",
+    "ClusterDescription",
+    "ConfigChange",
+    "ConfigEntry",
+    "ConfigResource",
+    "Consumer",
+    "ConsumerRecord",
+    "CreatedTopic",
+    "Delivery",
+    "ListedOffset",
+    "LoopThread",
+    "NewTopic",
+    "Node",
+    "OffsetSpec",
+    "PartitionMetadata",
+    "Producer",
+    "ProducerDescription",
+    "RecordMetadata",
+    "ResourceType",
+    "Results",
+    "TopicMetadata",
+    "TopicPartition",
+]

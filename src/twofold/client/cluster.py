@@ -265,6 +265,10 @@ class Cluster:
             error = UnknownTopicOrPartition(f"topic {name!r} does not exist")
         raise error
 
+    def track(self, names: Iterable[str]) -> None:
+        """Every refresh asks for these too."""
+        self._tracked.update(names)
+
     def untrack(self, names: Iterable[str]) -> None:
         for name in names:
             self._tracked.discard(name)

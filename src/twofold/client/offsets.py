@@ -37,7 +37,7 @@ class ListedOffset(NamedTuple):
 async def list_offsets(
     cluster: Cluster, wanted: Mapping[TopicPartition, int], isolation: int, deadline: Deadline
 ) -> dict[TopicPartition, ListedOffset]:
-    """The offset of each partition for its timestamp or OffsetSpec. Partitions that fail for a while are asked again."""
+    """The offset of each partition for its timestamp or OffsetSpec; those that fail for a while are asked again."""
     found: dict[TopicPartition, ListedOffset] = {}
 
     async def attempt() -> None:

@@ -1,0 +1,381 @@
+"""The administrator's client: topics, configs, offsets, producers.
+
+Calls that name several topics (or partitions, or resources) return `Results`: what succeeded and what failed, each by
+its name. `results.get()` raises the first failure.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, TypeVar, Unpack
+
+from twofold.client.admin_model import (
+    CONFIG_SOURCES,
+    AlterOperation,
+    ClusterDescription,
+    ConfigChange,
+    ConfigEntry,
+    ConfigResource,
+    CreatedTopic,
+    NewTopic,
+    ProducerDescription,
+    ResourceType,
+    Results,
+)
+from twofold.client.cluster import Cluster
+from twofold.client.config import ISOLATION_LEVELS, ClientConfig, ClientOptions, from_dotted, from_keywords
+from twofold.client.metadata import Node, TopicMetadata, group_by_topic, topic_metadata
+from twofold.client.offsets import ListedOffset, list_offsets
+from twofold.client.waiting import Deadline
+from twofold.runtime.api import Runtime
+from twofold.runtime.real import real_runtime
+from twofold.types import TopicPartition
+from twofold.wire.errors import KafkaError, NotController, NotLeaderOrFollower, error_for, raise_for
+from twofold.wire.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
+from twofold.wire.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from twofold.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from twofold.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from twofold.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
+from twofold.wire.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    TopicRequest,
+)
+from twofold.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+__all__ = [
+    "Admin",
+    "AlterOperation",
+    "ClusterDescription",
+    "ConfigChange",
+    "ConfigEntry",
+    "ConfigResource",
+    "CreatedTopic",
+    "NewTopic",
+    "ProducerDescription",
+    "ResourceType",
+    "Results",
+]
+
+K = TypeVar("K")
+V = TypeVar("V")
+T = TypeVar("T")
+# Answers about one thing that mean the question went to the wrong broker.
+_WRONG_BROKER = (NotController, NotLeaderOrFollower)
+
+
+class Admin:
+    """`async with Admin(bootstrap_servers=...) as admin`; must be made while its loop runs."""
+
+    def __init__(self, *, runtime: Runtime | None = None, **options: Unpack[ClientOptions]) -> None:
+        self._start(from_keywords(ClientConfig, options), runtime)
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], *, runtime: Runtime | None = None) -> "Admin":
+        """With Kafka's own names: `{"bootstrap.servers": "..."}`."""
+        admin = cls.__new__(cls)
+        admin._start(from_dotted(ClientConfig, config), runtime)
+        return admin
+
+    def _start(self, config: ClientConfig, runtime: Runtime | None) -> None:
+        self.config = config
+        self._cluster = Cluster(runtime or real_runtime(), config)
+
+    async def __aenter__(self) -> "Admin":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._cluster.close()
+
+    # Topics
+
+    async def create_topics(
+        self, topics: Iterable[NewTopic], *, validate_only: bool = False
+    ) -> Results[str, CreatedTopic]:
+        rows = [_creatable(topic) for topic in topics]
+
+        async def attempt(deadline: Deadline) -> Results[str, CreatedTopic]:
+            request = CreateTopicsRequest(topics=rows, timeout_ms=deadline.remaining_ms(), validate_only=validate_only)
+            response: CreateTopicsResponse = await self._ask_controller(request, "CreateTopics", deadline)
+            return _collect((row.name, row, _created) for row in response.topics)
+
+        return await self._retry("CreateTopics", attempt)
+
+    async def delete_topics(self, names: Iterable[str]) -> Results[str, None]:
+        wanted = list(dict.fromkeys(names))
+        states = [DeleteTopicState(name=name, topic_id=None) for name in wanted]
+
+        async def attempt(deadline: Deadline) -> Results[str, None]:
+            request = DeleteTopicsRequest(topic_names=wanted, topics=states, timeout_ms=deadline.remaining_ms())
+            response: DeleteTopicsResponse = await self._ask_controller(request, "DeleteTopics", deadline)
+            return _collect((row.name or "", row, _nothing) for row in response.responses)
+
+        return await self._retry("DeleteTopics", attempt)
+
+    async def create_partitions(
+        self,
+        totals: Mapping[str, int],
+        *,
+        assignments: Mapping[str, Sequence[Sequence[int]]] | None = None,
+        validate_only: bool = False,
+    ) -> Results[str, None]:
+        """Grow topics to a total count; `assignments` are the replicas of each new partition."""
+        rows = [_growing(name, total, (assignments or {}).get(name)) for name, total in totals.items()]
+
+        async def attempt(deadline: Deadline) -> Results[str, None]:
+            request = CreatePartitionsRequest(
+                topics=rows, timeout_ms=deadline.remaining_ms(), validate_only=validate_only
+            )
+            response: CreatePartitionsResponse = await self._ask_controller(request, "CreatePartitions", deadline)
+            return _collect((row.name, row, _nothing) for row in response.results)
+
+        return await self._retry("CreatePartitions", attempt)
+
+    async def list_topics(self, *, include_internal: bool = False) -> dict[str, TopicMetadata]:
+        found = await self._topics(None)
+        return {name: topic for name, topic in sorted(found.values.items()) if include_internal or not topic.internal}
+
+    async def describe_topics(self, names: Iterable[str]) -> Results[str, TopicMetadata]:
+        """A topic that does not exist is an error at once, and is not created."""
+        return await self._topics(list(dict.fromkeys(names)))
+
+    async def _topics(self, names: list[str] | None) -> Results[str, TopicMetadata]:
+        async def attempt(deadline: Deadline) -> Results[str, TopicMetadata]:
+            connection = await self._cluster.any_connection(deadline)
+            response = await self._cluster.fetch_metadata(connection, names, deadline)
+            return _collect((row.name or "", row, topic_metadata) for row in response.topics)
+
+        return await self._retry("Metadata", attempt)
+
+    # Configs
+
+    async def describe_configs(
+        self,
+        resources: Iterable[ConfigResource],
+        *,
+        names: Sequence[str] | None = None,
+        include_documentation: bool = False,
+    ) -> Results[ConfigResource, tuple[ConfigEntry, ...]]:
+        wanted = list(resources)
+
+        async def attempt(deadline: Deadline) -> Results[ConfigResource, tuple[ConfigEntry, ...]]:
+            rows: list[DescribeConfigsResult] = []
+            for node_id, group in _by_broker(wanted).items():
+                request = DescribeConfigsRequest(
+                    resources=[
+                        DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=names)
+                        for kind, name in group
+                    ],
+                    include_documentation=include_documentation,
+                )
+                response: DescribeConfigsResponse = await self._ask(node_id, request, "DescribeConfigs", deadline)
+                rows += response.results
+            return _collect((_resource(row.resource_type, row.resource_name), row, _entries) for row in rows)
+
+        return await self._retry("DescribeConfigs", attempt)
+
+    async def incremental_alter_configs(
+        self, changes: Mapping[ConfigResource, Sequence[ConfigChange]], *, validate_only: bool = False
+    ) -> Results[ConfigResource, None]:
+        async def attempt(deadline: Deadline) -> Results[ConfigResource, None]:
+            rows: list[AlterConfigsResourceResponse] = []
+            for node_id, group in _by_broker(changes).items():
+                request = IncrementalAlterConfigsRequest(
+                    resources=[_alterable(resource, changes[resource]) for resource in group],
+                    validate_only=validate_only,
+                )
+                response: IncrementalAlterConfigsResponse = await self._ask(
+                    node_id, request, "IncrementalAlterConfigs", deadline
+                )
+                rows += response.responses
+            return _collect((_resource(row.resource_type, row.resource_name), row, _nothing) for row in rows)
+
+        return await self._retry("IncrementalAlterConfigs", attempt)
+
+    # Cluster, offsets, producers
+
+    async def describe_cluster(self) -> ClusterDescription:
+        async def attempt(deadline: Deadline) -> ClusterDescription:
+            request = DescribeClusterRequest(include_cluster_authorized_operations=False)
+            response: DescribeClusterResponse = await self._ask(None, request, "DescribeCluster", deadline)
+            raise_for(response.error_code, response.error_message)
+            brokers = tuple(Node(row.broker_id, row.host, row.port, row.rack) for row in response.brokers)
+            return ClusterDescription(response.cluster_id, response.controller_id, brokers)
+
+        return await self._retry("DescribeCluster", attempt)
+
+    async def list_offsets(
+        self, wanted: Mapping[TopicPartition, int], *, isolation_level: str = "read_uncommitted"
+    ) -> dict[TopicPartition, ListedOffset]:
+        """The offset for each partition's timestamp or `OffsetSpec`."""
+        isolation = ISOLATION_LEVELS[isolation_level]
+        return await list_offsets(self._cluster, wanted, isolation, self._cluster.deadline())
+
+    async def describe_producers(
+        self, partitions: Iterable[TopicPartition], *, broker_id: int | None = None
+    ) -> Results[TopicPartition, tuple[ProducerDescription, ...]]:
+        """The producers that a partition's leader (or another replica: `broker_id`) remembers."""
+        wanted = list(dict.fromkeys(partitions))
+
+        async def attempt(deadline: Deadline) -> Results[TopicPartition, tuple[ProducerDescription, ...]]:
+            by_node: dict[int, list[TopicPartition]] = {}
+            for tp in wanted:
+                node_id = broker_id if broker_id is not None else (await self._cluster.leader(tp, deadline)).leader
+                by_node.setdefault(node_id, []).append(tp)
+            rows: list[tuple[TopicPartition, PartitionResponse]] = []
+            for node_id, group in by_node.items():
+                topics = [TopicRequest(name=name, partition_indexes=ids) for name, ids in group_by_topic(group).items()]
+                request = DescribeProducersRequest(topics=topics)
+                response: DescribeProducersResponse = await self._ask(node_id, request, "DescribeProducers", deadline)
+                for topic in response.topics:
+                    rows += [(TopicPartition(topic.name, row.partition_index), row) for row in topic.partitions]
+            return _collect((tp, row, _producers) for tp, row in rows)
+
+        return await self._retry("DescribeProducers", attempt)
+
+    # How
+
+    async def bootstrap(self, timeout_ms: float) -> None:
+        """Fail early when no bootstrap server answers; every other call would wait `default_api_timeout_ms`."""
+        await self._cluster.bootstrap(self._cluster.deadline(timeout_ms, "timeout_ms"))
+
+    async def _retry(self, what: str, attempt: Callable[[Deadline], Awaitable[T]]) -> T:
+        deadline = self._cluster.deadline()
+        return await self._cluster.retry(what, lambda: attempt(deadline), deadline)
+
+    async def _ask(self, node_id: int | None, request: Any, api: str, deadline: Deadline) -> Any:
+        if node_id is not None and self._cluster.node(node_id) is None:
+            await self._cluster.refresh(deadline)
+        return await self._cluster.request(node_id, request, api, deadline)
+
+    async def _ask_controller(self, request: Any, api: str, deadline: Deadline) -> Any:
+        """A broker passes on what is the controller's, so any will do where metadata names none."""
+        if not self._cluster.cache.nodes:
+            await self._cluster.refresh(deadline)
+        controller = self._cluster.node(self._cluster.cache.controller_id)
+        return await self._cluster.request(None if controller is None else controller.node_id, request, api, deadline)
+
+
+def _collect(rows: Iterable[tuple[K, Any, Callable[[Any], V]]]) -> Results[K, V]:
+    """Values and errors of an answer. An answer of the wrong broker is raised, so that the right one is asked."""
+    values: dict[K, V] = {}
+    errors: dict[K, KafkaError] = {}
+    for key, row, convert in rows:
+        if row.error_code:
+            error = error_for(row.error_code)(getattr(row, "error_message", None) or _about(key))
+            if isinstance(error, _WRONG_BROKER):
+                raise error
+            errors[key] = error
+        else:
+            values[key] = convert(row)
+    return Results(values, errors)
+
+
+def _about(key: object) -> str:
+    return f"topic {key!r}" if isinstance(key, str) else str(key)
+
+
+def _nothing(_: object) -> None:
+    return None
+
+
+def _creatable(topic: NewTopic) -> CreatableTopic:
+    return CreatableTopic(
+        name=topic.name,
+        num_partitions=-1 if topic.assignments else topic.num_partitions,
+        replication_factor=-1 if topic.assignments else topic.replication_factor,
+        assignments=[
+            CreatableReplicaAssignment(partition_index=index, broker_ids=list(ids))
+            for index, ids in topic.assignments.items()
+        ],
+        configs=[CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()],
+    )
+
+
+def _created(row: CreatableTopicResult) -> CreatedTopic:
+    return CreatedTopic(row.name, row.topic_id, row.num_partitions, row.replication_factor)
+
+
+def _growing(name: str, total: int, replicas: Sequence[Sequence[int]] | None) -> CreatePartitionsTopic:
+    chosen = None if replicas is None else [CreatePartitionsAssignment(broker_ids=list(ids)) for ids in replicas]
+    return CreatePartitionsTopic(name=name, count=total, assignments=chosen)
+
+
+def _by_broker(resources: Iterable[ConfigResource]) -> dict[int | None, list[ConfigResource]]:
+    """A broker answers for its own settings; any answers for the rest (None)."""
+    groups: dict[int | None, list[ConfigResource]] = {}
+    for resource in resources:
+        own = resource.type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER) and resource.name.isdecimal()
+        groups.setdefault(int(resource.name) if own else None, []).append(resource)
+    return groups
+
+
+def _resource(kind: int, name: str) -> ConfigResource:
+    return ConfigResource(ResourceType(kind), name)
+
+
+def _entries(row: DescribeConfigsResult) -> tuple[ConfigEntry, ...]:
+    return tuple(
+        ConfigEntry(
+            entry.name,
+            entry.value,
+            CONFIG_SOURCES.get(entry.config_source, "UNKNOWN"),
+            entry.read_only,
+            entry.is_sensitive,
+            entry.documentation,
+        )
+        for entry in row.configs
+    )
+
+
+def _alterable(resource: ConfigResource, changes: Sequence[ConfigChange]) -> AlterConfigsResource:
+    return AlterConfigsResource(
+        resource_type=resource.type,
+        resource_name=resource.name,
+        configs=[
+            AlterableConfig(name=change.name, config_operation=change.operation, value=change.value)
+            for change in changes
+        ],
+    )
+
+
+def _producers(row: PartitionResponse) -> tuple[ProducerDescription, ...]:
+    return tuple(
+        ProducerDescription(
+            state.producer_id,
+            state.producer_epoch,
+            state.last_sequence,
+            state.last_timestamp,
+            state.coordinator_epoch,
+            state.current_txn_start_offset,
+        )
+        for state in row.active_producers
+    )

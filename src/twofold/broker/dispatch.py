@@ -31,7 +31,7 @@ _unpack_header = _HEADER.unpack_from
 log = logging.getLogger(__name__)
 
 Request: TypeAlias = bytes | bytearray
-Result: TypeAlias = Answer | Later | "asyncio.Task[Answer]"
+Result: TypeAlias = "Answer | Later | asyncio.Task[Answer]"
 
 
 def served_apis() -> tuple[Api, ...]:

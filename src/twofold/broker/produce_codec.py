@@ -8,16 +8,19 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from twofold.broker.context import Frame
+from twofold.broker.context import Buffer, Frame
 from twofold.wire.codec import Undecodable
 from twofold.wire.compile import uvarint
+from twofold.wire.errors import KafkaError
 
 FLEXIBLE = 9
 TOPIC_IDS = 13
 
 # A name, or the 16 bytes of a topic id from version 13 on.
 TopicKey: TypeAlias = str | bytes
-Partitions: TypeAlias = list[tuple[int, memoryview | None]]
+# Partition and records. A KafkaError stands for records that were found bad on the way.
+Partitions: TypeAlias = list[tuple[int, Buffer | KafkaError | None]]
+Topics: TypeAlias = list[tuple[TopicKey, Partitions]]
 
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
@@ -31,7 +34,7 @@ class ProduceRequest(NamedTuple):
     transactional_id: str | None
     acks: int
     timeout_ms: int
-    topics: list[tuple[TopicKey, Partitions]]
+    topics: Topics
 
 
 class Row(NamedTuple):
@@ -69,7 +72,7 @@ def _decode_plain(frame: bytes | bytearray, position: int) -> ProduceRequest:
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
     (topic_count,) = _INT32.unpack_from(frame, position + 6)
     position += 10
-    topics: list[tuple[TopicKey, Partitions]] = []
+    topics: Topics = []
     for _ in range(_count(topic_count)):
         name, position = _string(frame, position)
         if name is None:
@@ -96,7 +99,7 @@ def _decode_flexible(frame: bytes | bytearray, version: int, position: int) -> P
     transactional_id, position = _compact_string(frame, position)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
     topic_count, position = _uvarint(frame, position + 6)
-    topics: list[tuple[TopicKey, Partitions]] = []
+    topics: Topics = []
     for _ in range(_count(topic_count - 1)):
         key: TopicKey | None
         if version >= TOPIC_IDS:

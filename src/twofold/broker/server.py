@@ -15,7 +15,7 @@ import struct
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from twofold.broker.context import Answer, CloseConnection, Frame, Later, Peer
 from twofold.broker.dispatch import Dispatcher, Request, Result
@@ -59,6 +59,7 @@ class Server:
         self.shared_buffer = memoryview(bytearray(SHARED_BUFFER_BYTES))
         self.connections: set[Connection] = set()
         self.draining = False
+        self.is_open = False
         self._per_host: dict[str, int] = {}
         self._listeners: list[Listener] = []
         self._sweep: TimerHandle | None = None
@@ -70,6 +71,15 @@ class Server:
         if self._sweep is None and self.options.max_idle_ms >= 0:
             self._schedule_sweep()
         return listener
+
+    def open(self) -> None:
+        """Begin to answer; who connected before waited, because a port that is chosen must be known before it is used.
+
+        A broker registers its port, and only a registered broker can lead.
+        """
+        self.is_open = True
+        for connection in list(self.connections):
+            connection.advance()
 
     async def stop(self, timeout_s: float, answer_early: Callable[[], None]) -> None:
         """Accept nothing more, answer what was asked (`answer_early` ends the long polls), then hang up."""
@@ -176,8 +186,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- what the transport calls ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's own class is none by inheritance
         name: Any = transport.get_extra_info("peername") or ("unknown", 0)
         self.peer = Peer(str(name[0]), int(name[1]), self._listener)
         self.last_active = self._server.runtime.clock.monotonic()
@@ -206,7 +215,7 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._writable = True
         self.last_active = self._server.runtime.clock.monotonic()
-        self._advance()
+        self.advance()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._frame is None:
@@ -225,7 +234,7 @@ class Connection(asyncio.BufferedProtocol):
         except CloseConnection as reason:
             self._poison = reason
         if self._queue or self._poison:
-            self._advance()
+            self.advance()
 
     # --- framing ---
 
@@ -280,17 +289,16 @@ class Connection(asyncio.BufferedProtocol):
 
     # --- handling, in order ---
 
-    def _advance(self) -> None:
+    def advance(self) -> None:
         """Handle what may be handled now."""
         queue = self._queue
-        turns = REQUESTS_PER_TURN
-        while queue and self._writable and not self._exclusive and not self._closing:
+        turns = REQUESTS_PER_TURN if self._server.is_open else 0
+        while turns and queue and self._writable and not self._exclusive and not self._closing:
             if self._unanswered and (queue[0][:2] != PRODUCE or len(self._unanswered) >= MAX_OVERLAPPED):
                 break
+            turns -= 1
             if not turns:
                 self._advance_soon()
-                break
-            turns -= 1
             frame = queue.popleft()
             self._queued_bytes -= len(frame)
             self._handle(frame)
@@ -310,7 +318,7 @@ class Connection(asyncio.BufferedProtocol):
     def _next_turn(self) -> None:
         self._turn_scheduled = False
         if not self._closing:
-            self._advance()
+            self.advance()
 
     def _handle(self, frame: Request) -> None:
         try:
@@ -338,7 +346,7 @@ class Connection(asyncio.BufferedProtocol):
     def _answered(self, _: "asyncio.Future[Answer]") -> None:
         if not self._closing:
             self._send_answered()
-            self._advance()
+            self.advance()
 
     def _send_answered(self) -> None:
         """Write the answers that are there, up to the first that is not."""
@@ -398,7 +406,7 @@ class Connection(asyncio.BufferedProtocol):
     def drain(self) -> None:
         """Read nothing more and close when everything is answered."""
         self._draining = True
-        self._advance()
+        self.advance()
 
     def close(self) -> None:
         """Hang up after what was written has been sent."""

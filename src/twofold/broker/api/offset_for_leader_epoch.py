@@ -1,0 +1,77 @@
+"""API key 23, versions 2-4: OffsetForLeaderEpoch.
+
+1. For an epoch that this log knows: where it ended, which is where the next known one began, or the log end for the
+   current one. For an unknown older one: the largest known epoch below it. For one that is yet to come, and for -1:
+   (-1, -1).
+2. Leader epoch of the request older 74 or newer 75 than ours.
+3. Unknown topic or partition 3, not allowed 29, led by another broker 6.
+"""
+
+from typing import TYPE_CHECKING
+
+from twofold.broker.authorizer import Operation, ResourceType, cluster_allows
+from twofold.broker.context import RequestContext
+from twofold.wire.errors import KafkaError, TopicAuthorizationFailed
+from twofold.wire.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+if TYPE_CHECKING:
+    from twofold.broker.broker import Broker
+
+KEY = 23
+
+
+def handle(
+    broker: "Broker", context: RequestContext, request: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[
+                    _row(broker, context, request.replica_id, topic.topic, asked) for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def error_response(
+    request: OffsetForLeaderEpochRequest, error: KafkaError, version: int
+) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[EpochEndOffset(error_code=error.code, partition=p.partition) for p in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _row(
+    broker: "Broker", context: RequestContext, replica_id: int, topic: str, asked: OffsetForLeaderPartition
+) -> EpochEndOffset:
+    try:
+        _check_allowed(broker, context, replica_id, topic)
+        partition = broker.replicas.leader(topic, asked.partition)
+        partition.check_leader(asked.current_leader_epoch)
+        epoch, end_offset = partition.log.end_offset_for_epoch(asked.leader_epoch)
+    except KafkaError as error:
+        return EpochEndOffset(error_code=error.code, partition=asked.partition)
+    return EpochEndOffset(error_code=0, partition=asked.partition, leader_epoch=epoch, end_offset=end_offset)
+
+
+def _check_allowed(broker: "Broker", context: RequestContext, replica_id: int, topic: str) -> None:
+    authorizer = broker.authorizer
+    if replica_id >= 0 and cluster_allows(authorizer, context, Operation.CLUSTER_ACTION):
+        return
+    if not authorizer.authorize(context, Operation.DESCRIBE, ResourceType.TOPIC, topic):
+        raise TopicAuthorizationFailed(f"{context.principal} may not describe {topic}")

@@ -1,0 +1,362 @@
+"""API key 0, versions 3-13: Produce.
+
+1. acks is -1, 0 or 1, else INVALID_REQUIRED_ACKS on every partition.
+2. A transactional batch needs a transactional id in the request and WRITE on it, else the whole request is refused
+   with TRANSACTIONAL_ID_AUTHORIZATION_FAILED; two producers in one request: INVALID_PRODUCER_ID_MAPPING.
+3. Each partition is on its own: unknown topic 3, unknown id 100, not allowed 29, internal topic 17, no records 87,
+   zstd before version 7 76, and whatever the log refuses. The others are appended.
+4. A duplicate is a success with the offsets of the first time.
+5. The same partition twice: the last one is appended, and there is one row.
+6. acks=0 is never answered; if anything failed the connection is closed, which is all that such a producer notices.
+7. acks=-1 and 1 are answered when the records are as safe as the topic's settings ask for; acks=-1 after timeout_ms
+   with REQUEST_TIMED_OUT.
+8. A batch of another codec than the topic's compression.type is compressed anew.
+"""
+
+import asyncio
+import logging
+import struct
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from twofold.broker import produce_codec
+from twofold.broker.authorizer import Operation, ResourceType
+from twofold.broker.context import NO_RESPONSE, Answer, Buffer, CloseConnection, Frame, Later, RequestContext
+from twofold.broker.partition import ALL_REPLICAS, Partition
+from twofold.broker.produce_codec import Partitions, ProduceRequest, Row, TopicKey, Topics
+from twofold.broker.purgatory import DelayedProduce
+from twofold.config.internal_topics import is_internal
+from twofold.config.topic import LogConfig
+from twofold.log.api import AppendResult
+from twofold.records.batch import CODEC_MASK, HEADER_SIZE, TRANSACTIONAL, crc_is_valid, read_header
+from twofold.records.compression import Codec
+from twofold.records.validate import recompress
+from twofold.wire.errors import (
+    CorruptMessage,
+    InvalidProducerIdMapping,
+    InvalidRecord,
+    InvalidRequiredAcks,
+    InvalidTopicException,
+    InvalidTxnState,
+    KafkaError,
+    KafkaStorageError,
+    MessageTooLarge,
+    NotEnoughReplicasAfterAppend,
+    NotLeaderOrFollower,
+    RecordListTooLarge,
+    RequestTimedOut,
+    TopicAuthorizationFailed,
+    TransactionalIdAuthorizationFailed,
+    UnknownServerError,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+    UnsupportedCompressionType,
+)
+from twofold.wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+
+if TYPE_CHECKING:
+    from twofold.broker.broker import Broker
+
+KEY = 0
+ZSTD_VERSION = 7
+LEADERS_VERSION = 10
+ADDS_PARTITIONS_VERSION = 12
+DEFAULT_LEVEL = -1
+CODECS = {"uncompressed": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
+
+# What the log never saw has no log start to report.
+_WITHOUT_LOG_START = (
+    UnknownTopicOrPartition, UnknownTopicId, NotLeaderOrFollower, MessageTooLarge, RecordListTooLarge, CorruptMessage,
+    KafkaStorageError, InvalidTopicException, InvalidRequiredAcks,
+)  # fmt: skip
+
+_attributes = struct.Struct(">h").unpack_from
+ATTRIBUTES_POSITION = 21
+_producer = struct.Struct(">qhi").unpack_from  # producer id, epoch, base sequence
+PRODUCER_POSITION = 43
+
+log = logging.getLogger(__name__)
+
+decode = produce_codec.decode_request
+
+
+def handle(broker: "Broker", context: RequestContext, request: ProduceRequest) -> Answer | Later | Awaitable[Answer]:
+    topics = request.topics
+    if _names_twice(topics):
+        topics = _last_of_each(topics)
+    try:
+        _check_request(broker, context, request, topics)
+    except KafkaError as error:
+        return _refuse(context, request, topics, error)
+    produce = _Produce(broker, context, request)
+    if produce.must_recompress(topics):
+        return produce.run_after_recompressing(topics)
+    produce.append(topics)
+    return produce.answer()
+
+
+def error_response(request: ProduceRequest, error: KafkaError, version: int) -> ProduceResponse:
+    """The same error on every partition."""
+    return ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=key if isinstance(key, str) else "",
+                topic_id=None if isinstance(key, str) else UUID(bytes=key),
+                partition_responses=[
+                    PartitionProduceResponse(
+                        index=index, error_code=error.code, base_offset=-1, error_message=error.message or None
+                    )
+                    for index, _ in partitions
+                ],
+            )
+            for key, partitions in request.topics
+        ]
+    )
+
+
+def verify_transactional(
+    broker: "Broker", context: RequestContext, partition: Partition, records: Buffer
+) -> int | None:
+    """Make sure that the partition belongs to the producer's transaction; the token that the log wants to see.
+
+    The coordinator that could be asked is not there yet, so only what the log knows by itself passes: a transaction
+    that is open in this partition, with the same epoch.
+    """
+    producer_id, epoch, sequence = _producer(records, PRODUCER_POSITION)
+    verify_only = context.version < ADDS_PARTITIONS_VERSION
+    if producer_id < 0 or (verify_only and not broker.settings.bool("transaction.partition.verification.enable")):
+        return None
+    guard = partition.log.start_verification(producer_id, epoch, sequence, not verify_only)
+    if guard is None:
+        return None
+    raise InvalidTxnState(f"{partition}: the transaction of producer {producer_id} cannot be verified")
+
+
+class _Produce:
+    """One request while it is carried out."""
+
+    __slots__ = ("_answer", "_broker", "_context", "_failed", "_request", "_rows", "_waiting")
+
+    def __init__(self, broker: "Broker", context: RequestContext, request: ProduceRequest) -> None:
+        self._broker = broker
+        self._context = context
+        self._request = request
+        self._rows: list[tuple[TopicKey, list[Row]]] = []
+        # Appended, but not yet as safe as asked for: partition -> (last offset, its rows, its place in them)
+        self._waiting: dict[Partition, tuple[int, list[Row], int]] = {}
+        self._failed = False
+        self._answer: asyncio.Future[Answer] | None = None
+
+    # --- appending ---
+
+    def append(self, topics: Topics) -> None:
+        for key, partitions in topics:
+            rows: list[Row] = []
+            self._rows.append((key, rows))
+            try:
+                name = self._writable_topic(key)
+            except KafkaError as error:
+                rows.extend(self._error_row(index, error, None) for index, _ in partitions)
+            else:
+                self._append_topic(name, partitions, rows)
+
+    def _writable_topic(self, key: TopicKey) -> str:
+        replicas = self._broker.replicas
+        name = key if isinstance(key, str) else replicas.topic_name(UUID(bytes=key))
+        if not self._broker.authorizer.authorize(self._context, Operation.WRITE, ResourceType.TOPIC, name):
+            raise TopicAuthorizationFailed(f"{self._context.principal} may not write to {name}")
+        if is_internal(name) and replicas.image.topic(name) is not None:
+            raise InvalidTopicException(f"{name} is written by the broker only")
+        return name
+
+    def _append_topic(self, name: str, partitions: Partitions, rows: list[Row]) -> None:
+        replicas = self._broker.replicas
+        acks = self._request.acks
+        for index, records in partitions:
+            partition = None
+            try:
+                partition = replicas.leader(name, index)
+                result = self._append_one(partition, records, acks)
+            except KafkaError as error:
+                rows.append(self._error_row(index, error, partition))
+                continue
+            except Exception as error:
+                log.error("append to %s-%d for %s failed", name, index, self._context.peer, exc_info=error)
+                rows.append(self._error_row(index, UnknownServerError(repr(error)), partition))
+                continue
+            rows.append(Row(index, 0, result.base_offset, result.log_append_time_ms, result.log_start_offset))
+            if acks and result.last_offset >= partition.log.high_watermark:
+                self._waiting[partition] = (result.last_offset, rows, len(rows) - 1)
+
+    def _append_one(self, partition: Partition, records: Buffer | KafkaError | None, acks: int) -> AppendResult:
+        if records is None:
+            raise InvalidRecord("the partition has no records: exactly one batch is expected")
+        if isinstance(records, KafkaError):
+            raise records
+        guard = None
+        if len(records) >= HEADER_SIZE:
+            (attributes,) = _attributes(records, ATTRIBUTES_POSITION)
+            if attributes & CODEC_MASK == Codec.ZSTD and self._context.version < ZSTD_VERSION:
+                raise UnsupportedCompressionType(
+                    f"zstd needs Produce version {ZSTD_VERSION}, this is {self._context.version}"
+                )
+            if attributes & TRANSACTIONAL:
+                guard = verify_transactional(self._broker, self._context, partition, records)
+        return partition.append(records, acks, guard=guard)
+
+    def _error_row(self, index: int, error: KafkaError, partition: Partition | None) -> Row:
+        self._failed = True
+        log_start_offset = -1
+        if partition is not None and not isinstance(error, _WITHOUT_LOG_START):
+            log_start_offset = partition.log.log_start_offset
+        return Row(
+            index,
+            error.code,
+            log_start_offset=log_start_offset,
+            record_errors=getattr(error, "record_errors", ()),
+            error_message=error.message or None,
+        )
+
+    # --- answering ---
+
+    def answer(self) -> Answer | Later:
+        if not self._request.acks:
+            if self._failed:
+                raise CloseConnection("a Produce with acks=0 failed, and closing is the only way to say so")
+            return NO_RESPONSE
+        if not self._waiting:
+            return self._encode()
+        self._answer = asyncio.get_running_loop().create_future()
+        required = [(partition, offset) for partition, (offset, _, _) in self._waiting.items()]
+        timeout_s = max(0, self._request.timeout_ms) / 1000
+        self._broker.replicas.purgatory.park_produce(required, timeout_s, self._finish)
+        return Later(self._answer, overlaps=True)
+
+    def _finish(self, delayed: DelayedProduce) -> None:
+        assert self._answer is not None
+        if self._answer.done():
+            return  # the client is gone
+        for partition, (_, rows, place) in self._waiting.items():
+            error = self._fate(partition, passed=partition not in delayed.waiting)
+            if error is not None:
+                rows[place] = self._error_row(rows[place].partition, error, partition)
+        self._answer.set_result(self._encode())
+
+    def _fate(self, partition: Partition, *, passed: bool) -> KafkaError | None:
+        if passed:
+            if self._request.acks == ALL_REPLICAS and not partition.has_enough_in_sync_replicas:
+                return NotEnoughReplicasAfterAppend(f"{partition}: appended, but then too few replicas were in sync")
+            return None
+        if not partition.is_leader:
+            return NotLeaderOrFollower(f"{partition}: broker {partition.leader_id} leads now")
+        if partition.failed:
+            return KafkaStorageError(f"{partition}: the records could not be synced")
+        return RequestTimedOut(f"{partition}: appended, but not safe within timeout_ms={self._request.timeout_ms}")
+
+    def _encode(self) -> Frame:
+        version = self._context.version
+        leaders: set[int] = set()
+        if self._failed and version >= LEADERS_VERSION:
+            self._name_leaders(leaders)
+        endpoints = [
+            found for node in sorted(leaders) if (found := self._broker.endpoint(node, self._context.listener))
+        ]
+        return produce_codec.encode_response(self._context.correlation_id, version, self._rows, endpoints)
+
+    def _name_leaders(self, leaders: set[int]) -> None:
+        """Tell a client that came to the wrong broker where to go."""
+        replicas = self._broker.replicas
+        for key, rows in self._rows:
+            for place, row in enumerate(rows):
+                if row.error_code == NotLeaderOrFollower.code:
+                    name = key if isinstance(key, str) else replicas.topic_name(UUID(bytes=key))
+                    _, state = replicas.state(name, row.partition)
+                    rows[place] = row._replace(current_leader=(state.leader, state.leader_epoch))
+                    leaders.add(state.leader)
+
+    # --- compressing anew ---
+
+    def must_recompress(self, topics: Topics) -> bool:
+        return any(self._other_codec(key, index, r) is not None for key, rows in topics for index, r in rows)
+
+    def _other_codec(self, key: TopicKey, index: int, records: Buffer | KafkaError | None) -> LogConfig | None:
+        """The topic's configuration where it wants another codec than the batch has."""
+        replicas = self._broker.replicas
+        name = key if isinstance(key, str) else replicas.image.topic_names.get(UUID(bytes=key), "")
+        partition = replicas.find(name, index)
+        if partition is None or (config := partition.log.config).compression_type == "producer":
+            return None
+        if records is None or isinstance(records, KafkaError) or len(records) < HEADER_SIZE:
+            return None
+        codec = _attributes(records, ATTRIBUTES_POSITION)[0] & CODEC_MASK
+        return None if CODECS[config.compression_type] == codec else config
+
+    async def run_after_recompressing(self, topics: Topics) -> Answer:
+        """Compress in a thread, append afterwards; the connection's next request waits, so that order is kept."""
+        ready: Topics = []
+        for key, partitions in topics:
+            rows: Partitions = []
+            for index, records in partitions:
+                config = self._other_codec(key, index, records)
+                if config is not None and isinstance(records, bytes | bytearray | memoryview):
+                    # A copy: the thread must not share the frame with the loop.
+                    rows.append((index, await self._broker.runtime.blocking(_recompress, bytes(records), config)))
+                else:
+                    rows.append((index, records))
+            ready.append((key, rows))
+        self.append(ready)
+        answer = self.answer()
+        return await answer.answer if isinstance(answer, Later) else answer
+
+
+def _recompress(records: bytes, config: LogConfig) -> bytes | KafkaError:
+    codec = CODECS[config.compression_type]
+    level = {Codec.GZIP: config.compression_gzip_level, Codec.ZSTD: config.compression_zstd_level}.get(codec)
+    try:
+        header = read_header(records)
+        if not crc_is_valid(records, 0, header):
+            raise CorruptMessage(f"the CRC {header.crc} of the batch is not that of its bytes")
+        return recompress(records, codec, level=None if level == DEFAULT_LEVEL else level)
+    except KafkaError as error:
+        return error
+
+
+def _check_request(broker: "Broker", context: RequestContext, request: ProduceRequest, topics: Topics) -> None:
+    if request.acks not in (-1, 0, 1):
+        raise InvalidRequiredAcks(f"acks={request.acks}: -1, 0 and 1 are known")
+    producers = set()
+    for _, partitions in topics:
+        for _, records in partitions:
+            if records is None or isinstance(records, KafkaError) or len(records) < HEADER_SIZE:
+                continue
+            if _attributes(records, ATTRIBUTES_POSITION)[0] & TRANSACTIONAL:
+                producers.add(_producer(records, PRODUCER_POSITION)[:2])
+    if not producers:
+        return
+    name = request.transactional_id
+    if name is None or not broker.authorizer.authorize(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name):
+        raise TransactionalIdAuthorizationFailed(f"{context.principal} may not write with transactional id {name}")
+    if len(producers) > 1:
+        raise InvalidProducerIdMapping(f"batches of {len(producers)} transactional producers in one request")
+
+
+def _refuse(context: RequestContext, request: ProduceRequest, topics: Topics, error: KafkaError) -> Answer:
+    if not request.acks:
+        raise CloseConnection(f"a Produce with acks=0 failed: {error}")
+    rows = [(key, [Row(index, error.code, error_message=error.message) for index, _ in rows]) for key, rows in topics]
+    return produce_codec.encode_response(context.correlation_id, context.version, rows)
+
+
+def _names_twice(topics: Topics) -> bool:
+    for _, partitions in topics:
+        if len(partitions) > 1 and len({index for index, _ in partitions}) < len(partitions):
+            return True
+    return len(topics) > 1 and len({key for key, _ in topics}) < len(topics)
+
+
+def _last_of_each(topics: Topics) -> Topics:
+    merged: dict[TopicKey, dict[int, Buffer | KafkaError | None]] = {}
+    for key, partitions in topics:
+        merged.setdefault(key, {}).update(partitions)
+    return [(key, list(partitions.items())) for key, partitions in merged.items()]

@@ -1,0 +1,229 @@
+"""A partition of which this broker holds a replica.
+
+1. Only the leader of the current epoch appends and answers clients.
+2. The high watermark moves in one place (`maybe_advance_high_watermark`). With one replica it follows the log's end,
+   and waits for the disk where flush.messages asks for that; with more it will follow the in-sync replicas.
+3. Whoever waits for bytes or for safety hears of every move: `changes` counts them, so that an answer prepared earlier
+   is known to be current when the number is the same.
+"""
+
+import logging
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from twofold.broker.purgatory import DelayedProduce, Interest, Unseen
+from twofold.log.api import AppendResult, Bound, Origin
+from twofold.log.log import PartitionLog
+from twofold.runtime.api import Spawn
+from twofold.types import TopicPartition
+from twofold.wire.errors import (
+    FencedLeaderEpoch,
+    KafkaStorageError,
+    NotEnoughReplicas,
+    NotLeaderOrFollower,
+    UnknownLeaderEpoch,
+)
+
+if TYPE_CHECKING:
+    from twofold.broker.context import Buffer
+
+ALL_REPLICAS = -1
+
+log = logging.getLogger(__name__)
+
+
+class Partition:
+    """One replica, here the leader."""
+
+    __slots__ = (
+        "topic_partition", "topic_id", "log", "changes", "is_leader", "leader_id", "leader_epoch", "isr", "replicas",
+        "failed", "_spawn", "_syncing", "_sync_again", "_beyond_hw", "_beyond_lso", "_last_lso", "_watching",
+        "_waiting",
+    )  # fmt: skip
+
+    def __init__(self, topic_partition: TopicPartition, topic_id: UUID, partition_log: PartitionLog, spawn: Spawn):
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.log = partition_log
+        self.changes = 0
+        self.is_leader = False
+        self.leader_id = -1
+        self.leader_epoch = -1
+        self.isr: tuple[int, ...] = ()
+        self.replicas: tuple[int, ...] = ()
+        self.failed = False  # a sync failed; the log takes nothing more until it was opened again
+        self._spawn = spawn
+        self._syncing = False
+        self._sync_again = False
+        self._beyond_hw = Unseen()
+        self._beyond_lso = Unseen()
+        self._last_lso = partition_log.last_stable_offset
+        self._watching: dict[Bound, set[Interest]] = {}
+        self._waiting: dict[DelayedProduce, int] = {}
+
+    def __str__(self) -> str:
+        return str(self.topic_partition)
+
+    # --- leadership ---
+
+    def become_leader(self, leader_id: int, leader_epoch: int, isr: tuple[int, ...], replicas: tuple[int, ...]) -> None:
+        """Lead in `leader_epoch`; also called when only the in-sync replicas changed."""
+        if leader_epoch < self.leader_epoch:
+            return
+        if leader_epoch > self.leader_epoch:
+            self.log.assign_leader_epoch(leader_epoch)
+        self.is_leader = True
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
+        self.isr = isr
+        self.replicas = replicas
+        self.changes += 1
+        self.maybe_advance_high_watermark()
+
+    def resign(self, leader_id: int, leader_epoch: int) -> None:
+        """Another broker leads, or the partition is deleted: whoever waits here must look elsewhere."""
+        self.is_leader = False
+        self.leader_id = leader_id
+        self.leader_epoch = max(leader_epoch, self.leader_epoch)
+        self.changes += 1
+        for interests in self._watching.values():
+            for interest in list(interests):
+                if interest.fetch is not None:
+                    interest.fetch.wake()
+        for produce in list(self._waiting):
+            produce.finish()
+
+    def check_leader(self, current_leader_epoch: int = -1) -> None:
+        """Refuse a client whose idea of the leader is older or newer than ours."""
+        if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:
+            if current_leader_epoch < self.leader_epoch:
+                raise FencedLeaderEpoch(
+                    f"{self}: leader epoch {current_leader_epoch} of the request is older than {self.leader_epoch}"
+                )
+            raise UnknownLeaderEpoch(
+                f"{self}: leader epoch {current_leader_epoch} of the request is newer than {self.leader_epoch}"
+            )
+        if not self.is_leader:
+            raise NotLeaderOrFollower(f"{self}: broker {self.leader_id} leads, not this one")
+
+    @property
+    def min_in_sync_replicas(self) -> int:
+        """min.insync.replicas, which no partition with fewer replicas could ever reach."""
+        return min(self.log.config.min_insync_replicas, max(1, len(self.replicas)))
+
+    @property
+    def has_enough_in_sync_replicas(self) -> bool:
+        return len(self.isr) >= self.min_in_sync_replicas
+
+    # --- appending ---
+
+    def append(
+        self, records: "Buffer", acks: int, *, guard: int | None = None, transaction_version: int = 2
+    ) -> AppendResult:
+        """Append one batch of a client as leader; any error leaves the log as it was."""
+        if not self.is_leader:
+            raise NotLeaderOrFollower(f"{self}: broker {self.leader_id} leads, not this one")
+        if acks == ALL_REPLICAS and not self.has_enough_in_sync_replicas:
+            raise NotEnoughReplicas(
+                f"{self}: {len(self.isr)} replicas are in sync and min.insync.replicas={self.min_in_sync_replicas}"
+            )
+        result = self.log.append(
+            records,
+            origin=Origin.CLIENT,
+            leader_epoch=self.leader_epoch,
+            transaction_version=transaction_version,
+            guard=guard,
+            defer_flush=True,
+        )
+        if not result.duplicate:
+            self._appended(result, len(records))
+        return result
+
+    def _appended(self, result: AppendResult, size: int) -> None:
+        end_offset = result.last_offset + 1
+        self._beyond_hw.appended(end_offset, size)
+        self._beyond_lso.appended(end_offset, size)
+        self._tell(Bound.LOG_END, size)
+        if result.flush_due:
+            self._sync()
+        self.maybe_advance_high_watermark()
+
+    def _sync(self) -> None:
+        if self._syncing:
+            self._sync_again = True
+            return
+        self._syncing = True
+        self._spawn(self._sync_then_advance(), name=f"flush {self}")
+
+    async def _sync_then_advance(self) -> None:
+        """One sync serves all who waited when it began; those who came later share the next one."""
+        try:
+            while True:
+                self._sync_again = False
+                end_offset = self.log.log_end_offset
+                await self.log.sync()
+                self._move_high_watermark(end_offset)
+                if not self._sync_again:
+                    break
+        except (OSError, KafkaStorageError) as error:
+            log.critical("%s: cannot be synced, its records are not acknowledged: %s", self, error)
+            self.failed = True
+            for produce in list(self._waiting):
+                produce.finish()
+            return
+        finally:
+            self._syncing = False
+        self.maybe_advance_high_watermark()
+
+    # --- moves ---
+
+    def maybe_advance_high_watermark(self) -> None:
+        if not self._syncing:
+            self._move_high_watermark(self.log.log_end_offset)
+
+    def _move_high_watermark(self, offset: int) -> None:
+        if self.log.advance_high_watermark(offset):
+            high_watermark = self.log.high_watermark
+            self.changes += 1
+            self._tell(Bound.HIGH_WATERMARK, self._beyond_hw.reached(high_watermark))
+            if self._waiting:
+                self._acknowledge(high_watermark)
+        self.stable_offset_may_have_moved()
+
+    def stable_offset_may_have_moved(self) -> None:
+        """Called after a marker or anything else that may end a transaction."""
+        stable = self.log.last_stable_offset
+        if stable != self._last_lso:
+            self._last_lso = stable
+            self.changes += 1
+            self._tell(Bound.LAST_STABLE, self._beyond_lso.reached(stable))
+
+    def _acknowledge(self, high_watermark: int) -> None:
+        for produce, offset in list(self._waiting.items()):
+            if offset < high_watermark:
+                del self._waiting[produce]
+                produce.passed(self)
+
+    def _tell(self, bound: Bound, size: int) -> None:
+        interests = self._watching.get(bound)
+        if interests and size:
+            for interest in tuple(interests):
+                interest.grew(size)
+
+    # --- waiting ---
+
+    def watch(self, interest: Interest) -> None:
+        self._watching.setdefault(interest.bound, set()).add(interest)
+
+    def unwatch(self, interest: Interest) -> None:
+        interests = self._watching.get(interest.bound)
+        if interests is not None:
+            interests.discard(interest)
+            if not interests:
+                del self._watching[interest.bound]
+
+    def wait_for_high_watermark(self, offset: int, produce: DelayedProduce) -> None:
+        self._waiting[produce] = offset
+
+    def stop_waiting(self, produce: DelayedProduce) -> None:
+        self._waiting.pop(produce, None)

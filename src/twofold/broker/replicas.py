@@ -1,0 +1,123 @@
+"""The partitions of this broker: found by name or id in the metadata image, created when first used.
+
+1. A partition exists here from its first use on, not from its creation: five thousand partitions that nobody touches
+   cost nothing but their rows in the image.
+2. Everything is looked up in the latest image; a partition object only remembers what the image said of its leader.
+"""
+
+import logging
+from collections.abc import Iterator
+from uuid import UUID
+
+from twofold.broker.partition import Partition
+from twofold.broker.purgatory import Purgatory
+from twofold.config.settings import Settings
+from twofold.config.topic import LogConfig
+from twofold.controller.image import MetadataImage, PartitionState, TopicImage
+from twofold.log.manager import LogManager
+from twofold.runtime.api import Runtime
+from twofold.types import TopicPartition
+from twofold.wire.errors import NotLeaderOrFollower, UnknownTopicId, UnknownTopicOrPartition
+
+log = logging.getLogger(__name__)
+
+
+class ReplicaManager:
+    def __init__(self, runtime: Runtime, settings: Settings, logs: LogManager, node_id: int) -> None:
+        self.purgatory = Purgatory(runtime.timers)
+        self.image: MetadataImage = MetadataImage()
+        self._runtime = runtime
+        self._settings = settings
+        self._logs = logs
+        self._node_id = node_id
+        self._partitions: dict[tuple[str, int], Partition] = {}
+
+    def partitions(self) -> Iterator[Partition]:
+        return iter(self._partitions.values())
+
+    # --- finding ---
+
+    def leader(self, topic: str, index: int) -> Partition:
+        """The partition, if it exists and this broker leads it."""
+        partition = self._partitions.get((topic, index))
+        if partition is None:
+            partition = self._create(topic, index)
+        if not partition.is_leader:
+            raise NotLeaderOrFollower(f"{partition}: broker {partition.leader_id} leads, not this one")
+        return partition
+
+    def find(self, topic: str, index: int) -> Partition | None:
+        """The partition if somebody has used it."""
+        return self._partitions.get((topic, index))
+
+    def topic_name(self, topic_id: UUID) -> str:
+        """The name behind a topic id."""
+        name = self.image.topic_names.get(topic_id)
+        if name is None:
+            raise UnknownTopicId(f"no topic has the id {topic_id}")
+        return name
+
+    def _create(self, name: str, index: int) -> Partition:
+        topic, state = self.state(name, index)
+        if state.leader != self._node_id:
+            raise NotLeaderOrFollower(f"{name}-{index}: broker {state.leader} leads, not this one")
+        topic_partition = TopicPartition(name, index)
+        partition_log = self._logs.get_or_create(topic_partition, topic.topic_id, self.log_config(name))
+        partition = Partition(topic_partition, topic.topic_id, partition_log, self._runtime.spawn)
+        partition.become_leader(state.leader, state.leader_epoch, state.isr, state.replicas)
+        self._partitions[topic_partition] = partition
+        return partition
+
+    def state(self, name: str, index: int) -> tuple[TopicImage, PartitionState]:
+        """What the image says of a partition."""
+        topic = self.image.topics.get(name)
+        if topic is None:
+            raise UnknownTopicOrPartition(f"there is no topic {name}")
+        state = topic.partitions.get(index)
+        if state is None:
+            raise UnknownTopicOrPartition(f"topic {name} has {len(topic.partitions)} partitions, {index} is not one")
+        return topic, state
+
+    def log_config(self, topic: str) -> LogConfig:
+        return LogConfig.resolve(self.image.topic_configs(topic), self._settings)
+
+    # --- following the metadata ---
+
+    def apply(self, image: MetadataImage, settings: Settings) -> None:
+        """Make what is here agree with a new image."""
+        old, self.image = self.image, image
+        settings_changed = settings is not self._settings
+        self._settings = settings
+        if old.topic_names is not image.topic_names:
+            self._delete_topics(old, image)
+        if old.topics is not image.topics:
+            for partition in list(self._partitions.values()):
+                self._follow(partition)
+        if settings_changed or old.configs is not image.configs:
+            self._reconfigure(old, everything=settings_changed)
+
+    def _delete_topics(self, old: MetadataImage, new: MetadataImage) -> None:
+        for topic_id, name in old.topic_names.items():
+            if topic_id not in new.topic_names:
+                for index in old.topics[name].partitions:
+                    topic_partition = TopicPartition(name, index)
+                    partition = self._partitions.pop(topic_partition, None)
+                    if partition is not None:
+                        partition.resign(-1, partition.leader_epoch)
+                    if self._logs.get(topic_partition) is not None:
+                        self._logs.delete(topic_partition)
+
+    def _follow(self, partition: Partition) -> None:
+        state = self.image.partition(*partition.topic_partition)
+        if state is None:
+            return
+        if state.leader == self._node_id:
+            partition.become_leader(state.leader, state.leader_epoch, state.isr, state.replicas)
+        elif partition.is_leader:
+            partition.resign(state.leader, state.leader_epoch)
+
+    def _reconfigure(self, old: MetadataImage, *, everything: bool) -> None:
+        for partition_log in self._logs.logs():
+            name = partition_log.topic_partition.topic
+            if everything or old.topic_configs(name) is not self.image.topic_configs(name):
+                partition_log.update_config(self.log_config(name))

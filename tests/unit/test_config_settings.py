@@ -5,7 +5,12 @@ import logging
 import pytest
 
 from twofold.config.definition import ConfigError, ConfigSource, ConfigType, text_of
-from twofold.config.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE, internal_topic
+from twofold.config.internal_topics import (
+    CONSUMER_OFFSETS,
+    TRANSACTION_STATE,
+    coordinator_partition,
+    internal_topic,
+)
 from twofold.config.keys import SYNONYMS
 from twofold.config.settings import DEFINITIONS, Settings, Source, environment_values
 
@@ -240,3 +245,21 @@ def test_an_explicit_value_for_internal_topics_is_obeyed():
     assert internal_topic(CONSUMER_OFFSETS, found, 1).partitions == 4
     assert internal_topic(TRANSACTION_STATE, found, 1).replication_factor == 3
     assert internal_topic(TRANSACTION_STATE, found, 1).configs["min.insync.replicas"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("key", "partition"),
+    [
+        ("", 0),
+        ("group", 47),
+        ("a", 47),
+        ("é", 33),
+        ("my-txn-id", 11),
+        ("😀", 49),
+        ("transactional-id", 31),
+        ("polygenelubricants", 0),
+        ("test-txn", 31),
+    ],
+)
+def test_the_partition_of_a_key_is_the_one_that_every_kafka_computes(key, partition):
+    assert coordinator_partition(key, 50) == partition

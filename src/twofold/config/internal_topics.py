@@ -62,3 +62,16 @@ def internal_topic(name: str, settings: Settings, brokers: int) -> InternalTopic
 def _capped(key: str, settings: Settings, brokers: int) -> int:
     value = settings.int(key)
     return value if settings.is_set(key) else max(1, min(value, brokers))
+
+
+def coordinator_partition(key: str, partitions: int) -> int:
+    """The partition of an internal topic that owns a group or a transactional id, as every Kafka computes it: Java's
+    hash of the string, which runs over UTF-16 units and wraps at 32 bits, without its sign."""
+    value = 0
+    units = key.encode("utf-16-be", "surrogatepass")
+    for position in range(0, len(units), 2):
+        value = (31 * value + (units[position] << 8 | units[position + 1])) & 0xFFFFFFFF
+    if value >= 2**31:
+        # Java's abs() of the smallest integer is negative, which Kafka turns into 0.
+        value = (2**32 - value) % 2**31
+    return value % partitions

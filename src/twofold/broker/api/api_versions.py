@@ -1,0 +1,90 @@
+"""ApiVersions: API key 18, versions 0-4.
+
+1. Told are the APIs that have a handler, with the ranges of the one table; nobody has to be known to ask.
+2. From version 3 on a client names its software: letters and digits, inside also '-' and '.'. Anything else is
+   INVALID_REQUEST (42) with an empty list.
+3. Features are told from version 3 on: what this broker supports, and what the cluster finalized, at the offset of
+   the metadata image. That epoch is never negative, or clients would ignore `transaction.version`.
+4. Supported features that begin at level 0 are left out before version 4, whose clients could not read them.
+   Finalized features at level 0 are left out.
+5. A version that is not served is answered in version 0 with UNSUPPORTED_VERSION (35) and the range of this API only,
+   so that the client can ask again; dispatch does that with `unsupported_version_response`.
+"""
+
+import re
+from functools import cache
+from typing import TYPE_CHECKING
+
+from twofold.broker.context import RequestContext
+from twofold.wire.apis import APIS
+from twofold.wire.errors import NONE, InvalidRequest, KafkaError, UnsupportedVersion
+from twofold.wire.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+
+if TYPE_CHECKING:
+    from twofold.broker.broker import Broker
+
+KEY = 18
+
+SOFTWARE_SINCE = 3
+ZERO_LEVELS_SINCE = 4
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
+
+
+def handle(broker: "Broker", context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    if context.version >= SOFTWARE_SINCE:
+        for value in (request.client_software_name, request.client_software_version):
+            if not _SOFTWARE.fullmatch(value):
+                return ApiVersionsResponse(error_code=InvalidRequest.code, api_keys=())
+        context.peer.software_name = request.client_software_name
+        context.peer.software_version = request.client_software_version
+    return ApiVersionsResponse(
+        error_code=NONE,
+        api_keys=_served(),
+        supported_features=_supported_features(broker, context.version),
+        finalized_features_epoch=max(0, broker.image.offset),
+        finalized_features=[
+            FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
+            for name, level in sorted(broker.image.features.items())
+            if level > 0
+        ],
+    )
+
+
+def error_response(request: ApiVersionsRequest, error: KafkaError, version: int) -> ApiVersionsResponse:
+    return ApiVersionsResponse(error_code=error.code, api_keys=())
+
+
+def unsupported_version_response() -> ApiVersionsResponse:
+    api = APIS[KEY]
+    return ApiVersionsResponse(
+        error_code=UnsupportedVersion.code,
+        api_keys=[ApiVersion(api_key=api.key, min_version=api.advertised_min, max_version=api.max_version)],
+    )
+
+
+@cache
+def _served() -> tuple[ApiVersion, ...]:
+    from twofold.broker.dispatch import served_apis
+
+    return tuple(
+        ApiVersion(api_key=api.key, min_version=api.advertised_min, max_version=api.max_version)
+        for api in served_apis()
+    )
+
+
+def _supported_features(broker: "Broker", version: int) -> list[SupportedFeatureKey]:
+    registration = broker.image.broker(broker.node_id)
+    return [
+        SupportedFeatureKey(
+            name=feature.name, min_version=feature.min_supported_version, max_version=feature.max_supported_version
+        )
+        for feature in (registration.features if registration else ())
+        if feature.min_supported_version > 0 or version >= ZERO_LEVELS_SINCE
+    ]

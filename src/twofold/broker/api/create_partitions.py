@@ -1,0 +1,49 @@
+"""CreatePartitions: API key 37, versions 0-3.
+
+1. Needs ALTER on the topic, else TOPIC_AUTHORIZATION_FAILED (29).
+2. The rest is for the controller, which decides all topics of the request together (`controller.topics`): unknown
+   topics (3), duplicates (42), counts that are no increase (37), assignments (39), `validate_only`.
+3. New partitions can be used when the answer goes out. Where that takes longer than `timeout_ms`, the answer is
+   REQUEST_TIMED_OUT (7) for every topic.
+"""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from twofold.broker.authorizer import Operation, ResourceType
+from twofold.broker.context import RequestContext
+from twofold.broker.forwarding import forward
+from twofold.wire.errors import KafkaError, TopicAuthorizationFailed
+from twofold.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+)
+
+if TYPE_CHECKING:
+    from twofold.broker.broker import Broker
+
+KEY = 37
+
+
+async def handle(
+    broker: "Broker", context: RequestContext, request: CreatePartitionsRequest
+) -> CreatePartitionsResponse:
+    def may_alter(name: str) -> bool:
+        return broker.authorizer.authorize(context, Operation.ALTER, ResourceType.TOPIC, name)
+
+    names = dict.fromkeys(topic.name for topic in request.topics)
+    refused = [name for name in names if not may_alter(name)]
+    allowed = [topic for topic in request.topics if topic.name not in refused]
+    call = broker.controller.create_partitions(replace(request, topics=allowed))
+    response = await forward(broker, call, timeout_ms=request.timeout_ms, name="CreatePartitions")
+    failed = [_failed(name, TopicAuthorizationFailed(f"no ALTER on topic {name}")) for name in refused]
+    return CreatePartitionsResponse(results=[*response.results, *failed])
+
+
+def error_response(request: CreatePartitionsRequest, error: KafkaError, version: int) -> CreatePartitionsResponse:
+    return CreatePartitionsResponse(results=[_failed(topic.name, error) for topic in request.topics])
+
+
+def _failed(name: str, error: KafkaError) -> CreatePartitionsTopicResult:
+    return CreatePartitionsTopicResult(name=name, error_code=error.code, error_message=error.message or None)

@@ -1,0 +1,64 @@
+"""CreateTopics: API key 19, versions 2-7.
+
+1. Needs CREATE on the cluster or on the topic, else TOPIC_AUTHORIZATION_FAILED (29) for that topic.
+2. The rest is for the controller, which decides all topics of the request together (`controller.topics`): names,
+   duplicates, configurations, assignments, counts, `validate_only`.
+3. A topic that was created can be used when the answer goes out. Where that takes longer than `timeout_ms`, the answer
+   is REQUEST_TIMED_OUT (7) for every topic.
+4. Version 5 on tells partitions, replication factor and configurations of a new topic; without DESCRIBE_CONFIGS on it
+   the code for that (29) instead.
+"""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from twofold.broker.authorizer import Operation, ResourceType, cluster_allows
+from twofold.broker.context import RequestContext
+from twofold.broker.forwarding import forward
+from twofold.wire.errors import NONE, KafkaError, TopicAuthorizationFailed
+from twofold.wire.messages.create_topics import (
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+if TYPE_CHECKING:
+    from twofold.broker.broker import Broker
+
+KEY = 19
+
+
+async def handle(broker: "Broker", context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    may_all = cluster_allows(broker.authorizer, context, Operation.CREATE)
+    allowed = [topic for topic in request.topics if may_all or _may(broker, context, Operation.CREATE, topic.name)]
+    call = broker.controller.create_topics(replace(request, topics=allowed))
+    response = await forward(broker, call, timeout_ms=request.timeout_ms, name="CreateTopics")
+    results = [_told(broker, context, result) for result in response.topics]
+    known = {topic.name for topic in allowed}
+    refused = dict.fromkeys(topic.name for topic in request.topics if topic.name not in known)
+    results += [_failed(name, TopicAuthorizationFailed(f"no CREATE on topic {name}")) for name in refused]
+    return CreateTopicsResponse(topics=results)
+
+
+def error_response(request: CreateTopicsRequest, error: KafkaError, version: int) -> CreateTopicsResponse:
+    return CreateTopicsResponse(topics=[_failed(topic.name, error) for topic in request.topics])
+
+
+def _may(broker: "Broker", context: RequestContext, operation: Operation, topic: str) -> bool:
+    return broker.authorizer.authorize(context, operation, ResourceType.TOPIC, topic)
+
+
+def _failed(name: str, error: KafkaError) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, error_code=error.code, error_message=error.message or None, configs=())
+
+
+def _told(broker: "Broker", context: RequestContext, result: CreatableTopicResult) -> CreatableTopicResult:
+    if result.error_code != NONE or _may(broker, context, Operation.DESCRIBE_CONFIGS, result.name):
+        return result
+    return replace(
+        result,
+        topic_config_error_code=TopicAuthorizationFailed.code,
+        num_partitions=-1,
+        replication_factor=-1,
+        configs=(),
+    )

@@ -1,0 +1,83 @@
+"""DeleteTopics: API key 20, versions 1-6.
+
+1. By name, or from version 6 on by name or id. A topic that the client may not describe looks like one it may not
+   delete: TOPIC_AUTHORIZATION_FAILED (29), under the name or id it was asked by.
+2. The rest is for the controller, which decides all rows together (`controller.topics`): unknown names (3) and ids
+   (100), rows with both or neither (42), topics asked for twice (42, and kept).
+3. `delete.topic.enable=false`: TOPIC_DELETION_DISABLED (73), INVALID_REQUEST (42) before version 3, which does not
+   know that error.
+4. A deleted topic is gone when the answer goes out. Where that takes longer than `timeout_ms`, the answer is
+   REQUEST_TIMED_OUT (7) for every topic.
+"""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from twofold.broker.authorizer import Operation, ResourceType
+from twofold.broker.context import RequestContext
+from twofold.broker.forwarding import forward
+from twofold.wire.errors import InvalidRequest, KafkaError, TopicAuthorizationFailed, TopicDeletionDisabled
+from twofold.wire.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+
+if TYPE_CHECKING:
+    from twofold.broker.broker import Broker
+
+KEY = 20
+
+DELETION_DISABLED_SINCE = 3
+
+
+async def handle(broker: "Broker", context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    names = [name for name in request.topic_names if _may_delete(broker, context, name)]
+    states = [state for state in request.topics if _may_delete(broker, context, _name_of(broker, state))]
+    call = broker.controller.delete_topics(replace(request, topic_names=names, topics=states))
+    response = await forward(broker, call, timeout_ms=request.timeout_ms, name="DeleteTopics")
+    refused = [
+        _failed(state.name, state.topic_id, TopicAuthorizationFailed("no DELETE on the topic"))
+        for state in dict.fromkeys(_all(request))
+        if state not in states and state.name not in names
+    ]
+    return DeleteTopicsResponse(responses=[_told(row, context.version) for row in (*response.responses, *refused)])
+
+
+def error_response(request: DeleteTopicsRequest, error: KafkaError, version: int) -> DeleteTopicsResponse:
+    return DeleteTopicsResponse(
+        responses=[_told(_failed(state.name, state.topic_id, error), version) for state in _all(request)]
+    )
+
+
+def _all(request: DeleteTopicsRequest) -> list[DeleteTopicState]:
+    return [*request.topics, *(DeleteTopicState(name=name, topic_id=None) for name in request.topic_names)]
+
+
+def _name_of(broker: "Broker", state: DeleteTopicState) -> str | None:
+    if state.name is not None or state.topic_id is None:
+        return state.name
+    topic = broker.image.topic_by_id(state.topic_id)
+    return None if topic is None else topic.name
+
+
+def _may_delete(broker: "Broker", context: RequestContext, name: str | None) -> bool:
+    """A row that is no topic's is for the controller to refuse."""
+    return name is None or all(
+        broker.authorizer.authorize(context, operation, ResourceType.TOPIC, name)
+        for operation in (Operation.DESCRIBE, Operation.DELETE)
+    )
+
+
+def _failed(name: str | None, topic_id: UUID | None, error: KafkaError) -> DeletableTopicResult:
+    return DeletableTopicResult(
+        name=name, topic_id=topic_id, error_code=error.code, error_message=error.message or None
+    )
+
+
+def _told(row: DeletableTopicResult, version: int) -> DeletableTopicResult:
+    if row.error_code == TopicDeletionDisabled.code and version < DELETION_DISABLED_SINCE:
+        return replace(row, error_code=InvalidRequest.code)
+    return row

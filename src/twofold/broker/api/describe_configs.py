@@ -1,0 +1,132 @@
+"""DescribeConfigs: API key 32, versions 1-4.
+
+1. One result a resource, in the order asked for. Keys: null or none means all, unknown ones are left out, each once.
+2. A topic (type 2): INVALID_TOPIC_EXCEPTION (17) for an illegal name, UNKNOWN_TOPIC_OR_PARTITION (3) if it does not
+   exist. Needs DESCRIBE_CONFIGS on it, else TOPIC_AUTHORIZATION_FAILED (29).
+3. A broker (type 4): this one by its id, or "" for what was set for all brokers while they run. Any other name is
+   INVALID_REQUEST (42). Needs DESCRIBE_CONFIGS on the cluster, else CLUSTER_AUTHORIZATION_FAILED (31).
+4. Any other type: INVALID_REQUEST (42).
+5. Synonyms, documentation (version 3 on) only where asked for. A sensitive value is null.
+6. A success has the message "", as Kafka's has.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from twofold.broker.authorizer import Operation, ResourceType, cluster_allows
+from twofold.broker.context import RequestContext
+from twofold.config.describe import ConfigRow, describe_broker, describe_cluster_defaults, describe_topic
+from twofold.config.names import check_topic_name
+from twofold.controller.image import BROKER_RESOURCE, TOPIC_RESOURCE
+from twofold.wire.errors import (
+    NONE,
+    ClusterAuthorizationFailed,
+    InvalidRequest,
+    KafkaError,
+    TopicAuthorizationFailed,
+    UnknownTopicOrPartition,
+)
+from twofold.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+if TYPE_CHECKING:
+    from twofold.broker.broker import Broker
+
+KEY = 32
+
+
+def handle(broker: "Broker", context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(
+        results=[_result(broker, context, request, resource) for resource in request.resources]
+    )
+
+
+def error_response(request: DescribeConfigsRequest, error: KafkaError, version: int) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(results=[_failed(resource, error) for resource in request.resources])
+
+
+def _result(
+    broker: "Broker", context: RequestContext, request: DescribeConfigsRequest, resource: DescribeConfigsResource
+) -> DescribeConfigsResult:
+    try:
+        rows = _rows(broker, context, resource)
+    except KafkaError as error:
+        return _failed(resource, error)
+    wanted = resource.configuration_keys
+    return DescribeConfigsResult(
+        error_code=NONE,
+        error_message="",
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=[_shown(row, request) for row in rows if not wanted or row.name in wanted],
+    )
+
+
+def _failed(resource: DescribeConfigsResource, error: KafkaError) -> DescribeConfigsResult:
+    return DescribeConfigsResult(
+        error_code=error.code,
+        error_message=error.message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=(),
+    )
+
+
+def _rows(broker: "Broker", context: RequestContext, resource: DescribeConfigsResource) -> Iterable[ConfigRow]:
+    if resource.resource_type == TOPIC_RESOURCE:
+        return _topic_rows(broker, context, resource.resource_name)
+    if resource.resource_type == BROKER_RESOURCE:
+        return _broker_rows(broker, context, resource.resource_name)
+    raise InvalidRequest(f"resources of type {resource.resource_type} have no configurations here")
+
+
+def _topic_rows(broker: "Broker", context: RequestContext, name: str) -> Iterable[ConfigRow]:
+    if not broker.authorizer.authorize(context, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name):
+        raise TopicAuthorizationFailed(f"no DESCRIBE_CONFIGS on topic {name}")
+    check_topic_name(name)
+    if broker.image.topic(name) is None:
+        raise UnknownTopicOrPartition
+    return describe_topic(broker.image.topic_configs(name), broker.settings)
+
+
+def _broker_rows(broker: "Broker", context: RequestContext, name: str) -> Iterable[ConfigRow]:
+    if not cluster_allows(broker.authorizer, context, Operation.DESCRIBE_CONFIGS):
+        raise ClusterAuthorizationFailed("no DESCRIBE_CONFIGS on the cluster")
+    if name == "":
+        return describe_cluster_defaults(broker.image.broker_configs())
+    check_own_id(broker, name, "expected {} or empty string, but received {}")
+    return describe_broker(broker.settings)
+
+
+def check_own_id(broker: "Broker", name: str, expectation: str) -> None:
+    """Refuse the name of a broker resource that is not this broker's id."""
+    try:
+        broker_id = int(name)
+    except ValueError:
+        raise InvalidRequest(f"Broker id must be an integer, but it is: {name}") from None
+    if broker_id != broker.node_id:
+        raise InvalidRequest("Unexpected broker id, " + expectation.format(broker.node_id, broker_id))
+
+
+def _shown(row: ConfigRow, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=row.name,
+        value=row.value,
+        read_only=row.read_only,
+        config_source=row.source,
+        is_sensitive=row.sensitive,
+        synonyms=[
+            DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)
+            for synonym in row.synonyms
+        ]
+        if request.include_synonyms
+        else (),
+        config_type=row.type,
+        documentation=row.doc if request.include_documentation else None,
+    )

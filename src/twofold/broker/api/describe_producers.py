@@ -1,0 +1,95 @@
+"""DescribeProducers: API key 61, version 0.
+
+1. Every partition asked for gets a row, in the order asked for, duplicates included.
+2. For all partitions of a topic: INVALID_TOPIC_EXCEPTION (17) for an illegal name, TOPIC_AUTHORIZATION_FAILED (29)
+   without READ on it, UNKNOWN_TOPIC_OR_PARTITION (3) if it does not exist.
+3. A partition that does not exist: 3. One of which this broker holds no replica: NOT_LEADER_OR_FOLLOWER (6). Any
+   replica answers, not only the leader.
+4. A row a producer that the partition remembers, transactional or not; a partition never written to has none.
+"""
+
+from typing import TYPE_CHECKING
+
+from twofold.broker.authorizer import Operation, ResourceType
+from twofold.broker.context import RequestContext
+from twofold.config.names import check_topic_name
+from twofold.types import TopicPartition
+from twofold.wire.errors import (
+    NONE,
+    KafkaError,
+    NotLeaderOrFollower,
+    TopicAuthorizationFailed,
+    UnknownTopicOrPartition,
+)
+from twofold.wire.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicRequest,
+    TopicResponse,
+)
+
+if TYPE_CHECKING:
+    from twofold.broker.broker import Broker
+
+KEY = 61
+
+
+def handle(broker: "Broker", context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
+    return DescribeProducersResponse(topics=[_topic(broker, context, topic) for topic in request.topics])
+
+
+def error_response(request: DescribeProducersRequest, error: KafkaError, version: int) -> DescribeProducersResponse:
+    return DescribeProducersResponse(topics=[_failed(topic, error) for topic in request.topics])
+
+
+def _topic(broker: "Broker", context: RequestContext, topic: TopicRequest) -> TopicResponse:
+    try:
+        check_topic_name(topic.name)
+        if not broker.authorizer.authorize(context, Operation.READ, ResourceType.TOPIC, topic.name):
+            raise TopicAuthorizationFailed(f"no READ on topic {topic.name}")
+        if broker.image.topic(topic.name) is None:
+            raise UnknownTopicOrPartition(f"there is no topic {topic.name}")
+    except KafkaError as error:
+        return _failed(topic, error)
+    return TopicResponse(
+        name=topic.name, partitions=[_partition(broker, topic.name, index) for index in topic.partition_indexes]
+    )
+
+
+def _failed(topic: TopicRequest, error: KafkaError) -> TopicResponse:
+    return TopicResponse(
+        name=topic.name,
+        partitions=[
+            PartitionResponse(
+                partition_index=index, error_code=error.code, error_message=error.message or None, active_producers=()
+            )
+            for index in topic.partition_indexes
+        ],
+    )
+
+
+def _partition(broker: "Broker", topic: str, index: int) -> PartitionResponse:
+    state = broker.image.partition(topic, index)
+    if state is None:
+        return PartitionResponse(partition_index=index, error_code=UnknownTopicOrPartition.code, active_producers=())
+    if broker.node_id not in state.replicas:
+        return PartitionResponse(partition_index=index, error_code=NotLeaderOrFollower.code, active_producers=())
+    log = broker.logs.get(TopicPartition(topic, index))
+    rows = (
+        []
+        if log is None
+        else [
+            ProducerState(
+                producer_id=producer.producer_id,
+                producer_epoch=producer.producer_epoch,
+                last_sequence=producer.last_sequence,
+                last_timestamp=producer.last_timestamp,
+                coordinator_epoch=producer.coordinator_epoch,
+                current_txn_start_offset=producer.current_txn_start_offset,
+            )
+            for producer in log.producers()
+        ]
+    )
+    return PartitionResponse(partition_index=index, error_code=NONE, active_producers=rows)

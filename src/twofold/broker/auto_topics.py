@@ -1,0 +1,71 @@
+"""Topics that are created because somebody asked for them.
+
+1. Nobody waits: whoever asked is told to come back, and finds the topic then.
+2. A name is asked of the controller once at a time, however many clients want it.
+3. A plain topic gets `num.partitions` and `default.replication.factor`; an internal one what its own settings say.
+4. A failure is logged, and the next client that asks tries again.
+"""
+
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from twofold.config.internal_topics import internal_topic, is_internal
+from twofold.wire.errors import NONE, KafkaError, TopicAlreadyExists, error_for
+from twofold.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+
+if TYPE_CHECKING:
+    from twofold.broker.broker import Broker
+
+log = logging.getLogger(__name__)
+
+
+class AutoTopics:
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._in_flight: set[str] = set()
+
+    def create(self, names: Iterable[str]) -> None:
+        """Begin to create those that are not on their way already."""
+        wanted = [name for name in dict.fromkeys(names) if name not in self._in_flight]
+        if wanted:
+            self._in_flight.update(wanted)
+            self._broker.runtime.spawn(self._create(wanted), name="create topics on demand")
+
+    async def _create(self, names: list[str]) -> None:
+        request = CreateTopicsRequest(
+            topics=[self._topic(name) for name in names],
+            timeout_ms=self._broker.settings.int("request.timeout.ms"),
+        )
+        try:
+            response = await self._broker.controller.create_topics(request)
+        except KafkaError as error:
+            log.warning("topics %s cannot be created on demand: %s", ", ".join(names), error)
+        else:
+            for result in response.topics:
+                if result.error_code == NONE:
+                    log.info("created topic %s on demand", result.name)
+                elif result.error_code != TopicAlreadyExists.code:
+                    reason = error_for(result.error_code)(result.error_message or "")
+                    log.warning("topic %s cannot be created on demand: %s", result.name, reason)
+        finally:
+            self._in_flight.difference_update(names)
+
+    def _topic(self, name: str) -> CreatableTopic:
+        settings = self._broker.settings
+        if is_internal(name):
+            topic = internal_topic(name, settings, len(self._broker.image.active_brokers()))
+            return CreatableTopic(
+                name=name,
+                num_partitions=topic.partitions,
+                replication_factor=topic.replication_factor,
+                assignments=(),
+                configs=[CreatableTopicConfig(name=key, value=value) for key, value in topic.configs.items()],
+            )
+        return CreatableTopic(
+            name=name,
+            num_partitions=settings.int("num.partitions"),
+            replication_factor=settings.int("default.replication.factor"),
+            assignments=(),
+            configs=(),
+        )

@@ -1,5 +1,18 @@
 """The simulated world: one seed decides time, network, disk and scheduling."""
 
 from twofold.runtime.sim.disk import CutMode, PowerCut, SimDisk
+from twofold.runtime.sim.loop import DeadlockError, VirtualTimeout
+from twofold.runtime.sim.network import Link, Partition, SimNetwork
+from twofold.runtime.sim.simulation import Simulation
 
-__all__ = ["CutMode", "PowerCut", "SimDisk"]
+__all__ = [
+    "CutMode",
+    "DeadlockError",
+    "Link",
+    "Partition",
+    "PowerCut",
+    "SimDisk",
+    "SimNetwork",
+    "Simulation",
+    "VirtualTimeout",
+]

@@ -216,7 +216,7 @@ class _Fault:
 class SimDisk:
     """See the module's invariants. `random` decides all that a crash or a fault leaves open.
 
-    `now_ms` gives modification times; `trace` hears of every change.
+    `now_ms` gives modification times; `trace` hears of every change; `guard` may refuse any use by raising OSError.
     """
 
     def __init__(
@@ -225,6 +225,7 @@ class SimDisk:
         *,
         now_ms: Callable[[], int] = lambda: 0,
         trace: Callable[[str], None] | None = None,
+        guard: Callable[[], None] | None = None,
         cut_mode: CutMode = CutMode.ORDERED,
     ) -> None:
         self.random = random
@@ -237,6 +238,7 @@ class SimDisk:
         """Changes asked of the disk so far: writes, truncates, syncs, name changes."""
         self._now_ms = now_ms
         self._trace = trace
+        self._guard = guard
         self._root = _Directory()
         self._unsynced_names: list[list[_NameChange]] = []
         self._locks: dict[str, None] = {}
@@ -447,11 +449,17 @@ class SimDisk:
         inode.sync()
 
     def _before_read(self, path: str) -> None:
+        self._check_guard()
         self._maybe_fail("read", path)
 
     # Inside
 
+    def _check_guard(self) -> None:
+        if self._guard is not None:
+            self._guard()
+
     def _before_change(self, operation: str, path: str, *details: object) -> None:
+        self._check_guard()
         if self._cut_at is not None and self.operations >= self._cut_at:
             raise PowerCut(f"{operation} {path}")
         self.operations += 1
@@ -480,6 +488,7 @@ class SimDisk:
             raise OSError(fault.error, os.strerror(fault.error), path)
 
     def _find(self, path: str) -> _Node | None:
+        self._check_guard()
         node: _Node = self._root
         for name in _parts(path):
             if isinstance(node, _Inode):

@@ -1,0 +1,233 @@
+"""An asyncio event loop on virtual time, in which the same start always leads to the same run.
+
+Invariants:
+
+1. Time moves only when nothing is ready to run, and then straight to the next timer.
+2. Callbacks run in the order in which they were scheduled; timers of the same moment in the order of their creation.
+3. Tasks and futures of this loop hash by their number, not by their address, so that asyncio's own sets of them
+   (TaskGroup, wait) are walked in the same order in every run.
+4. No threads: what would start one is refused.
+"""
+
+import asyncio
+import heapq
+import itertools
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context, ContextVar, copy_context
+from typing import Any, NoReturn, TypeVar, TypeVarTuple
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+# Timers closer together than this run together. It must exceed the spacing of floats at the largest virtual time:
+# asyncio would otherwise spin on a timer that is due "now". A microsecond is enough for two hundred years.
+RESOLUTION_S = 1e-6
+
+
+class DeadlockError(RuntimeError):
+    """Nothing can ever run again and the main coroutine has not ended."""
+
+
+class VirtualTimeout(RuntimeError):
+    """The main coroutine did not end within the virtual time it was given."""
+
+
+class Life:
+    """One run of a node, from its start to its crash: what belongs to it dies with it."""
+
+    def __init__(self, node: str, incarnation: int) -> None:
+        self.node = node
+        self.incarnation = incarnation
+        self.alive = True
+        self.tasks: dict[SimTask[Any], None] = {}
+        self.timers: dict[SimTimer, None] = {}
+        self.calls: dict[asyncio.Future[Any], None] = {}
+        """Futures of blocking calls under way."""
+        self._context = copy_context()
+        self._context.run(_current.set, self)
+
+    def context(self) -> Context:
+        """A context in which whatever is started belongs to this life."""
+        return self._context.copy()
+
+    def __repr__(self) -> str:
+        return f"{self.node}/{self.incarnation}"
+
+
+_current: ContextVar[Life | None] = ContextVar("twofold_sim_life", default=None)
+
+
+def current_life(context: Context | None = None) -> Life | None:
+    """The life that the running code, or the owner of `context`, belongs to."""
+    return _current.get() if context is None else context.get(_current)
+
+
+class SimTask(asyncio.Task[T]):
+    def __init__(self, coroutine: Coroutine[Any, Any, T], *, loop: "SimLoop", name: str, context: Context) -> None:
+        self._number = loop.next_number()  # first: the base class already puts the task into a set
+        self.life = current_life(context)
+        super().__init__(coroutine, loop=loop, name=name, context=context)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class SimFuture(asyncio.Future[T]):
+    def __init__(self, *, loop: "SimLoop") -> None:
+        self._number = loop.next_number()
+        super().__init__(loop=loop)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class SimTimer(asyncio.TimerHandle):
+    __slots__ = ("_number", "life")
+
+    def __init__(
+        self, when: float, callback: Callable[..., object], args: Any, loop: "SimLoop", context: Context | None
+    ) -> None:
+        super().__init__(when, callback, args, loop, context)
+        self._number = loop.next_number()
+        self.life: Life | None = None
+
+    def cancel(self) -> None:
+        if self.life is not None:
+            self.life.timers.pop(self, None)
+        super().cancel()
+
+    def __lt__(self, other: asyncio.TimerHandle) -> bool:
+        assert isinstance(other, SimTimer)
+        return (self.when(), self._number) < (other.when(), other._number)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class _Selector:
+    """Instead of waiting for sockets, moves the time."""
+
+    def __init__(self, loop: "SimLoop") -> None:
+        self._loop = loop
+
+    def select(self, timeout: float | None) -> list[Any]:
+        self._loop._advance(timeout)
+        return []
+
+
+class SimLoop(asyncio.BaseEventLoop):
+    # What the base class has but its type stub does not tell.
+    _scheduled: list[asyncio.TimerHandle]
+    _clock_resolution: float
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._clock_resolution = RESOLUTION_S
+        self._now = 0.0
+        self._numbers = itertools.count(1)
+        self._selector = _Selector(self)
+        self._unfinished: dict[SimTask[Any], None] = {}
+        self.deadline: float | None = None
+        self.set_debug(False)
+
+    def next_number(self) -> int:
+        return next(self._numbers)
+
+    def time(self) -> float:
+        return self._now
+
+    def unfinished_tasks(self) -> list[SimTask[Any]]:
+        """In order of creation."""
+        return list(self._unfinished)
+
+    def create_future(self) -> SimFuture[Any]:
+        return SimFuture(loop=self)
+
+    def create_task(
+        self,
+        coro: Coroutine[Any, Any, T] | Generator[Any, None, T],
+        *,
+        name: object = None,
+        context: Context | None = None,
+    ) -> SimTask[T]:
+        self._check_closed()
+        assert isinstance(coro, Coroutine)
+        label = f"task-{self.next_number()}" if name is None else str(name)
+        task = SimTask(coro, loop=self, name=label, context=context or copy_context())
+        self._unfinished[task] = None
+        task.add_done_callback(self._on_task_done)
+        life = task.life
+        if life is not None:
+            life.tasks[task] = None
+            if not life.alive:
+                task.cancel()
+        return task
+
+    def call_at(
+        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> SimTimer:
+        self._check_closed()
+        timer = SimTimer(when, callback, args, self, context)
+        heapq.heappush(self._scheduled, timer)
+        timer._scheduled = True  # type: ignore[attr-defined]  # the base class counts cancelled timers by it
+        return timer
+
+    def call_later(
+        self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> SimTimer:
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
+    def run_in_executor(self, executor: Any, func: Callable[[*Ts], object], *args: *Ts) -> NoReturn:
+        raise RuntimeError("a thread would make the simulation depend on real time: use Runtime.blocking")
+
+    def __del__(self) -> None:
+        """Nothing to warn of: the loop holds no resources of the system."""
+
+    def _check_closed(self) -> None:
+        if self.is_closed():
+            raise RuntimeError("the simulation is closed")
+
+    def _on_task_done(self, task: asyncio.Task[Any]) -> None:
+        assert isinstance(task, SimTask)
+        self._unfinished.pop(task, None)
+        life = task.life
+        if life is not None:
+            life.tasks.pop(task, None)
+            if not life.alive and not task.cancelled():
+                task.exception()  # a dead node has nobody to tell
+
+    def _advance(self, timeout: float | None) -> None:
+        if timeout is None:
+            raise DeadlockError("no timer is set and these tasks wait for ever: " + self.describe_tasks())
+        if timeout > 0:
+            target = self._scheduled[0].when() if self._scheduled else self._now + timeout
+            if self.deadline is not None and target > self.deadline:
+                self._now = self.deadline
+                raise VirtualTimeout(f"still running at virtual second {self._now:.3f}: " + self.describe_tasks())
+            self._now = max(self._now, target)
+
+    def describe_tasks(self) -> str:
+        return "; ".join(_describe(task) for task in self._unfinished) or "none"
+
+    def _process_events(self, event_list: list[Any]) -> None:
+        """The selector never has any."""
+
+    def _write_to_self(self) -> None:
+        """Nothing sleeps that would have to be woken."""
+
+
+def _describe(task: SimTask[Any]) -> str:
+    """Name, node and the chain of coroutines, with lines, down to where the task waits."""
+    owner = f" of {task.life!r}" if task.life is not None else ""
+    steps: list[str] = []
+    coroutine: Any = task.get_coro()
+    while isinstance(coroutine, Coroutine):
+        frame = getattr(coroutine, "cr_frame", None)
+        if frame is not None:
+            file_name = frame.f_code.co_filename.rpartition("/")[2]
+            steps.append(f"{frame.f_code.co_name} ({file_name}:{frame.f_lineno})")
+        coroutine = getattr(coroutine, "cr_await", None)
+    return f"{task.get_name()}{owner} in {' > '.join(steps)}"

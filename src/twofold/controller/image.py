@@ -122,6 +122,11 @@ class MetadataImage:
         name = CLUSTER_DEFAULT if broker_id is None else str(broker_id)
         return self.configs.get(ConfigResource(BROKER_RESOURCE, name), _NO_CONFIGS)
 
+    def topics_in_order(self) -> Iterator[TopicImage]:
+        """By name: the order of a map depends on the process."""
+        topics = self.topics
+        return (topics[name] for name in sorted(topics))
+
     def active_brokers(self) -> list[BrokerRegistration]:
         return [broker for _, broker in sorted(self.brokers.items()) if broker.is_active]
 

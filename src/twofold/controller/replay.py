@@ -43,7 +43,7 @@ from twofold.controller.records import (
     UnregisterBroker,
 )
 from twofold.machine.runtime import Machine
-from twofold.wire.errors import KafkaError, NotController
+from twofold.wire.errors import KafkaError, NotController, PolicyViolation, RecordListTooLarge
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -94,6 +94,11 @@ class MetadataMachine(Machine[ControllerState, MetadataRecord]):
 
     def is_stable(self, state: ControllerState) -> bool:
         return state.transaction is None
+
+    def map_error(self, error: Exception) -> KafkaError:
+        if isinstance(error, RecordListTooLarge):
+            return PolicyViolation(error.message)
+        return super().map_error(error)
 
 
 _TRANSACTIONAL = (BeginTransaction, EndTransaction, AbortTransaction)

@@ -1,0 +1,216 @@
+"""BrokerRegistration, BrokerHeartbeat and AllocateProducerIds as pure functions of the image.
+
+1. A broker's epoch is the offset at which its registration is written, so it only ever grows.
+2. A broker registers fenced and is unfenced by a heartbeat that has seen its own registration.
+3. Producer ids are given away in blocks, and no id is ever in two of them.
+"""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from twofold.controller.context import Answer, Context
+from twofold.controller.image import METADATA_VERSION, BrokerRegistration, MetadataImage
+from twofold.controller.records import (
+    NO_LEADER,
+    BrokerRegistrationChange,
+    EndPoint,
+    FeatureRange,
+    MetadataRecord,
+    PartitionChange,
+    ProducerIds,
+    RegisterBroker,
+)
+from twofold.machine.runtime import Result
+from twofold.machine.schema import ZERO_UUID
+from twofold.wire.errors import (
+    NONE,
+    BrokerIdNotRegistered,
+    DuplicateBrokerRegistration,
+    InconsistentClusterId,
+    InvalidRegistration,
+    StaleBrokerEpoch,
+    UnknownServerError,
+    UnsupportedVersion,
+)
+from twofold.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from twofold.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from twofold.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+
+PRODUCER_ID_BLOCK_SIZE = 1000
+MAX_PRODUCER_ID = 2**63 - 1
+
+T = TypeVar("T")
+IsAlive = Callable[[int], bool]
+
+
+def register_broker(
+    image: MetadataImage, request: BrokerRegistrationRequest, context: Context, is_alive: IsAlive
+) -> Answer[BrokerRegistrationResponse]:
+    """`is_alive` tells whether a broker's session has not run out; it is not part of the log."""
+    if request.cluster_id != context.cluster_id:
+        raise InconsistentClusterId(
+            f"broker {request.broker_id} belongs to the cluster {request.cluster_id}, this is {context.cluster_id}"
+        )
+    if request.is_migrating_zk_broker:
+        raise BrokerIdNotRegistered(f"broker {request.broker_id} comes from ZooKeeper: there is no migration here")
+    known = image.broker(request.broker_id)
+    same = known is not None and known.incarnation_id == request.incarnation_id
+    if known is not None and not same and is_alive(request.broker_id):
+        raise DuplicateBrokerRegistration(
+            f"broker {request.broker_id} is alive as incarnation {known.incarnation_id}; is its node.id used twice?"
+        )
+    _check_features(image, request)
+    _check_directories(image, request)
+    records = [] if known is None or same else _step_down(image, known)
+    epoch = known.epoch if known is not None and same else context.next_offset
+    records.append(_registration(request, known if same else None, epoch))
+    return Result(records, BrokerRegistrationResponse(error_code=NONE, broker_epoch=epoch))
+
+
+def _registration(request: BrokerRegistrationRequest, amended: BrokerRegistration | None, epoch: int) -> RegisterBroker:
+    return RegisterBroker(
+        broker_id=request.broker_id,
+        incarnation_id=request.incarnation_id or ZERO_UUID,
+        broker_epoch=epoch,
+        end_points=tuple(EndPoint(x.name, x.host, x.port, x.security_protocol) for x in request.listeners),
+        features=tuple(
+            FeatureRange(x.name, x.min_supported_version, x.max_supported_version) for x in request.features
+        ),
+        rack=request.rack,
+        fenced=True if amended is None else amended.fenced,
+        in_controlled_shutdown=False if amended is None else amended.in_controlled_shutdown,
+        log_dirs=tuple(directory for directory in request.log_dirs if directory is not None),
+    )
+
+
+def _check_features(image: MetadataImage, request: BrokerRegistrationRequest) -> None:
+    supported = {feature.name: feature for feature in request.features}
+    if METADATA_VERSION not in supported:
+        raise InvalidRegistration(f"broker {request.broker_id} does not say which {METADATA_VERSION} it supports")
+    for name, level in image.features.items():
+        found = supported.get(name)
+        low, high = (found.min_supported_version, found.max_supported_version) if found else (0, 0)
+        if not low <= level <= high:
+            raise UnsupportedVersion(
+                f"broker {request.broker_id} supports {name} from {low} to {high}, the cluster is at {level}"
+            )
+
+
+def _check_directories(image: MetadataImage, request: BrokerRegistrationRequest) -> None:
+    directories = list(request.log_dirs)
+    if not directories or None in directories or len(set(directories)) != len(directories):
+        raise InvalidRegistration(f"broker {request.broker_id} has no log dirs, or one twice, or one without id")
+    for broker_id, broker in image.brokers.items():
+        shared = set(broker.log_dirs) & set(directories) if broker_id != request.broker_id else set()
+        if shared:
+            raise InvalidRegistration(
+                f"broker {request.broker_id} has the log dirs {sorted(map(str, shared))} of broker {broker_id}: "
+                "was the directory copied?"
+            )
+
+
+def _step_down(image: MetadataImage, broker: BrokerRegistration) -> list[MetadataRecord]:
+    """What a broker's former incarnation led or was in sync with, it does no longer."""
+    if broker.fenced:
+        return []
+    return leave_partitions(image, broker.broker_id)
+
+
+def leave_partitions(image: MetadataImage, broker_id: int) -> list[MetadataRecord]:
+    """Take a broker out of the ISRs and give what it led to others; the last in sync stays so, without a leader."""
+    records: list[MetadataRecord] = []
+    for topic in image.topics_in_order():
+        for index, partition in topic.in_order():
+            if broker_id not in partition.isr:
+                continue
+            isr = tuple(other for other in partition.isr if other != broker_id)
+            if partition.leader != broker_id:
+                records.append(PartitionChange(index, topic.topic_id, isr=isr))
+                continue
+            heir = _heir(image, partition.replicas, isr)
+            records.append(PartitionChange(index, topic.topic_id, isr=isr if isr else None, leader=heir))
+    return records
+
+
+def _heir(image: MetadataImage, replicas: tuple[int, ...], isr: tuple[int, ...]) -> int:
+    for candidate in replicas:
+        broker = image.broker(candidate)
+        if candidate in isr and broker is not None and broker.is_active:
+            return candidate
+    return NO_LEADER
+
+
+def lead_again(image: MetadataImage, broker_id: int) -> list[MetadataRecord]:
+    """A broker is back: it leads what waited for it, being in sync with all that there is."""
+    return [
+        PartitionChange(index, topic.topic_id, leader=broker_id)
+        for topic in image.topics_in_order()
+        for index, partition in topic.in_order()
+        if partition.leader == NO_LEADER and broker_id in partition.isr
+    ]
+
+
+def heartbeat(
+    image: MetadataImage, request: BrokerHeartbeatRequest, context: Context
+) -> Answer[BrokerHeartbeatResponse]:
+    broker = _checked_broker(image, request.broker_id, request.broker_epoch)
+    caught_up = request.current_metadata_offset >= broker.registered_at
+    if broker.fenced:
+        return _fenced_heartbeat(image, broker, request, caught_up)
+    if request.want_fence or request.want_shut_down:
+        return _leave(image, broker, request, caught_up)
+    return _beat((), caught_up=caught_up, fenced=False, shut_down=False)
+
+
+def _fenced_heartbeat(
+    image: MetadataImage, broker: BrokerRegistration, request: BrokerHeartbeatRequest, caught_up: bool
+) -> Answer[BrokerHeartbeatResponse]:
+    if request.want_shut_down:
+        return _beat((), caught_up=caught_up, fenced=True, shut_down=True)
+    if request.want_fence or not caught_up:
+        return _beat((), caught_up=caught_up, fenced=True, shut_down=False)
+    unfence = BrokerRegistrationChange(broker.broker_id, broker.epoch, fenced=-1)
+    records = [unfence, *lead_again(image, broker.broker_id)]
+    return _beat(records, caught_up=True, fenced=False, shut_down=False)
+
+
+def _leave(
+    image: MetadataImage, broker: BrokerRegistration, request: BrokerHeartbeatRequest, caught_up: bool
+) -> Answer[BrokerHeartbeatResponse]:
+    """Fence the broker; what it leads goes to others where there are any, so it may stop once this is committed."""
+    records: list[MetadataRecord] = leave_partitions(image, broker.broker_id)
+    records.append(BrokerRegistrationChange(broker.broker_id, broker.epoch, fenced=1))
+    return _beat(records, caught_up=caught_up, fenced=True, shut_down=request.want_shut_down)
+
+
+def _beat(
+    records: "list[MetadataRecord] | tuple[()]", *, caught_up: bool, fenced: bool, shut_down: bool
+) -> Answer[BrokerHeartbeatResponse]:
+    response = BrokerHeartbeatResponse(
+        error_code=NONE, is_caught_up=caught_up, is_fenced=fenced, should_shut_down=shut_down
+    )
+    return Result(records, response)
+
+
+def _checked_broker(image: MetadataImage, broker_id: int, epoch: int) -> BrokerRegistration:
+    broker = image.broker(broker_id)
+    if broker is None:
+        raise BrokerIdNotRegistered(f"broker {broker_id} is not registered")
+    if broker.epoch != epoch:
+        raise StaleBrokerEpoch(f"broker {broker_id} is registered with epoch {broker.epoch}, not {epoch}")
+    return broker
+
+
+def allocate_producer_ids(
+    image: MetadataImage, request: AllocateProducerIdsRequest, context: Context
+) -> Answer[AllocateProducerIdsResponse]:
+    _checked_broker(image, request.broker_id, request.broker_epoch)
+    start = image.next_producer_id
+    if start > MAX_PRODUCER_ID - PRODUCER_ID_BLOCK_SIZE:
+        raise UnknownServerError(f"all producer ids below {start} are given away, there are no more")
+    end = start + PRODUCER_ID_BLOCK_SIZE
+    records = [ProducerIds(request.broker_id, request.broker_epoch, end)]
+    response = AllocateProducerIdsResponse(
+        error_code=NONE, producer_id_start=start, producer_id_len=PRODUCER_ID_BLOCK_SIZE
+    )
+    return Result(records, response)

@@ -1,0 +1,183 @@
+"""IncrementalAlterConfigs for topics and brokers as a pure function of the image.
+
+Rules, in the order in which the first to fail decides for a resource: the resource twice (42); a key twice (42); a
+null value other than with DELETE (42); a resource type that has no configurations here (42); an operation that does
+not exist (-1); APPEND or SUBTRACT on what is not a list (40); the name of the resource (17, 42); the values (40 for a
+topic, 42 for a broker); whether the resource exists (3, 42). One bad resource does not stop the others, and nothing of
+a bad resource is applied.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from enum import IntEnum
+
+from twofold.config.definition import ConfigError, ConfigKey, ConfigType, text_of
+from twofold.config.names import check_topic_name
+from twofold.config.settings import DEFINITIONS as SETTINGS
+from twofold.config.settings import Settings
+from twofold.config.topic import DEFINITIONS as TOPIC_CONFIGS
+from twofold.config.topic import broker_value, validate_topic_configs
+from twofold.controller.context import Answer, Context, error_row
+from twofold.controller.image import (
+    BROKER_RESOURCE,
+    CLUSTER_DEFAULT,
+    TOPIC_RESOURCE,
+    ConfigResource,
+    MetadataImage,
+)
+from twofold.controller.records import Config, MetadataRecord
+from twofold.machine.runtime import Result
+from twofold.wire.errors import (
+    NONE,
+    InvalidConfig,
+    InvalidRequest,
+    KafkaError,
+    UnknownServerError,
+    UnknownTopicOrPartition,
+)
+from twofold.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+# What each broker has its own of: it makes no sense for all of them at once.
+PER_BROKER = frozenset({"listeners", "advertised.listeners", "cordoned.log.dirs"})
+
+
+class Operation(IntEnum):
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+_OPERATIONS = frozenset(Operation)
+
+
+def incremental_alter_configs(
+    image: MetadataImage, request: IncrementalAlterConfigsRequest, context: Context
+) -> Answer[IncrementalAlterConfigsResponse]:
+    counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
+    settings = context.settings_at(image)
+    records: list[MetadataRecord] = []
+    rows: list[AlterConfigsResourceResponse] = []
+    for resource in request.resources:
+        code, message = NONE, None
+        try:
+            if counts[resource.resource_type, resource.resource_name] > 1:
+                raise InvalidRequest("Each resource must appear at most once.")
+            records += _alter(image, resource, settings)
+        except KafkaError as error:
+            code, message = error_row(error)
+        rows.append(
+            AlterConfigsResourceResponse(
+                error_code=code,
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+        )
+    response = IncrementalAlterConfigsResponse(responses=tuple(rows))
+    return Result((), response) if request.validate_only else Result(records, response)
+
+
+def _alter(image: MetadataImage, resource: AlterConfigsResource, settings: Settings) -> list[Config]:
+    _check_shape(resource)
+    check = _CHECKS.get(resource.resource_type)
+    if check is None:
+        raise InvalidRequest(f"Resource type {resource.resource_type} has no configurations here.")
+    if any(config.config_operation not in _OPERATIONS for config in resource.configs):
+        raise UnknownServerError()
+    target = ConfigResource(resource.resource_type, resource.resource_name)
+    before: Mapping[str, str] = image.configs.get(target, {})
+    changes = {config.name: _new_value(target, config, before, settings) for config in resource.configs}
+    merged = {**before, **changes}
+    check(image, target.name, {name: value for name, value in merged.items() if value is not None}, changes)
+    return [
+        Config(target.type, target.name, name, value) for name, value in changes.items() if value != before.get(name)
+    ]
+
+
+def _check_shape(resource: AlterConfigsResource) -> None:
+    names = Counter(config.name for config in resource.configs)
+    twice = [name for name, count in names.items() if count > 1]
+    if twice:
+        raise InvalidRequest(f"Error due to duplicate config keys: {', '.join(twice)}")
+    without = [c.name for c in resource.configs if c.value is None and c.config_operation != Operation.DELETE]
+    if without:
+        raise InvalidRequest(f"Null value not supported for: {', '.join(without)}")
+
+
+def _new_value(
+    target: ConfigResource, config: AlterableConfig, before: Mapping[str, str], settings: Settings
+) -> str | None:
+    if config.config_operation == Operation.DELETE:
+        return None
+    assert config.value is not None
+    if config.config_operation == Operation.SET:
+        return config.value
+    table: Mapping[str, ConfigKey] = TOPIC_CONFIGS if target.type == TOPIC_RESOURCE else SETTINGS
+    key = table.get(config.name)
+    if key is None or key.type is not ConfigType.LIST:
+        operation = Operation(config.config_operation).name
+        raise InvalidConfig(f"Can't {operation} to key {config.name} because its type is not LIST.")
+    items = _items(before.get(config.name, _inherited(target, config.name, settings)))
+    given = _items(config.value)
+    if config.config_operation == Operation.APPEND:
+        items += [item for item in given if item not in items]
+    else:
+        items = [item for item in items if item not in given]
+    return ",".join(items)
+
+
+def _items(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",")] if text.strip() else []
+
+
+def _inherited(target: ConfigResource, name: str, settings: Settings) -> str:
+    """What holds for the resource as long as it has no value of its own."""
+    if target.type == TOPIC_RESOURCE:
+        key = TOPIC_CONFIGS[name]
+        value = broker_value(key, settings)
+        return text_of(key.default if value is None else value) or ""
+    return text_of(settings[name]) or ""
+
+
+def _check_topic(
+    image: MetadataImage, name: str, configs: Mapping[str, str], changes: Mapping[str, str | None]
+) -> None:
+    if not name:
+        raise InvalidRequest("Default topic resources are not allowed.")
+    check_topic_name(name)
+    validate_topic_configs(configs)
+    if image.topic(name) is None:
+        raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
+
+
+def _check_broker(
+    image: MetadataImage, name: str, configs: Mapping[str, str], changes: Mapping[str, str | None]
+) -> None:
+    if name != CLUSTER_DEFAULT:
+        if not name.isascii() or not name.isdecimal():
+            raise InvalidRequest(f"Node id must be an integer, but it is: {name}")
+        if image.broker(int(name)) is None:
+            raise InvalidRequest(f"Broker {name} is not registered.")
+    given = {key: text for key, text in changes.items() if text is not None}
+    fixed = [key for key in given if key in SETTINGS and not SETTINGS[key].dynamic]
+    if fixed:
+        raise InvalidRequest(f"Cannot update these configs dynamically: {fixed}; set them in server.properties")
+    if name == CLUSTER_DEFAULT and (own := sorted(PER_BROKER & given.keys())):
+        raise InvalidRequest(f"Cannot update these configs for all brokers at once, name a broker: {own}")
+    for key, text in given.items():
+        if key in SETTINGS:
+            try:
+                SETTINGS[key].parse(text)
+            except ConfigError as error:
+                raise InvalidRequest(f"Invalid value {text} for configuration {key}: {error.allowed}") from None
+
+
+_Check = Callable[[MetadataImage, str, Mapping[str, str], Mapping[str, str | None]], None]
+_CHECKS: dict[int, _Check] = {TOPIC_RESOURCE: _check_topic, BROKER_RESOURCE: _check_broker}

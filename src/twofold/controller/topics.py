@@ -1,0 +1,324 @@
+"""CreateTopics, DeleteTopics and CreatePartitions as pure functions of the image.
+
+Rules of CreateTopics, in the order in which the first to fail decides: a name given twice (42); the metadata topic
+(42); an existing topic (36); an illegal name or one that collides by '.' and '_' with an existing topic (17);
+configurations (40); then either the manual assignment (42, 39) or the replication factor (38) and the number of
+partitions (37).
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from uuid import UUID
+
+from twofold.config.describe import effective_topic_configs
+from twofold.config.internal_topics import CLUSTER_METADATA
+from twofold.config.names import check_topic_name, collision_key
+from twofold.config.topic import validate_topic_configs
+from twofold.controller.context import Answer, Context, error_row, new_id
+from twofold.controller.image import TOPIC_RESOURCE, BrokerRegistration, MetadataImage, TopicImage
+from twofold.controller.placement import StripedPlacer
+from twofold.controller.records import Config, MetadataRecord, Partition, RemoveTopic, Topic
+from twofold.machine.runtime import Result
+from twofold.machine.schema import ZERO_UUID
+from twofold.wire.errors import (
+    NONE,
+    InvalidConfig,
+    InvalidPartitions,
+    InvalidReplicaAssignment,
+    InvalidReplicationFactor,
+    InvalidRequest,
+    InvalidTopicException,
+    KafkaError,
+    TopicAlreadyExists,
+    TopicDeletionDisabled,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from twofold.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+from twofold.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from twofold.wire.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
+
+USE_DEFAULT = -1
+UNASSIGNED_DIRECTORY = ZERO_UUID
+
+
+def create_topics(image: MetadataImage, request: CreateTopicsRequest, context: Context) -> Answer[CreateTopicsResponse]:
+    counts = Counter(topic.name for topic in request.topics)
+    placer = StripedPlacer(image.brokers.values(), context.random)
+    records: list[MetadataRecord] = []
+    results: list[CreatableTopicResult] = []
+    for topic in request.topics:
+        if counts[topic.name] > 1:
+            continue
+        try:
+            created = _create_topic(image, topic, context, placer)
+        except KafkaError as error:
+            results.append(_refused(topic.name, error))
+        else:
+            records += created
+            results.append(_created(image, created, context))
+    duplicate = InvalidRequest("Duplicate topic name.")
+    results += (_refused(name, duplicate) for name, count in counts.items() if count > 1)
+    response = CreateTopicsResponse(topics=tuple(results))
+    return Result((), response) if request.validate_only else Result(records, response)
+
+
+def _refused(name: str, error: KafkaError) -> CreatableTopicResult:
+    code, message = error_row(error)
+    return CreatableTopicResult(name=name, error_code=code, error_message=message, configs=())
+
+
+def _created(image: MetadataImage, records: Sequence[MetadataRecord], context: Context) -> CreatableTopicResult:
+    topic = records[0]
+    assert isinstance(topic, Topic)
+    overrides = {record.name: record.value or "" for record in records if isinstance(record, Config)}
+    partitions = [record for record in records if isinstance(record, Partition)]
+    configs = tuple(
+        CreatableTopicConfigs(
+            name=row.name,
+            value=row.value,
+            read_only=row.read_only,
+            config_source=row.source,
+            is_sensitive=row.sensitive,
+        )
+        for row in effective_topic_configs(overrides, context.settings_at(image))
+    )
+    return CreatableTopicResult(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        error_code=NONE,
+        error_message=None,
+        num_partitions=len(partitions),
+        replication_factor=len(partitions[0].replicas),
+        configs=configs,
+    )
+
+
+def _create_topic(
+    image: MetadataImage, topic: CreatableTopic, context: Context, placer: StripedPlacer
+) -> list[MetadataRecord]:
+    _check_new_name(image, topic.name)
+    overrides = _checked_configs(image, topic, context)
+    topic_id = new_id(context.random)
+    assignments = _assignments(image, topic, context, placer)
+    records: list[MetadataRecord] = [Topic(topic.name, topic_id)]
+    records += (Config(TOPIC_RESOURCE, topic.name, name, value) for name, value in sorted(overrides.items()))
+    records += _new_partitions(image, topic_id, 0, assignments)
+    return records
+
+
+def _check_new_name(image: MetadataImage, name: str) -> None:
+    if name == CLUSTER_METADATA:
+        raise InvalidRequest(f"Creation of internal topic {name} is prohibited.")
+    if image.topic(name) is not None:
+        raise TopicAlreadyExists(f"Topic '{name}' already exists.")
+    check_topic_name(name)
+    others = image.collidable.get(collision_key(name))
+    if others:
+        raise InvalidTopicException(f"Topic '{name}' collides with existing topic: {', '.join(sorted(others))}")
+
+
+def _checked_configs(image: MetadataImage, topic: CreatableTopic, context: Context) -> Mapping[str, str]:
+    missing = [config.name for config in topic.configs if config.value is None]
+    if missing:
+        raise InvalidConfig(f"Null value not supported for topic configs: {','.join(missing)}")
+    overrides = {config.name: config.value for config in topic.configs if config.value is not None}
+    if overrides:
+        validate_topic_configs(overrides, context.settings_at(image))
+    return overrides
+
+
+def _assignments(
+    image: MetadataImage, topic: CreatableTopic, context: Context, placer: StripedPlacer
+) -> list[tuple[int, ...]]:
+    if topic.assignments:
+        return _manual_assignments(image, topic)
+    factor, partitions = topic.replication_factor, topic.num_partitions
+    if factor < USE_DEFAULT or factor == 0:
+        raise InvalidReplicationFactor(f"Replication factor {factor} must be larger than 0, or -1 for the default.")
+    if partitions < USE_DEFAULT or partitions == 0:
+        raise InvalidPartitions(f"Number of partitions {partitions} must be larger than 0, or -1 for the default.")
+    if factor == USE_DEFAULT:
+        factor = context.settings.int("default.replication.factor")
+    if partitions == USE_DEFAULT:
+        partitions = context.settings.int("num.partitions")
+    return placer.place(partitions, factor)
+
+
+def _manual_assignments(image: MetadataImage, topic: CreatableTopic) -> list[tuple[int, ...]]:
+    if topic.replication_factor != USE_DEFAULT:
+        raise InvalidRequest("A manual partition assignment was specified, but replication factor was not set to -1.")
+    if topic.num_partitions != USE_DEFAULT:
+        raise InvalidRequest("A manual partition assignment was specified, but numPartitions was not set to -1.")
+    found: dict[int, tuple[int, ...]] = {}
+    factor: int | None = None
+    for assignment in topic.assignments:
+        index = assignment.partition_index
+        if index in found:
+            raise InvalidReplicaAssignment(f"Partition {index} has more than one manual assignment.")
+        replicas = tuple(assignment.broker_ids)
+        check_manual_replicas(image, replicas, factor)
+        factor = len(replicas)
+        found[index] = replicas
+    if sorted(found) != list(range(len(found))):
+        raise InvalidReplicaAssignment(f"Partitions {sorted(found)} are not numbered from 0 without a gap.")
+    return [found[index] for index in range(len(found))]
+
+
+def check_manual_replicas(image: MetadataImage, replicas: tuple[int, ...], factor: int | None) -> None:
+    """Refuse replicas that cannot be what somebody meant."""
+    if not replicas:
+        raise InvalidReplicaAssignment("The manual partition assignment includes an empty replica list.")
+    for broker_id in replicas:
+        if image.broker(broker_id) is None:
+            raise InvalidReplicaAssignment(f"The manual assignment names broker {broker_id}, which is not registered.")
+    if len(set(replicas)) != len(replicas):
+        raise InvalidReplicaAssignment(f"The manual assignment {list(replicas)} names a broker more than once.")
+    if factor is not None and len(replicas) != factor:
+        raise InvalidReplicaAssignment(
+            f"The manual assignment {list(replicas)} has {len(replicas)} replica(s), other partitions have {factor}."
+        )
+    if not any(_is_active(image.broker(broker_id)) for broker_id in replicas):
+        raise InvalidReplicaAssignment(f"All brokers of the manual assignment {list(replicas)} are fenced.")
+
+
+def _is_active(broker: BrokerRegistration | None) -> bool:
+    return broker is not None and broker.is_active
+
+
+def _new_partitions(
+    image: MetadataImage, topic_id: UUID, first: int, assignments: Iterable[tuple[int, ...]]
+) -> list[Partition]:
+    """The records of partitions numbered from `first`; who is alive is in sync, and the first of them leads."""
+    active = {broker_id for broker_id, broker in image.brokers.items() if broker.is_active}
+    directories = {
+        broker_id: broker.log_dirs[0] if len(broker.log_dirs) == 1 else UNASSIGNED_DIRECTORY
+        for broker_id, broker in image.brokers.items()
+    }
+    records = []
+    for index, replicas in enumerate(assignments, first):
+        isr = tuple(broker_id for broker_id in replicas if broker_id in active)
+        if not isr:
+            raise InvalidReplicationFactor(f"All of the brokers {list(replicas)} are fenced or shutting down.")
+        placed = tuple(directories[broker_id] for broker_id in replicas)
+        records.append(Partition(index, topic_id, replicas, isr, isr[0], directories=placed))
+    return records
+
+
+# -- CreatePartitions
+
+
+def create_partitions(
+    image: MetadataImage, request: CreatePartitionsRequest, context: Context
+) -> Answer[CreatePartitionsResponse]:
+    counts = Counter(topic.name for topic in request.topics)
+    placer = StripedPlacer(image.brokers.values(), context.random)
+    records: list[MetadataRecord] = []
+    results: list[CreatePartitionsTopicResult] = []
+    for topic in request.topics:
+        if counts[topic.name] > 1:
+            continue
+        code, message = NONE, None
+        try:
+            records += _grow(image, topic, placer)
+        except KafkaError as error:
+            code, message = error_row(error)
+        results.append(CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=message))
+    results += (
+        CreatePartitionsTopicResult(name=name, error_code=InvalidRequest.code, error_message="Duplicate topic name.")
+        for name, count in counts.items()
+        if count > 1
+    )
+    response = CreatePartitionsResponse(results=tuple(results))
+    return Result((), response) if request.validate_only else Result(records, response)
+
+
+def _grow(image: MetadataImage, topic: CreatePartitionsTopic, placer: StripedPlacer) -> list[Partition]:
+    found = image.topic(topic.name)
+    if found is None:
+        raise UnknownTopicOrPartition()
+    have = len(found.partitions)
+    if topic.count == have:
+        raise InvalidPartitions(f"Topic already has {have} partition(s).")
+    if topic.count < have:
+        raise InvalidPartitions(
+            f"The topic {topic.name} currently has {have} partition(s); {topic.count} would not be an increase."
+        )
+    additional = topic.count - have
+    factor = len(found.partitions[0].replicas)
+    if topic.assignments is None:
+        assignments = placer.place(additional, factor)
+    else:
+        if len(topic.assignments) != additional:
+            raise InvalidReplicaAssignment(
+                f"{additional} partition(s) are to be added, and {len(topic.assignments)} assignment(s) are given."
+            )
+        assignments = [tuple(assignment.broker_ids) for assignment in topic.assignments]
+        for replicas in assignments:
+            check_manual_replicas(image, replicas, factor)
+    return _new_partitions(image, found.topic_id, have, assignments)
+
+
+# -- DeleteTopics
+
+
+def delete_topics(image: MetadataImage, request: DeleteTopicsRequest, context: Context) -> Answer[DeleteTopicsResponse]:
+    """By name up to version 5, by name or id from version 6. A topic that is asked for twice, in any way, stays."""
+    asked = Counter((state.name, state.topic_id) for state in request.topics)
+    asked.update((name, None) for name in request.topic_names)
+    found: dict[UUID, list[tuple[str | None, UUID | None]]] = {}
+    results: list[DeletableTopicResult] = []
+    for (name, topic_id), times in asked.items():
+        try:
+            if times > 1:
+                raise InvalidRequest(f"Duplicate topic {'id' if name is None else 'name'}.")
+            found.setdefault(_to_delete(image, name, topic_id, context).topic_id, []).append((name, topic_id))
+        except KafkaError as error:
+            results.append(_kept(name, topic_id, error))
+    records: list[MetadataRecord] = []
+    for found_id, ways in found.items():
+        name = image.topic_names[found_id]
+        if len(ways) > 1:
+            results.append(_kept(name, found_id, InvalidRequest("The topic is given by its name and by its id.")))
+        else:
+            records.append(RemoveTopic(found_id))
+            results.append(DeletableTopicResult(name=name, topic_id=found_id, error_code=NONE))
+    return Result(records, DeleteTopicsResponse(responses=tuple(results)))
+
+
+def _to_delete(image: MetadataImage, name: str | None, topic_id: UUID | None, context: Context) -> TopicImage:
+    if not context.settings.bool("delete.topic.enable"):
+        raise TopicDeletionDisabled("Topic deletion is disabled: delete.topic.enable=false.")
+    if name is not None and topic_id is not None:
+        raise InvalidRequest("You may not specify both topic name and topic id.")
+    if name is not None:
+        topic = image.topic(name)
+        if topic is None:
+            raise UnknownTopicOrPartition(f"There is no topic '{name}'.")
+    elif topic_id is not None:
+        topic = image.topic_by_id(topic_id)
+        if topic is None:
+            raise UnknownTopicId(f"There is no topic with the id {topic_id}.")
+    else:
+        raise InvalidRequest("Neither topic name nor id were specified.")
+    return topic
+
+
+def _kept(name: str | None, topic_id: UUID | None, error: KafkaError) -> DeletableTopicResult:
+    code, message = error_row(error)
+    return DeletableTopicResult(name=name, topic_id=topic_id, error_code=code, error_message=message)

@@ -20,7 +20,7 @@ from twofold.broker.context import Answer, CloseConnection, Frame, Later, NoResp
 from twofold.runtime.api import Spawn
 from twofold.wire import codec
 from twofold.wire.apis import APIS, Api
-from twofold.wire.errors import KafkaError, UnknownServerError, UnsupportedVersion
+from twofold.wire.errors import KafkaError, UnknownServerError
 
 API_VERSIONS = 18
 HEADER_SIZE = 10
@@ -185,11 +185,6 @@ def _slow_header(frame: Request) -> codec.RequestHeader:
 
 def _unsupported_api_versions(correlation_id: int) -> Frame:
     """A newer client asks for more than we know: tell it, in the one version that everybody reads, what to ask for."""
-    from twofold.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
+    from twofold.broker.api.api_versions import unsupported_version_response
 
-    api = APIS[API_VERSIONS]
-    response = ApiVersionsResponse(
-        error_code=UnsupportedVersion.code,
-        api_keys=[ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)],
-    )
-    return Frame([codec.encode_response(response, API_VERSIONS, 0, correlation_id)])
+    return Frame([codec.encode_response(unsupported_version_response(), API_VERSIONS, 0, correlation_id)])

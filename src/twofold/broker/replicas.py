@@ -13,7 +13,8 @@ from twofold.broker.partition import Partition
 from twofold.broker.purgatory import Purgatory
 from twofold.config.settings import Settings
 from twofold.config.topic import LogConfig
-from twofold.controller.image import MetadataImage, PartitionState, TopicImage
+from twofold.controller.delta import ImageDelta
+from twofold.controller.image import TOPIC_RESOURCE, ConfigResource, MetadataImage, PartitionState, TopicImage
 from twofold.log.manager import LogManager
 from twofold.runtime.api import Runtime
 from twofold.types import TopicPartition
@@ -83,41 +84,41 @@ class ReplicaManager:
 
     # --- following the metadata ---
 
-    def apply(self, image: MetadataImage, settings: Settings) -> None:
+    def apply(self, delta: ImageDelta, image: MetadataImage, settings: Settings) -> None:
         """Make what is here agree with a new image."""
-        old, self.image = self.image, image
+        self.image = image
         settings_changed = settings is not self._settings
         self._settings = settings
-        if old.topic_names is not image.topic_names:
-            self._delete_topics(old, image)
-        if old.topics is not image.topics:
-            for partition in list(self._partitions.values()):
-                self._follow(partition)
-        if settings_changed or old.configs is not image.configs:
-            self._reconfigure(old, everything=settings_changed)
+        for topic in delta.deleted_topics:
+            self._delete(topic)
+        for change in delta.changed_topics:
+            for index, state in change.changed():
+                partition = self._partitions.get((change.topic.name, index))
+                if partition is not None:
+                    self._follow(partition, state)
+        for partition_log in self._logs.logs() if settings_changed or delta.changed_configs else ():
+            name = partition_log.topic_partition.topic
+            if settings_changed or ConfigResource(TOPIC_RESOURCE, name) in delta.changed_configs:
+                partition_log.update_config(self.log_config(name))
 
-    def _delete_topics(self, old: MetadataImage, new: MetadataImage) -> None:
-        for topic_id, name in old.topic_names.items():
-            if topic_id not in new.topic_names:
-                for index in old.topics[name].partitions:
-                    topic_partition = TopicPartition(name, index)
-                    partition = self._partitions.pop(topic_partition, None)
-                    if partition is not None:
-                        partition.resign(-1, partition.leader_epoch)
-                    if self._logs.get(topic_partition) is not None:
-                        self._logs.delete(topic_partition)
+    def _delete(self, topic: TopicImage) -> None:
+        for index in topic.partitions:
+            topic_partition = TopicPartition(topic.name, index)
+            partition = self._partitions.pop(topic_partition, None)
+            if partition is not None:
+                partition.resign(-1, partition.leader_epoch)
+            self._logs.delete(topic_partition)
 
-    def _follow(self, partition: Partition) -> None:
-        state = self.image.partition(*partition.topic_partition)
-        if state is None:
-            return
+    def _follow(self, partition: Partition, state: PartitionState) -> None:
         if state.leader == self._node_id:
             partition.become_leader(state.leader, state.leader_epoch, state.isr, state.replicas)
-        elif partition.is_leader:
+        else:
             partition.resign(state.leader, state.leader_epoch)
 
-    def _reconfigure(self, old: MetadataImage, *, everything: bool) -> None:
+    def report_strays(self) -> None:
+        """Logs of topics that the metadata does not know: a deletion was cut short, or the metadata is another's."""
         for partition_log in self._logs.logs():
-            name = partition_log.topic_partition.topic
-            if everything or old.topic_configs(name) is not self.image.topic_configs(name):
-                partition_log.update_config(self.log_config(name))
+            if self.image.partition(*partition_log.topic_partition) is None:
+                log.warning(
+                    "%s belongs to no topic; remove the directory when nothing in it is needed", partition_log.directory
+                )

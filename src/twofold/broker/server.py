@@ -192,9 +192,9 @@ class Connection(asyncio.BufferedProtocol):
         self.last_active = self._server.runtime.clock.monotonic()
         if not self._server.admit(self):
             self._closing = True
-            transport.abort()
+            self._transport.abort()
             return
-        transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
+        self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True

@@ -1,0 +1,193 @@
+"""One broker: its parts, in the order in which they start and stop.
+
+1. The log directory is taken first and given back last: nothing of this process touches it before or after.
+2. Clients are answered only after the broker is registered and has seen its own registration in the image; those who
+   connect earlier wait.
+3. The image is replaced as a whole. Replicas hear of it before anybody who waited for the change is answered.
+4. A stop answers what was asked before it hangs up, then ends the background work, then closes the logs.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+from uuid import UUID
+
+from twofold.broker.authorizer import AllowAll, Authorizer
+from twofold.broker.auto_topics import AutoTopics
+from twofold.broker.dispatch import Dispatcher
+from twofold.broker.lifecycle import Lifecycle
+from twofold.broker.listeners import ListenerAddress, advertised_addresses, listen_addresses
+from twofold.broker.produce_codec import Endpoint
+from twofold.broker.producer_ids import ProducerIds
+from twofold.broker.replicas import ReplicaManager
+from twofold.broker.server import Server, ServerOptions
+from twofold.broker.topic_rows import TopicRowCache
+from twofold.config.settings import Settings
+from twofold.config.topic import LogConfig
+from twofold.controller.controller import Controller
+from twofold.controller.delta import ImageDelta
+from twofold.controller.features import SUPPORTED_FEATURES
+from twofold.controller.image import BROKER_RESOURCE, MetadataImage
+from twofold.log.checkpoints import decode_uuid
+from twofold.log.manager import LogManager, LogOptions
+from twofold.runtime.api import Runtime
+from twofold.wire.errors import KafkaError
+from twofold.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from twofold.wire.messages.broker_registration import Feature
+
+STOP_TIMEOUT_S = 10.0
+DEFAULT_QUEUED_BYTES = 4 * 1024 * 1024
+
+log = logging.getLogger(__name__)
+
+
+class Broker:
+    def __init__(self, runtime: Runtime, settings: Settings, data_dir: str, *, hostname: str = "localhost") -> None:
+        self.runtime = runtime
+        self.settings = settings  # with what was changed while running
+        self.node_id = settings.int("node.id")
+        self.cluster_id = ""
+        self.image = MetadataImage()
+        self.authorizer: Authorizer = AllowAll()
+        self.logs = LogManager(
+            runtime, data_dir, LogOptions.from_settings(settings), default_config=LogConfig.resolve({}, settings)
+        )
+        self.replicas = ReplicaManager(runtime, settings, self.logs, self.node_id)
+        self.topic_rows = TopicRowCache()
+        self.auto_topics = AutoTopics(self)
+        self.producer_ids = ProducerIds(self._allocate_producer_ids, runtime)
+        self.server = Server(runtime, Dispatcher(self, runtime.spawn), server_options(settings))
+        self.listeners: list[ListenerAddress] = []
+        self.controller: Controller = None  # type: ignore[assignment]  # until `start`
+        self._static_settings = settings
+        self._hostname = hostname
+        self._lifecycle: Lifecycle | None = None
+        self._background: list[asyncio.Task[None]] = []
+        self._failure: KafkaError | None = None
+        self._on_failure: Callable[[KafkaError], None] | None = None
+
+    # --- starting ---
+
+    async def start(self, on_failure: Callable[[KafkaError], None] | None = None) -> None:
+        """Return when clients are served. `on_failure` is told when the broker cannot go on and has to be stopped."""
+        self._on_failure = on_failure
+        addresses = listen_addresses(self._static_settings)
+        self.logs.load()
+        try:
+            await self._start(addresses)
+        except BaseException:
+            await self.stop(timeout_s=0.0)
+            raise
+
+    async def _start(self, addresses: list[ListenerAddress]) -> None:
+        meta = self.logs.ensure_meta_properties(self.node_id)
+        directory_id = decode_uuid(meta.directory_id)
+        self.cluster_id = meta.cluster_id
+        self.controller = Controller(
+            self.runtime,
+            self._static_settings,
+            log_dir=self.logs.directory,
+            cluster_id=meta.cluster_id,
+            directory_id=directory_id,
+            on_failure=self._fail,
+        )
+        await self.controller.start()
+        self.controller.subscribe(self._apply)
+        self.replicas.report_strays()
+        await self._listen(addresses)
+        await self._register(directory_id)
+        self._run(self.logs.run_background(), "log maintenance")
+        self.producer_ids.prefetch()  # or the first idempotent producer would have to ask twice
+        self.server.open()
+
+    async def _listen(self, addresses: list[ListenerAddress]) -> None:
+        for address in addresses:
+            listener = await self.server.listen(address.host, address.port, address.name)
+            host = address.host or listener.host
+            self.listeners.append(ListenerAddress(address.name, host, listener.port))
+
+    async def _register(self, directory_id: UUID) -> None:
+        self._lifecycle = lifecycle = Lifecycle(
+            self.runtime,
+            self.controller,
+            lambda: self.image,
+            node_id=self.node_id,
+            heartbeat_interval_ms=self._static_settings.int("broker.heartbeat.interval.ms"),
+        )
+        await lifecycle.register(
+            cluster_id=self.cluster_id,
+            directory_id=directory_id,
+            listeners=advertised_addresses(self._static_settings, self.listeners, self._hostname),
+            features=[
+                Feature(
+                    name=feature.name,
+                    min_supported_version=feature.min_version,
+                    max_supported_version=feature.max_version,
+                )
+                for feature in SUPPORTED_FEATURES
+            ],
+            rack=self._static_settings.optional_string("broker.rack"),
+        )
+        await lifecycle.beat()
+        self._run(lifecycle.run(), "heartbeats")
+
+    def _run(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        self._background.append(self.runtime.spawn(work, name=name))
+
+    # --- stopping ---
+
+    async def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """Also after a start that failed half-way."""
+        await self.server.stop(timeout_s, self.replicas.purgatory.answer_fetches)
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        self._background.clear()
+        controller: Controller | None = self.controller
+        if controller is not None:
+            await controller.stop()
+        await self.logs.close()
+
+    def _fail(self, error: KafkaError) -> None:
+        log.critical("the metadata log failed, the broker cannot go on: %s", error)
+        if self._failure is None:
+            self._failure = error
+            if self._on_failure is not None:
+                self._on_failure(error)
+
+    # --- the metadata ---
+
+    def _apply(self, delta: ImageDelta, image: MetadataImage) -> None:
+        if any(resource.type == BROKER_RESOURCE for resource in delta.changed_configs):
+            self.settings = self._static_settings.with_dynamic(
+                broker=image.broker_configs(self.node_id), cluster=image.broker_configs()
+            )
+        self.image = image
+        self.replicas.apply(delta, image, self.settings)
+
+    def endpoint(self, node_id: int, listener: str) -> Endpoint | None:
+        """Where clients of a listener find a broker."""
+        registration = self.image.broker(node_id)
+        found = None if registration is None else registration.end_point(listener)
+        if registration is None or found is None:
+            return None
+        return Endpoint(node_id, found.host, found.port, registration.rack)
+
+    async def _allocate_producer_ids(self) -> AllocateProducerIdsResponse:
+        epoch = -1 if self._lifecycle is None else self._lifecycle.broker_epoch
+        return await self.controller.allocate_producer_ids(
+            AllocateProducerIdsRequest(broker_id=self.node_id, broker_epoch=epoch)
+        )
+
+
+def server_options(settings: Settings) -> ServerOptions:
+    queued_bytes = settings.int("queued.max.request.bytes")
+    return ServerOptions(
+        max_request_bytes=settings.int("socket.request.max.bytes"),
+        max_queued_requests=settings.int("queued.max.requests"),
+        max_queued_bytes=queued_bytes if queued_bytes > 0 else DEFAULT_QUEUED_BYTES,
+        max_connections=settings.int("max.connections"),
+        max_connections_per_ip=settings.int("max.connections.per.ip"),
+        max_idle_ms=settings.int("connections.max.idle.ms"),
+    )

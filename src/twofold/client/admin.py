@@ -263,9 +263,9 @@ class Admin:
 
     # How
 
-    async def bootstrap(self, timeout_ms: float) -> None:
-        """Fail early when no bootstrap server answers; every other call would wait `default_api_timeout_ms`."""
-        await self._cluster.bootstrap(self._cluster.deadline(timeout_ms, "timeout_ms"))
+    async def bootstrap(self, patience_ms: float = 2_000) -> None:
+        """Fail early when no bootstrap server answers; every other call tries for `default_api_timeout_ms`."""
+        await self._cluster.bootstrap(patience_ms)
 
     async def _retry(self, what: str, attempt: Callable[[Deadline], Awaitable[T]]) -> T:
         deadline = self._cluster.deadline()

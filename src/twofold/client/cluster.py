@@ -195,15 +195,18 @@ class Cluster:
         """The next lookup asks anew before it answers."""
         self._refreshed_at = float("-inf")
 
-    async def bootstrap(self, deadline: Deadline) -> None:
-        """Learn the brokers; fails when none of the bootstrap servers answers in time."""
-        await retry(
-            self.runtime,
-            self.config.retry_backoff,
-            deadline,
-            f"asking {self.config.bootstrap_servers} for metadata",
-            lambda: self.refresh(deadline),
-        )
+    async def bootstrap(self, patience_ms: float) -> None:
+        """Learn the brokers. Fails when none has answered after `patience_ms` and one more try of each address."""
+        patience = self.deadline(patience_ms, "patience_ms")
+        failures = 0
+        while True:
+            try:
+                return await self.refresh(self.deadline())
+            except KafkaError as error:
+                if not error.retriable or patience.expired:
+                    raise
+            failures += 1
+            await self.runtime.timers.sleep(self.config.retry_backoff.delay_s(failures, self.runtime.random))
 
     async def topic(self, name: str, deadline: Deadline) -> TopicMetadata:
         """A topic's metadata: cached while fresh, otherwise asked for until it is there or the deadline comes."""

@@ -12,7 +12,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from twofold.client.errors import BrokerUnreachable, ClientClosed, ConnectionLost, NoAnswer, UnsupportedByBroker
 from twofold.client.waiting import done_within
@@ -210,8 +210,8 @@ class Connection(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports do not extend asyncio's classes.
+        self._transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         reason = f": {describe_os_error(exc)}" if isinstance(exc, OSError) else ""

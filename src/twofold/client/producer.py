@@ -97,9 +97,12 @@ class Producer:
             self._sender.mark_ready(self._sender.queue(batch.tp))
         return Delivery(batch, batch.builder.count - 1, timestamp_ms)
 
-    async def partitions_for(self, topic: str) -> list[int]:
-        """The partitions of a topic; waits at most `max_block_ms` for its metadata."""
-        deadline = self._cluster.deadline(self.config.max_block_ms, "max_block_ms")
+    async def partitions_for(self, topic: str, *, timeout_ms: float | None = None) -> list[int]:
+        """The partitions of a topic; waits for its metadata, at most `max_block_ms` unless told otherwise."""
+        if timeout_ms is None:
+            deadline = self._cluster.deadline(self.config.max_block_ms, "max_block_ms")
+        else:
+            deadline = self._cluster.deadline(timeout_ms, "timeout_ms")
         return list((await self._cluster.topic(topic, deadline)).partitions)
 
     async def flush(self) -> None:

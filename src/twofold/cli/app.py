@@ -1,0 +1,54 @@
+"""The commands other than `serve`, on typer."""
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from twofold.cli.common import EXIT_CODES, USAGE, OutputFormat, complain, print_json
+from twofold.cli.consume import consume
+from twofold.cli.produce import produce
+from twofold.cli.topic import topic_app
+from twofold.version import VERSION
+
+app = typer.Typer(
+    name="twofold",
+    help="An event log that speaks the Kafka protocol and is built around transactions.",
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(topic_app, name="topic")
+app.command("produce", epilog=EXIT_CODES)(produce)
+app.command("consume", epilog=EXIT_CODES)(consume)
+
+
+def run_app(arguments: Sequence[str]) -> int:
+    """Run one command; returns its exit code."""
+    try:
+        app(args=list(arguments), prog_name="twofold")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0
+    return 0
+
+
+@app.command("serve", add_help_option=False, context_settings={"ignore_unknown_options": True})
+def serve(arguments: Annotated[list[str] | None, typer.Argument(hidden=True)] = None) -> None:
+    """Run a broker in this process (see `twofold serve --help`)."""
+    # `twofold.cli.main` takes every command line that begins with "serve"; this entry is for the list of commands.
+    raise typer.Exit(complain(f"write it first: twofold serve {' '.join(arguments or ())}", USAGE))
+
+
+@app.command()
+def version(
+    output: Annotated[OutputFormat, typer.Option("--format", help="How to print.")] = OutputFormat.TABLE,
+) -> None:
+    """Print the version."""
+    python = sys.version.split()[0]
+    if output is OutputFormat.JSON:
+        print_json({"twofold": VERSION, "python": python})
+    else:
+        print(f"twofold {VERSION} (Python {python})")

@@ -1,0 +1,173 @@
+"""What the commands share: options, exit codes, errors for people, tables and JSON."""
+
+import os
+import sys
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from twofold.client.errors import BrokerUnreachable, ConnectionLost, GaveUp, NoAnswer
+from twofold.wire.errors import KafkaError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+OK = 0
+FAILED = 1
+USAGE = 2
+UNREACHABLE = 3
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+
+EXIT_CODES = (
+    "Exit codes: 0 done, 1 the broker refused or a part failed, 2 wrong arguments, 3 no broker answered, "
+    "130 interrupted, 141 the reader of the output went away."
+)
+
+
+class OutputFormat(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+
+
+BootstrapServer = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap-server",
+        "-b",
+        metavar="HOST:PORT[,...]",
+        envvar="TWOFOLD_BOOTSTRAP_SERVER",
+        help="Brokers to ask first.",
+    ),
+]
+Format = Annotated[OutputFormat, typer.Option("--format", help="How to print: for people, or for programs.")]
+Timeout = Annotated[
+    float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="How long to try before giving up.")
+]
+
+DEFAULT_SERVER = "127.0.0.1:9092"
+DEFAULT_TIMEOUT_S = 30.0
+
+
+class CliError(Exception):
+    """Ends the command with a message and an exit code."""
+
+    def __init__(self, message: str, code: int = FAILED) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def run_command(main: Coroutine[Any, Any, int], bootstrap_server: str) -> None:
+    """Run a command on an event loop and leave with its exit code; errors become one or two lines on stderr."""
+    from twofold.logging import configure_logging
+    from twofold.runtime.real import run
+
+    # What the client logs, the command says itself; only what nobody expected is shown.
+    configure_logging(level="critical")
+    try:
+        code = run(main)
+        sys.stdout.flush()
+    except CliError as error:
+        code = complain(str(error), error.code)
+    except KafkaError as error:
+        code = complain(*explain(error, bootstrap_server))
+    except ValueError as error:
+        code = complain(str(error), USAGE)
+    except BrokenPipeError:
+        code = BROKEN_PIPE
+        silence_stdout()
+    raise typer.Exit(code)
+
+
+def complain(message: str, code: int) -> int:
+    print(f"twofold: {message}", file=sys.stderr)
+    return code
+
+
+def explain(error: KafkaError, bootstrap_server: str) -> tuple[str, int]:
+    """A message that says what to change, and the exit code."""
+    if isinstance(error, BrokerUnreachable | ConnectionLost | NoAnswer | GaveUp):
+        hint = f"Is a broker running at {bootstrap_server}? Name another with --bootstrap-server"
+        return f"{error}\n{hint}, or allow more time with --timeout.", UNREACHABLE
+    return str(error), FAILED
+
+
+def silence_stdout() -> None:
+    """Nobody reads any more: the interpreter's own flush at exit must not complain either."""
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - stays open until the end
+    os.dup2(sys.stdout.fileno(), 1)
+
+
+def parse_pairs(pairs: Iterable[str], option: str) -> dict[str, str]:
+    """`key=value` arguments as a mapping."""
+    parsed: dict[str, str] = {}
+    for pair in pairs:
+        key, separator, value = pair.partition("=")
+        if not separator or not key.strip():
+            raise CliError(f"{option} {pair!r} is not of the form key=value", USAGE)
+        parsed[key.strip()] = value.strip()
+    return parsed
+
+
+def print_json(value: object) -> None:
+    import json
+
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def console(*, stderr: bool = False) -> "Console":
+    """As wide as the terminal, or as wide as needed where there is none: a file must not have cut-off cells."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(file=stream, width=None if stream.isatty() else 100_000, highlight=False, markup=False)
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()) -> None:
+    """Columns named in `right` hold numbers."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in columns:
+        table.add_column(name, justify="right" if name in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*("" if cell is None else str(cell) for cell in row))
+    console().print(table)
+
+
+class Progress:
+    """Counts on stderr, for people who wait at a terminal; otherwise silent."""
+
+    def __init__(self, what: str, total: int | None = None, *, when: bool = True) -> None:
+        self._advance: Callable[[int], None] | None = None
+        self._stop: Callable[[], None] | None = None
+        if when and sys.stderr.isatty():
+            self._start(what, total)
+
+    def _start(self, what: str, total: int | None) -> None:
+        from rich import progress
+
+        columns = [
+            progress.TextColumn(what),
+            progress.BarColumn(),
+            progress.MofNCompleteColumn() if total is not None else progress.TextColumn("{task.completed}"),
+            progress.TimeElapsedColumn(),
+        ]
+        bar = progress.Progress(*columns, console=console(stderr=True), transient=True)
+        task = bar.add_task(what, total=total)
+        bar.start()
+        self._advance = lambda count: bar.advance(task, count)
+        self._stop = bar.stop
+
+    def advance(self, count: int) -> None:
+        if self._advance is not None:
+            self._advance(count)
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._stop is not None:
+            self._stop()

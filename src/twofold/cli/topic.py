@@ -1,0 +1,368 @@
+"""`twofold topic`: create, list, describe, alter, delete."""
+
+import sys
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from twofold.cli.common import (
+    DEFAULT_SERVER,
+    DEFAULT_TIMEOUT_S,
+    EXIT_CODES,
+    FAILED,
+    OK,
+    USAGE,
+    BootstrapServer,
+    CliError,
+    Format,
+    OutputFormat,
+    Timeout,
+    complain,
+    parse_pairs,
+    print_json,
+    print_table,
+    run_command,
+)
+from twofold.client import (
+    Admin,
+    AlterOperation,
+    ConfigChange,
+    ConfigEntry,
+    ConfigResource,
+    CreatedTopic,
+    ListedOffset,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+    TopicMetadata,
+    TopicPartition,
+)
+from twofold.types import TopicId
+from twofold.wire.errors import KafkaError, TopicAlreadyExists, UnknownTopicOrPartition
+
+topic_app = typer.Typer(help="Create, list, describe, alter and delete topics.", no_args_is_help=True)
+
+Topics = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of topics.")]
+Config = Annotated[list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="A topic setting; repeatable.")]
+
+
+@topic_app.command("create", epilog=EXIT_CODES)
+def create(
+    topics: Topics,
+    partitions: Annotated[int | None, typer.Option("--partitions", "-p", min=1, help="Default: the broker's.")] = None,
+    replication_factor: Annotated[
+        int | None, typer.Option("--replication-factor", "-r", min=1, help="Default: the broker's.")
+    ] = None,
+    config: Config = None,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Succeed when the topic is there.")] = False,
+    bootstrap_server: BootstrapServer = DEFAULT_SERVER,
+    output: Format = OutputFormat.TABLE,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Create topics."""
+
+    async def main() -> int:
+        configs = parse_pairs(config or (), "--config")
+        async with connected(bootstrap_server, timeout) as admin:
+            results = await admin.create_topics(
+                NewTopic(
+                    name=name,
+                    num_partitions=partitions or -1,
+                    replication_factor=replication_factor or -1,
+                    configs=configs,
+                )
+                for name in dict.fromkeys(topics)
+            )
+        created = list(results.values.values())
+        if output is OutputFormat.JSON:
+            print_json([_created_json(topic) for topic in created])
+        else:
+            for topic in created:
+                print(f"created {topic.name}{_shape(topic)}")
+        ignored = (TopicAlreadyExists,) if if_not_exists else ()
+        return report(results.errors, "create", bootstrap_server, ignored)
+
+    run_command(main(), bootstrap_server)
+
+
+@topic_app.command("list", epilog=EXIT_CODES)
+def list_topics(
+    internal: Annotated[bool, typer.Option("--internal", help="Internal topics too.")] = False,
+    bootstrap_server: BootstrapServer = DEFAULT_SERVER,
+    output: Format = OutputFormat.TABLE,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """List topics."""
+
+    async def main() -> int:
+        async with connected(bootstrap_server, timeout) as admin:
+            topics = list((await admin.list_topics(include_internal=internal)).values())
+        if output is OutputFormat.JSON:
+            print_json([_listed_json(topic) for topic in topics])
+        elif topics:
+            rows = [(topic.name, len(topic.partitions), _replication_factor(topic)) for topic in topics]
+            print_table(["TOPIC", "PARTITIONS", "REPLICAS"], rows, right=["PARTITIONS", "REPLICAS"])
+        return OK
+
+    run_command(main(), bootstrap_server)
+
+
+@topic_app.command("describe", epilog=EXIT_CODES)
+def describe(
+    topics: Annotated[list[str] | None, typer.Argument(metavar="[TOPIC...]", help="Default: all.")] = None,
+    all_configs: Annotated[bool, typer.Option("--all-configs", help="Settings that nobody changed too.")] = False,
+    bootstrap_server: BootstrapServer = DEFAULT_SERVER,
+    output: Format = OutputFormat.TABLE,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Show partitions, leaders, offsets and settings of topics."""
+
+    async def main() -> int:
+        async with connected(bootstrap_server, timeout) as admin:
+            errors: Mapping[str, KafkaError] = {}
+            if topics:
+                results = await admin.describe_topics(topics)
+                found, errors = list(results.values.values()), results.errors
+            else:
+                found = list((await admin.list_topics()).values())
+            configs = await _configs(admin, found, all_configs)
+            starts, ends = await _offsets(admin, found)
+        if output is OutputFormat.JSON:
+            print_json([_described_json(topic, configs[topic.name], starts, ends) for topic in found])
+        else:
+            for index, topic in enumerate(found):
+                if index:
+                    print()
+                _print_described(topic, configs[topic.name], starts, ends)
+        return report(errors, "describe", bootstrap_server)
+
+    run_command(main(), bootstrap_server)
+
+
+@topic_app.command("alter", epilog=EXIT_CODES)
+def alter(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
+    config: Config = None,
+    delete_config: Annotated[
+        list[str] | None, typer.Option("--delete-config", metavar="KEY", help="Back to the default; repeatable.")
+    ] = None,
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", "-p", min=1, help="The new total; never less than now.")
+    ] = None,
+    bootstrap_server: BootstrapServer = DEFAULT_SERVER,
+    output: Format = OutputFormat.TABLE,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Change settings and the number of partitions."""
+
+    async def main() -> int:
+        changes = [ConfigChange(name, value) for name, value in parse_pairs(config or (), "--config").items()]
+        changes += [ConfigChange(name, None, AlterOperation.DELETE) for name in delete_config or ()]
+        if not changes and partitions is None:
+            raise CliError("nothing to alter: give --config, --delete-config or --partitions", USAGE)
+        errors: dict[str, KafkaError] = {}
+        async with connected(bootstrap_server, timeout) as admin:
+            resource = ConfigResource(ResourceType.TOPIC, topic)
+            if changes:
+                altered = await admin.incremental_alter_configs({resource: changes})
+                if resource in altered.errors:
+                    errors[topic] = altered.errors[resource]
+            if partitions is not None and not errors:
+                errors |= (await admin.create_partitions({topic: partitions})).errors
+        if not errors:
+            done = [f"{change.name}={change.value}" for change in changes if change.operation is AlterOperation.SET]
+            done += [f"{change.name} back to its default" for change in changes if change.value is None]
+            done += [] if partitions is None else [f"{partitions} partitions"]
+            if output is OutputFormat.JSON:
+                print_json({"topic": topic, "changed": done})
+            else:
+                print(f"altered {topic}: {', '.join(done)}")
+        return report(errors, "alter", bootstrap_server)
+
+    run_command(main(), bootstrap_server)
+
+
+@topic_app.command("delete", epilog=EXIT_CODES)
+def delete(
+    topics: Topics,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Succeed when there is no such topic.")] = False,
+    bootstrap_server: BootstrapServer = DEFAULT_SERVER,
+    output: Format = OutputFormat.TABLE,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Delete topics and everything in them."""
+
+    async def main() -> int:
+        if not yes:
+            _confirm(f"Delete {', '.join(topics)} at {bootstrap_server} with all records?")
+        async with connected(bootstrap_server, timeout) as admin:
+            results = await admin.delete_topics(topics)
+        if output is OutputFormat.JSON:
+            print_json({"deleted": list(results.values)})
+        else:
+            for name in results.values:
+                print(f"deleted {name}")
+        ignored = (UnknownTopicOrPartition,) if if_exists else ()
+        return report(results.errors, "delete", bootstrap_server, ignored)
+
+    run_command(main(), bootstrap_server)
+
+
+def _confirm(question: str) -> None:
+    if not sys.stdin.isatty():
+        raise CliError("this needs an answer and stdin is not a terminal: add --yes", USAGE)
+    if not typer.confirm(question, err=True):
+        raise CliError("nothing was deleted", FAILED)
+
+
+class connected:  # noqa: N801 - reads as a verb: async with connected(...)
+    """An Admin whose bootstrap server has answered."""
+
+    def __init__(self, bootstrap_server: str, timeout_s: float) -> None:
+        self._options = (bootstrap_server, int(timeout_s * 1000))
+
+    async def __aenter__(self) -> Admin:
+        server, timeout_ms = self._options
+        self._admin = Admin(bootstrap_servers=server, default_api_timeout_ms=timeout_ms, client_id="twofold-cli")
+        try:
+            await self._admin.bootstrap(min(2_000, timeout_ms))
+        except BaseException:
+            await self._admin.close()
+            raise
+        return self._admin
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._admin.close()
+
+
+def report(
+    errors: Mapping[Any, KafkaError], verb: str, bootstrap_server: str, ignored: tuple[type[KafkaError], ...] = ()
+) -> int:
+    """Say what failed; returns the exit code."""
+    code = OK
+    for key, error in errors.items():
+        if not isinstance(error, ignored):
+            code = complain(f"cannot {verb} {key}: {_reason(key, error, bootstrap_server)}", FAILED)
+    return code
+
+
+def _reason(key: object, error: KafkaError, bootstrap_server: str) -> str:
+    if isinstance(error, UnknownTopicOrPartition):
+        return f"no such topic at {bootstrap_server}; `twofold topic list` shows those that exist"
+    if isinstance(error, TopicAlreadyExists):
+        return f"it exists at {bootstrap_server} already; --if-not-exists accepts that"
+    return error.message if error.message and error.message != f"topic {key!r}" else str(error)
+
+
+async def _configs(admin: Admin, topics: list[TopicMetadata], everything: bool) -> dict[str, list[ConfigEntry]]:
+    if not topics:
+        return {}
+    resources = [ConfigResource(ResourceType.TOPIC, topic.name) for topic in topics]
+    found = (await admin.describe_configs(resources)).values
+    return {
+        resource.name: [
+            entry for entry in found.get(resource, ()) if everything or entry.source == "DYNAMIC_TOPIC_CONFIG"
+        ]
+        for resource in resources
+    }
+
+
+Offsets = dict[TopicPartition, ListedOffset]
+
+
+async def _offsets(admin: Admin, topics: list[TopicMetadata]) -> tuple[Offsets, Offsets]:
+    # A partition without a leader has nobody to tell its offsets.
+    partitions = [TopicPartition(topic.name, index) for topic in topics for index in topic.with_leader]
+    if not partitions:
+        return {}, {}
+    starts = await admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.EARLIEST))
+    ends = await admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
+    return starts, ends
+
+
+def _print_described(topic: TopicMetadata, configs: list[ConfigEntry], starts: Offsets, ends: Offsets) -> None:
+    settings = " ".join(f"{entry.name}={entry.value}" for entry in configs) or "-"
+    print(f"topic       {topic.name}{' (internal)' if topic.internal else ''}")
+    print(f"id          {format_id(topic.topic_id)}")
+    print(f"partitions  {len(topic.partitions)}")
+    print(f"replicas    {_replication_factor(topic)}")
+    print(f"settings    {settings}")
+    columns = ["PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "START", "END"]
+    rows = []
+    for row in topic.partitions.values():
+        tp = TopicPartition(topic.name, row.partition)
+        leader = "none" if row.leader < 0 else row.leader
+        replicas, isr = (",".join(map(str, ids)) for ids in (row.replicas, row.isr))
+        rows.append(
+            (row.partition, leader, row.leader_epoch, replicas, isr, _offset(starts.get(tp)), _offset(ends.get(tp)))
+        )
+    print_table(columns, rows, right=["PARTITION", "LEADER", "EPOCH", "START", "END"])
+
+
+def _offset(listed: ListedOffset | None) -> int | None:
+    return None if listed is None else listed.offset
+
+
+def _replication_factor(topic: TopicMetadata) -> int:
+    return max((len(row.replicas) for row in topic.partitions.values()), default=0)
+
+
+def format_id(topic_id: TopicId | None) -> str | None:
+    """As Kafka's own tools print it."""
+    return None if topic_id is None else urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
+
+
+def _shape(topic: CreatedTopic) -> str:
+    if topic.num_partitions < 0:
+        return ""
+    return f" ({topic.num_partitions} partitions, replication factor {topic.replication_factor})"
+
+
+def _created_json(topic: CreatedTopic) -> dict[str, object]:
+    return {
+        "name": topic.name,
+        "topic_id": format_id(topic.topic_id),
+        "partitions": topic.num_partitions,
+        "replication_factor": topic.replication_factor,
+    }
+
+
+def _listed_json(topic: TopicMetadata) -> dict[str, object]:
+    return {
+        "name": topic.name,
+        "topic_id": format_id(topic.topic_id),
+        "internal": topic.internal,
+        "partitions": len(topic.partitions),
+        "replication_factor": _replication_factor(topic),
+    }
+
+
+def _described_json(
+    topic: TopicMetadata, configs: list[ConfigEntry], starts: Offsets, ends: Offsets
+) -> dict[str, object]:
+    partitions = []
+    for row in topic.partitions.values():
+        tp = TopicPartition(topic.name, row.partition)
+        partitions.append(
+            {
+                "partition": row.partition,
+                "leader": row.leader,
+                "leader_epoch": row.leader_epoch,
+                "replicas": row.replicas,
+                "isr": row.isr,
+                "offline": row.offline,
+                "start_offset": _offset(starts.get(tp)),
+                "end_offset": _offset(ends.get(tp)),
+            }
+        )
+    settings = {entry.name: {"value": entry.value, "source": entry.source} for entry in configs}
+    return {
+        "name": topic.name,
+        "topic_id": format_id(topic.topic_id),
+        "internal": topic.internal,
+        "configs": settings,
+        "partitions": partitions,
+    }

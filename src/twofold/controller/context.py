@@ -1,8 +1,7 @@
 """What a handler may know beside the state and its request."""
 
 from dataclasses import dataclass
-from random import Random
-from typing import TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 from uuid import UUID
 
 from twofold.config.settings import Settings
@@ -17,12 +16,24 @@ Answer: TypeAlias = Result[MetadataRecord, T]
 _RESERVED_IDS = 100  # ids below are names for something: no id, the metadata topic, lost or unknown directories
 
 
+class Chance(Protocol):
+    """The part of `random.Random` that decisions here need; whoever calls brings the source."""
+
+    def getrandbits(self, k: int, /) -> int: ...
+
+    def randrange(self, stop: int, /) -> int: ...
+
+    def shuffle(self, x: list[Any], /) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
+    """The world of a handler; `random` is the only part that is not a value."""
+
     node_id: int
     cluster_id: str
     settings: Settings
-    random: Random
+    random: Chance
     next_offset: int  # the offset of the first record that the handler writes
 
     def settings_at(self, image: MetadataImage) -> Settings:
@@ -31,7 +42,7 @@ class Context:
         return self.settings.with_dynamic(broker=broker, cluster=cluster) if broker or cluster else self.settings
 
 
-def new_id(random: Random) -> UUID:
+def new_id(random: Chance) -> UUID:
     """A random id whose text does not begin with a dash, which tools would take for an option."""
     while True:
         found = UUID(int=random.getrandbits(128), version=4)

@@ -51,6 +51,8 @@ class TopicChange:
 
 @dataclass(frozen=True, slots=True)
 class ImageDelta:
+    """A step from one image to the next."""
+
     offset: int
     changed_topics: tuple[TopicChange, ...] = ()
     deleted_topics: tuple[TopicImage, ...] = ()

@@ -89,6 +89,8 @@ class TopicImage:
 
 @dataclass(frozen=True, slots=True)
 class MetadataImage:
+    """All metadata at one offset."""
+
     topics: Map[str, TopicImage] = field(default_factory=Map)
     topic_names: Map[UUID, str] = field(default_factory=Map)
     # Names that differ from each other only by '.' and '_' cannot be told apart in metrics: normal form -> name.

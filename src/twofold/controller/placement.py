@@ -6,8 +6,8 @@
 """
 
 from collections.abc import Iterable
-from random import Random
 
+from twofold.controller.context import Chance
 from twofold.controller.image import BrokerRegistration
 from twofold.wire.errors import InvalidReplicationFactor
 
@@ -23,7 +23,7 @@ class _Ring:
         self._start = 0
         self._next = 0
 
-    def shuffle(self, random: Random) -> None:
+    def shuffle(self, random: Chance) -> None:
         random.shuffle(self._brokers)
 
     def take(self, round_: int) -> int | None:
@@ -44,7 +44,7 @@ class _Rack:
         self.unfenced = _Ring([broker.broker_id for broker in brokers if not broker.fenced])
         self.fenced = _Ring([broker.broker_id for broker in brokers if broker.fenced])
 
-    def shuffle(self, random: Random) -> None:
+    def shuffle(self, random: Chance) -> None:
         self.unfenced.shuffle(random)
         self.fenced.shuffle(random)
 
@@ -54,7 +54,7 @@ class _Rack:
 
 
 class StripedPlacer:
-    def __init__(self, brokers: Iterable[BrokerRegistration], random: Random) -> None:
+    def __init__(self, brokers: Iterable[BrokerRegistration], random: Chance) -> None:
         by_rack: dict[str | None, list[BrokerRegistration]] = {}
         for broker in sorted(brokers, key=lambda broker: broker.broker_id):
             by_rack.setdefault(broker.rack, []).append(broker)

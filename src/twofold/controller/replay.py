@@ -55,6 +55,8 @@ class InconsistentRecord(Exception):
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
+    """A metadata transaction that has begun, and what an Abort goes back to."""
+
     start_offset: int
     name: str | None
     before: MetadataImage
@@ -62,6 +64,8 @@ class OpenTransaction:
 
 @dataclass(frozen=True, slots=True)
 class ControllerState:
+    """The state of the machine: `image` includes what an open transaction has written so far."""
+
     image: MetadataImage = field(default_factory=MetadataImage)
     transaction: OpenTransaction | None = None
 

@@ -23,6 +23,8 @@ class CorruptQuorumState(Exception):
 
 @dataclass(frozen=True, slots=True)
 class QuorumState:
+    """What a node promised, and whom it knows as leader."""
+
     leader_epoch: int = 0
     leader_id: int = NOBODY
     voted_id: int = NOBODY

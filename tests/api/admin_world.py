@@ -161,6 +161,9 @@ class World:
     def apply(self, *records: MetadataRecord) -> None:
         first = self.image.offset + 1
         self._state = self._machine.apply_all(self._state, enumerate(records, first))
+        self.settings = self.settings.with_dynamic(
+            broker=self.image.broker_configs(self.node_id), cluster=self.image.broker_configs()
+        )
 
     def register(
         self, broker_id: int, *, fenced: bool = False, listener: str = LISTENER, rack: str | None = None

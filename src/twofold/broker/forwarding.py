@@ -24,7 +24,8 @@ async def forward(broker: "Broker", call: Coroutine[Any, Any, T], *, timeout_ms:
     patience: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     timer = broker.runtime.timers.call_later(max(0, timeout_ms) / 1000, lambda: _end(patience))
     try:
-        await asyncio.wait({task, patience}, return_when=asyncio.FIRST_COMPLETED)
+        waited: tuple[asyncio.Future[Any], ...] = (task, patience)
+        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
     finally:
         timer.cancel()
         patience.cancel()

@@ -30,7 +30,7 @@ _unpack_header = _HEADER.unpack_from
 
 log = logging.getLogger(__name__)
 
-Request: TypeAlias = bytes | bytearray
+Request: TypeAlias = bytes | bytearray | memoryview
 Result: TypeAlias = "Answer | Later | asyncio.Task[Answer]"
 
 

@@ -57,7 +57,7 @@ class Endpoint(NamedTuple):
     rack: str | None
 
 
-def decode_request(frame: bytes | bytearray, version: int, position: int) -> ProduceRequest:
+def decode_request(frame: Buffer, version: int, position: int) -> ProduceRequest:
     try:
         if version >= FLEXIBLE:
             return _decode_flexible(frame, version, position)
@@ -66,7 +66,7 @@ def decode_request(frame: bytes | bytearray, version: int, position: int) -> Pro
         raise Undecodable(f"{type(error).__name__}: {error}") from None
 
 
-def _decode_plain(frame: bytes | bytearray, position: int) -> ProduceRequest:
+def _decode_plain(frame: Buffer, position: int) -> ProduceRequest:
     view = memoryview(frame)
     transactional_id, position = _string(frame, position)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
@@ -94,7 +94,7 @@ def _decode_plain(frame: bytes | bytearray, position: int) -> ProduceRequest:
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
 
-def _decode_flexible(frame: bytes | bytearray, version: int, position: int) -> ProduceRequest:
+def _decode_flexible(frame: Buffer, version: int, position: int) -> ProduceRequest:
     view = memoryview(frame)
     transactional_id, position = _compact_string(frame, position)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
@@ -135,7 +135,7 @@ def _count(count: int) -> int:
     return count
 
 
-def _uvarint(frame: bytes | bytearray, position: int) -> tuple[int, int]:
+def _uvarint(frame: Buffer, position: int) -> tuple[int, int]:
     byte = frame[position]
     if byte < 0x80:
         return byte, position + 1
@@ -155,7 +155,7 @@ def _uvarint(frame: bytes | bytearray, position: int) -> tuple[int, int]:
     return value, position + 1
 
 
-def _string(frame: bytes | bytearray, position: int) -> tuple[str | None, int]:
+def _string(frame: Buffer, position: int) -> tuple[str | None, int]:
     (length,) = _INT16.unpack_from(frame, position)
     position += 2
     if length < 0:
@@ -163,20 +163,20 @@ def _string(frame: bytes | bytearray, position: int) -> tuple[str | None, int]:
     return _text(frame, position, position + length)
 
 
-def _compact_string(frame: bytes | bytearray, position: int) -> tuple[str | None, int]:
+def _compact_string(frame: Buffer, position: int) -> tuple[str | None, int]:
     length, position = _uvarint(frame, position)
     if not length:
         return None, position
     return _text(frame, position, position + length - 1)
 
 
-def _text(frame: bytes | bytearray, position: int, end: int) -> tuple[str, int]:
+def _text(frame: Buffer, position: int, end: int) -> tuple[str, int]:
     if end > len(frame):
         raise Undecodable(f"a string of {end - position} bytes in a request of {len(frame)}")
-    return frame[position:end].decode(), end
+    return str(frame[position:end], "utf-8"), end
 
 
-def _skip_tags(frame: bytes | bytearray, position: int) -> int:
+def _skip_tags(frame: Buffer, position: int) -> int:
     count = frame[position]
     position += 1
     if not count:

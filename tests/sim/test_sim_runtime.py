@@ -67,11 +67,12 @@ def test_other_seed_gives_another_run() -> None:
 
 
 def test_same_seed_gives_the_same_run_in_another_process_with_other_hashes() -> None:
+    here = str(Path(__file__).parent)
     script = "from test_sim_runtime import run_story; print(run_story(42).digest())"
     digests = {
         subprocess.run(
             [sys.executable, "-c", script],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(Path(__file__).parent)},
+            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join([here, *sys.path])},
             capture_output=True,
             text=True,
             check=True,
@@ -216,6 +217,17 @@ def test_crash_finds_a_blocking_call_before_its_work_or_after_it_but_unreported(
             sim.run(main(sim, worked, reported))
             outcomes.add((bool(worked), bool(reported)))
     assert outcomes == {(False, False), (True, False), (True, True)}
+
+
+def test_crash_releases_a_stranger_who_awaits_a_blocking_call_of_the_node() -> None:
+    async def main(sim: Simulation) -> None:
+        call = asyncio.ensure_future(sim.runtime("a").blocking(print))
+        sim.crash("a")
+        with pytest.raises(asyncio.CancelledError):
+            await call
+
+    with Simulation(0) as sim:
+        sim.run(main(sim))
 
 
 def test_crash_cancels_tasks_and_their_children_timers_and_refuses_their_cleanup() -> None:

@@ -218,6 +218,7 @@ def test_one_way_partition_stops_one_direction() -> None:
 def test_partition_from_everybody_spares_connections_within() -> None:
     async def main(sim: Simulation) -> None:
         sim.network.partition(["a", "b"])
+        sim.network.partition("c", ["a", "c"])
         for node in "abc":
             await sim.runtime(node).network.listen(Recorder, "", 9092)
         await sim.runtime("a").network.connect(Recorder, "b", 9092)
@@ -243,6 +244,21 @@ def test_long_partition_breaks_the_sender_only_and_the_other_end_learns_when_it_
         server.transport.write(b"anybody there?")
         assert isinstance(await server.lost, ConnectionResetError)
         assert client.data == b""
+
+    with_pair(body)
+
+
+def test_message_stalled_on_its_way_to_a_lost_end_is_answered_by_a_reset_after_the_heal() -> None:
+    async def body(sim: Simulation, client: Recorder, server: Recorder) -> None:
+        sim.network.partition("client", "server")
+        client.transport.write(b"never arrives")
+        await client.lost
+        server.transport.write(b"anybody there?")
+        await asyncio.sleep(1)
+        sim.network.heal()
+        healed_at = sim.now_s
+        assert isinstance(await server.lost, ConnectionResetError)
+        assert sim.now_s - healed_at < 1
 
     with_pair(body)
 
@@ -347,6 +363,32 @@ def test_pausing_inside_data_received_holds_the_next_message() -> None:
             assert len(server.messages) == n
             server.transport.resume_reading()
         assert server.data == b"012"
+
+    with_pair(body)
+
+
+def test_resuming_inside_data_received_never_nests_the_next_call() -> None:
+    async def body(sim: Simulation, client: Recorder, server: Recorder) -> None:
+        receive = server.data_received
+        depths, depth = list[int](), 0
+
+        def receive_and_toggle(data: bytes) -> None:
+            nonlocal depth
+            depth += 1
+            depths.append(depth)
+            server.transport.pause_reading()
+            server.transport.resume_reading()
+            receive(data)
+            depth -= 1
+
+        server.transport.pause_reading()
+        server.data_received = receive_and_toggle  # type: ignore[method-assign]
+        for n in range(3):
+            client.transport.write(b"%d" % n)
+        await asyncio.sleep(1)
+        server.transport.resume_reading()
+        await asyncio.sleep(1)
+        assert server.data == b"012" and depths == [1, 1, 1]
 
     with_pair(body)
 
@@ -463,6 +505,17 @@ def test_killed_process_resets_its_peers_at_once() -> None:
     with_pair(body)
 
 
+def test_node_that_dies_in_the_moment_of_a_reset_hears_nothing() -> None:
+    async def body(sim: Simulation, client: Recorder, server: Recorder) -> None:
+        sim.network.reset("client")
+        sim.crash("server")
+        await client.lost
+        await asyncio.sleep(1)
+        assert server.events == ["made"]
+
+    with_pair(body)
+
+
 def test_peer_of_a_machine_without_power_learns_at_once_or_when_it_sends() -> None:
     noticed = set[bool]()
 
@@ -509,6 +562,24 @@ def test_node_that_crashes_while_connecting_leaves_no_connection_behind() -> Non
         sim.crash("a", power_cut=False)
         with contextlib.suppress(asyncio.CancelledError):
             await attempt
+        assert isinstance(await ends[0].lost, ConnectionResetError)
+
+    with Simulation(0) as sim:
+        sim.run(main(sim), timeout_s=100)
+
+
+def test_cancelled_connect_resets_what_the_other_side_had_accepted() -> None:
+    ends = list[Recorder]()
+
+    def accept() -> Recorder:
+        ends.append(Recorder())
+        return ends[-1]
+
+    async def main(sim: Simulation) -> None:
+        await sim.runtime("b").network.listen(accept, "", 9092)
+        sim.network.set_link("a", "b", latency_s=(1.0, 1.0))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(sim.runtime("a").network.connect(Recorder, "b", 9092), 1.5)
         assert isinstance(await ends[0].lost, ConnectionResetError)
 
     with Simulation(0) as sim:

@@ -8,7 +8,10 @@ Rules that both forms keep:
 
 1. `File.write` and `File.truncate` are visible to `File.read` at once, and survive a crash only after `File.sync`.
 2. A name that was created, renamed or removed survives a crash only after `Disk.sync_dir` of its directory.
-3. `Runtime.blocking` runs its function outside the event loop; it must touch nothing that the loop owns.
+3. `Runtime.blocking` runs its function outside the event loop; it must touch nothing that the loop owns. It starts
+   at once, whether awaited or not; when it is cancelled the function may or may not run.
+4. A task of `Runtime.spawn` lives until it ends, and when it fails and nobody awaits it somebody is told.
+5. Transports are known by their methods: uvloop's are no instances of asyncio.Transport.
 """
 
 import asyncio

@@ -69,6 +69,22 @@ def test_create_topics_tells_the_true_source():
     assert list(rows) == sorted(rows) and len(rows) == 33
 
 
+def test_a_policy_given_twice_counts_once_but_is_told_back_as_written():
+    overrides = {"cleanup.policy": "delete,compact,delete"}
+    assert topic("cleanup.policy", overrides).value == "delete,compact"
+    told = {row.name: row.value for row in effective_topic_configs(overrides, Settings())}
+    assert told["cleanup.policy"] == "delete,compact,delete"
+
+
+def test_internal_keys_show_only_where_somebody_set_them():
+    overrides = {"internal.segment.bytes": "100"}
+    assert topic("internal.segment.bytes", overrides).value == "100"
+    assert "internal.segment.bytes" not in [row.name for row in describe_topic({}, Settings())]
+    assert len([*effective_topic_configs(overrides, Settings())]) == 34
+    settings = Settings.from_mapping({"producer.id.expiration.check.interval.ms": "5"})
+    assert "producer.id.expiration.check.interval.ms" in [row.name for row in describe_broker(settings)]
+
+
 def test_a_broker_shows_each_place_where_a_value_is_written():
     settings = Settings.from_mapping({"message.max.bytes": "30"}).with_dynamic(
         broker={"message.max.bytes": "10"}, cluster={"message.max.bytes": "20"}

@@ -106,7 +106,7 @@ def test_internal_segment_bytes_goes_below_the_bound_of_segment_bytes():
         ({"retention.ms": "x"}, "Invalid value x for configuration retention.ms"),
         ({"segment.bytes": "1048575"}, "at least 1048576"),
         ({"max.message.bytes": "-1"}, "at least 0"),
-        ({"cleanup.policy": "compact,compact"}, "at most once"),
+        ({"cleanup.policy": "compact,"}, "any of compact, delete"),
         ({"compression.type": "none"}, "one of uncompressed"),
         ({"preallocate": "1"}, "true or false"),
         ({"min.insync.replicas": "0"}, "at least 1"),

@@ -3,7 +3,7 @@
 A value is written as text (in a file, a request or a metadata record) and read by its type:
 
 1. Text is trimmed first. A boolean is `true` or `false` in any case; a number must fit the bits of its type; a list
-   is split at commas.
+   is split at commas, and where it stands for a set, each value counts once.
 2. `text_of(parse(text))` is the canonical spelling, which is what DescribeConfigs shows.
 3. A value that the type or the rule refuses raises `ConfigError`, which names the key, the value, where it came from
    and what is allowed.
@@ -73,6 +73,8 @@ class Rule:
 
     text: str
     accepts: Callable[[Value], bool]
+    # A list in which a value that comes again says nothing new.
+    is_set: bool = False
 
 
 def at_least(minimum: float) -> Rule:
@@ -95,12 +97,17 @@ def one_of_ignoring_case(*names: str) -> Rule:
 
 
 def some_of(*names: str) -> Rule:
-    """A list of distinct names out of these."""
+    """A list of names out of these."""
     allowed = frozenset(names)
     return Rule(
-        f"a list of {', '.join(names)}, each at most once",
-        lambda value: isinstance(value, tuple) and len(set(value)) == len(value) and allowed.issuperset(value),
+        f"any of {', '.join(names)}",
+        lambda value: isinstance(value, tuple) and allowed.issuperset(value),
+        is_set=True,
     )
+
+
+def positive_or_unlimited() -> Rule:
+    return Rule("at least 1, or negative for no limit", lambda value: isinstance(value, int) and value != 0)
 
 
 def level(minimum: int, maximum: int, default: int) -> Rule:
@@ -148,6 +155,8 @@ class ConfigKey:
             raise ConfigError(self.name, text, f"must be {self.allowed}", source) from None
         if self.rule is not None and not self.rule.accepts(value):
             raise ConfigError(self.name, text, f"must be {self.allowed}", source)
+        if self.rule is not None and self.rule.is_set and isinstance(value, tuple):
+            return tuple(dict.fromkeys(value))
         return value
 
 

@@ -6,8 +6,9 @@
 2. A topic's configuration is described by its own value, if any, followed by the synonyms of the broker setting that
    it is named after. Kafka's quirk is kept: `log.retention.hours` alone changes the value of a topic's `retention.ms`
    and does not show among its synonyms.
-3. CreateTopics tells the source of the value that applies, without that quirk.
-4. A sensitive value is never shown.
+3. CreateTopics tells the source of the value that applies, without that quirk, and a topic's own values as they were
+   written.
+4. A sensitive value is never shown, an internal key only where somebody set it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -47,7 +48,7 @@ class ConfigRow:
 def describe_topic(overrides: Mapping[str, str], settings: Settings) -> Iterator[ConfigRow]:
     """Every configuration of a topic with these overrides."""
     for key in TOPIC_CONFIGS.values():
-        if not key.internal:
+        if not key.internal or key.name in overrides:
             value, _ = _effective(key, overrides, settings)
             synonyms = _setting_synonyms(key.synonyms[0].setting, settings) if key.synonyms else ()
             if key.name in overrides:
@@ -59,7 +60,7 @@ def describe_topic(overrides: Mapping[str, str], settings: Settings) -> Iterator
 def describe_broker(settings: Settings) -> Iterator[ConfigRow]:
     """Every setting of this broker."""
     for key in SETTINGS.values():
-        if not key.internal:
+        if not key.internal or settings.is_set(key.name):
             yield _row(key, settings[key.name], _setting_synonyms(key.name, settings), read_only=not key.dynamic)
 
 
@@ -75,9 +76,10 @@ def describe_cluster_defaults(dynamic: Mapping[str, str]) -> Iterator[ConfigRow]
 def effective_topic_configs(overrides: Mapping[str, str], settings: Settings) -> Iterator[ConfigRow]:
     """Value and source of every configuration, as CreateTopics tells them."""
     for key in sorted(TOPIC_CONFIGS.values(), key=lambda key: key.name):
-        if not key.internal:
+        if not key.internal or key.name in overrides:
             value, source = _effective(key, overrides, settings)
-            yield ConfigRow(key.name, _shown(key, value), key.type, source, False, key.is_sensitive, (), key.doc)
+            shown = _shown_text(key, overrides[key.name]) if key.name in overrides else _shown(key, value)
+            yield ConfigRow(key.name, shown, key.type, source, False, key.is_sensitive, (), key.doc)
 
 
 def _effective(key: TopicConfigKey, overrides: Mapping[str, str], settings: Settings) -> tuple[Value, ConfigSource]:

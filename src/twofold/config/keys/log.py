@@ -1,6 +1,6 @@
 """Topics, logs, cleaner, replication."""
 
-from twofold.config.definition import LONG_MAX, at_least, between, one_of, some_of
+from twofold.config.definition import LONG_MAX, at_least, between, one_of, positive_or_unlimited, some_of
 from twofold.config.keys.key import BOOLEAN, DOUBLE, HIGH, INT, LIST, LONG, LOW, STRING, setting
 
 KEYS = (
@@ -23,12 +23,12 @@ KEYS = (
     # Logs
     setting("log.cleanup.policy", LIST, ("delete",), rule=some_of("compact", "delete"), dynamic=True,
             doc="What happens to old records of topics that do not say: delete, compact, or both."),
-    setting("log.retention.ms", LONG, None, importance=HIGH, dynamic=True,
+    setting("log.retention.ms", LONG, None, rule=positive_or_unlimited(), importance=HIGH, dynamic=True,
             doc="The age from which segments are deleted; -1 for no limit. log.retention.minutes is used where "
             "it is not set."),
-    setting("log.retention.minutes", INT, None, importance=HIGH,
+    setting("log.retention.minutes", INT, None, rule=positive_or_unlimited(), importance=HIGH,
             doc="The same in minutes; log.retention.hours is used where it is not set."),
-    setting("log.retention.hours", INT, 168, importance=HIGH, doc="The same in hours."),
+    setting("log.retention.hours", INT, 168, rule=positive_or_unlimited(), importance=HIGH, doc="The same in hours."),
     setting("log.retention.bytes", LONG, -1, importance=HIGH, dynamic=True,
             doc="The size of a partition from which its oldest segments are deleted; -1 for no limit."),
     setting("log.retention.check.interval.ms", LONG, 300_000, rule=at_least(1), doc="How often retention is applied."),

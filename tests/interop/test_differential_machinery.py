@@ -25,6 +25,16 @@ def test_a_difference_names_its_path_and_both_values() -> None:
     assert "3" in line and "17" in line
 
 
+def test_an_error_may_be_explained_but_not_a_success() -> None:
+    bare: dict[str, object] = {"rows": [{"error_code": 87, "error_message": None}]}
+    told: dict[str, object] = {"rows": [{"error_code": 87, "error_message": "<text>"}]}
+    assert differences(case(), {"a": bare}, {"a": told}) == []
+    assert differences(case(), {"a": told}, {"a": bare})
+    fine: dict[str, object] = {"rows": [{"error_code": 0, "error_message": None}]}
+    odd: dict[str, object] = {"rows": [{"error_code": 0, "error_message": "<text>"}]}
+    assert differences(case(), {"a": fine}, {"a": odd})
+
+
 def test_a_closed_connection_differs_from_an_answer() -> None:
     assert differences(case(), {"a": "closed"}, {"a": answer(0)})
     assert differences(case(), {"a": "closed"}, {"a": "no answer"})

@@ -3,7 +3,7 @@
 import struct
 from typing import Any
 
-from oracle.compare import Cases, Probe
+from oracle.compare import Cases, Differs, Probe
 from oracle.wire import decode_response, frame
 
 CASES = Cases("ApiVersions")
@@ -58,7 +58,13 @@ def features_of_version_3_leave_out_those_from_level_0(probe: Probe) -> None:
     probe.ask("features", "ApiVersions", 3, CLIENT, keep=features)
 
 
-@case()
+LEVEL_3 = Differs(
+    "transaction.version 3 changes nothing but lets clients that demand it use two-phase commit",
+    {"supported_features[1].max_version": 3},
+)
+
+
+@case({"features": LEVEL_3})
 def features_of_version_4_are_complete(probe: Probe) -> None:
     probe.ask("features", "ApiVersions", 4, CLIENT, keep=features)
 

@@ -5,7 +5,7 @@ import uuid
 from typing import Any
 
 from oracle.batches import Record, batch
-from oracle.compare import Cases, Probe, Topic
+from oracle.compare import Cases, Differs, Probe, Topic
 from oracle.wire import fit
 
 CASES = Cases("Fetch")
@@ -85,7 +85,18 @@ def bad_isolation_levels(probe: Probe) -> None:
             fetch(probe, f"level {level} v{version}", version, topic, isolation_level=level)
 
 
-@case()
+def whole_batches_only(count: int) -> Differs:
+    why = "only whole batches are sent: a piece of one is of no use to its reader"
+    return Differs(why, {f"responses[0].partitions[0].batches[{count}]": ...})
+
+
+@case(
+    {
+        f"{label} v{version}": whole_batches_only(count)
+        for label, count in (("one batch and a half", 1), ("two batches", 2))
+        for version in (4, 12)
+    }
+)
 def the_first_batch_comes_whole_whatever_the_limits(probe: Probe) -> None:
     topic = probe.topic()
     for _ in range(3):

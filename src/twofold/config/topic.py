@@ -83,7 +83,7 @@ _ALL = (
     ),
     _key(
         "compression.gzip.level", _INT, -1, level(1, 9, -1), "compression.gzip.level",
-        "Level used where compression.type is gzip; -1 leaves it to the codec.", effect=False,
+        "Level used where compression.type is gzip; -1 leaves it to the codec.",
     ),
     _key(
         "compression.lz4.level", _INT, 9, between(1, 17), "compression.lz4.level",
@@ -96,11 +96,12 @@ _ALL = (
     ),
     _key(
         "compression.zstd.level", _INT, 3, between(-131072, 22), "compression.zstd.level",
-        "Level used where compression.type is zstd.", effect=False,
+        "Level used where compression.type is zstd.",
     ),
     _key(
         "delete.retention.ms", _LONG, 86_400_000, at_least(0), "log.cleaner.delete.retention.ms",
         "How long a compacted topic keeps the tombstone of a deleted key, so that readers can see the deletion.",
+        effect=False,
     ),
     _key(
         "file.delete.delay.ms", _LONG, 60_000, at_least(0), "log.segment.delete.delay.ms",
@@ -141,7 +142,7 @@ _ALL = (
     ),
     _key(
         "max.compaction.lag.ms", _LONG, LONG_MAX, at_least(1), "log.cleaner.max.compaction.lag.ms",
-        "The longest time a record of a compacted topic may wait for compaction.",
+        "The longest time a record of a compacted topic may wait for compaction.", effect=False,
     ),
     _key(
         "max.message.bytes", _INT, 1_048_588, at_least(0), "message.max.bytes",
@@ -162,11 +163,11 @@ _ALL = (
     ),
     _key(
         "min.cleanable.dirty.ratio", _DOUBLE, 0.5, between(0, 1), "log.cleaner.min.cleanable.ratio",
-        "The share of uncompacted bytes in a log from which it is worth compacting.",
+        "The share of uncompacted bytes in a log from which it is worth compacting.", effect=False,
     ),
     _key(
         "min.compaction.lag.ms", _LONG, 0, at_least(0), "log.cleaner.min.compaction.lag.ms",
-        "The shortest time a record of a compacted topic stays before it may be compacted away.",
+        "The shortest time a record of a compacted topic stays before it may be compacted away.", effect=False,
     ),
     _key(
         "min.insync.replicas", _INT, 1, at_least(1), "min.insync.replicas",
@@ -222,6 +223,7 @@ _ALL = (
     _key(
         "unclean.leader.election.enable", _BOOLEAN, False, None, "unclean.leader.election.enable",
         "Whether a replica that is not in sync may become leader when no other is left, at the price of lost records.",
+        effect=False,
     ),
 )  # fmt: skip
 

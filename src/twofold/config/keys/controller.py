@@ -33,7 +33,7 @@ KEYS = (
     setting("broker.session.timeout.ms", INT, 9000,
             doc="How long the controller waits before it fences a silent broker."),
     # Metadata log
-    setting("metadata.log.segment.bytes", INT, 1_073_741_824, rule=at_least(8_388_608), importance=HIGH, effect=False,
+    setting("metadata.log.segment.bytes", INT, 1_073_741_824, rule=at_least(8_388_608), importance=HIGH,
             doc="The size at which a new segment of the metadata log is begun."),
     setting("metadata.log.segment.ms", LONG, 604_800_000, importance=HIGH, effect=False,
             doc="The age at which a new segment of the metadata log is begun."),

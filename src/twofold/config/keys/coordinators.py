@@ -36,7 +36,7 @@ KEYS = (
             doc="How often unused transactional ids are removed."),
     setting("transactional.id.expiration.ms", INT, 604_800_000, rule=at_least(1), importance=HIGH, effect=False,
             doc="How long an unused transactional id is remembered."),
-    setting("transaction.partition.verification.enable", BOOLEAN, True, importance=LOW, dynamic=True, effect=False,
+    setting("transaction.partition.verification.enable", BOOLEAN, True, importance=LOW, dynamic=True,
             doc="Check with the coordinator that a partition belongs to the transaction before its first batch "
             "is written."),
     setting("transaction.two.phase.commit.enable", BOOLEAN, False, importance=LOW, effect=False,

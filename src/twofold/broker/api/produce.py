@@ -29,7 +29,15 @@ from twofold.broker.purgatory import DelayedProduce
 from twofold.config.internal_topics import is_internal
 from twofold.config.topic import LogConfig
 from twofold.log.api import AppendResult
-from twofold.records.batch import CODEC_MASK, HEADER_SIZE, TRANSACTIONAL, crc_is_valid, read_header
+from twofold.records.batch import (
+    CODEC_MASK,
+    HEADER_SIZE,
+    MAGIC,
+    MAGIC_POSITION,
+    TRANSACTIONAL,
+    crc_is_valid,
+    read_header,
+)
 from twofold.records.compression import Codec
 from twofold.records.validate import recompress
 from twofold.wire.errors import (
@@ -195,14 +203,13 @@ class _Produce:
         if isinstance(records, KafkaError):
             raise records
         guard = None
-        if len(records) >= HEADER_SIZE:
-            (attributes,) = _attributes(records, ATTRIBUTES_POSITION)
-            if attributes & CODEC_MASK == Codec.ZSTD and self._context.version < ZSTD_VERSION:
-                raise UnsupportedCompressionType(
-                    f"zstd needs Produce version {ZSTD_VERSION}, this is {self._context.version}"
-                )
-            if attributes & TRANSACTIONAL:
-                guard = verify_transactional(self._broker, self._context, partition, records)
+        attributes = _attributes_of(records)
+        if attributes & CODEC_MASK == Codec.ZSTD and self._context.version < ZSTD_VERSION:
+            raise UnsupportedCompressionType(
+                f"zstd needs Produce version {ZSTD_VERSION}, this is {self._context.version}"
+            )
+        if attributes & TRANSACTIONAL:
+            guard = verify_transactional(self._broker, self._context, partition, records)
         return partition.append(records, acks, guard=guard)
 
     def _error_row(self, index: int, error: KafkaError, partition: Partition | None) -> Row:
@@ -289,8 +296,7 @@ class _Produce:
             return None
         if records is None or isinstance(records, KafkaError) or len(records) < HEADER_SIZE:
             return None
-        codec = _attributes(records, ATTRIBUTES_POSITION)[0] & CODEC_MASK
-        return None if CODECS[config.compression_type] == codec else config
+        return None if CODECS[config.compression_type] == _attributes_of(records) & CODEC_MASK else config
 
     async def run_after_recompressing(self, topics: Topics) -> Answer:
         """Compress in a thread, append afterwards; the connection's next request waits, so that order is kept."""
@@ -308,6 +314,14 @@ class _Produce:
         self.append(ready)
         answer = self.answer()
         return await answer.answer if isinstance(answer, Later) else answer
+
+
+def _attributes_of(records: Buffer) -> int:
+    """The attributes of the batch, 0 for bytes that are no batch: the log will say what they are instead."""
+    if len(records) < HEADER_SIZE or records[MAGIC_POSITION] != MAGIC:
+        return 0
+    attributes: int = _attributes(records, ATTRIBUTES_POSITION)[0]
+    return attributes
 
 
 def _recompress(records: bytes, config: LogConfig) -> bytes | KafkaError:
@@ -328,9 +342,9 @@ def _check_request(broker: "Broker", context: RequestContext, request: ProduceRe
     producers = set()
     for _, partitions in topics:
         for _, records in partitions:
-            if records is None or isinstance(records, KafkaError) or len(records) < HEADER_SIZE:
+            if records is None or isinstance(records, KafkaError):
                 continue
-            if _attributes(records, ATTRIBUTES_POSITION)[0] & TRANSACTIONAL:
+            if _attributes_of(records) & TRANSACTIONAL:
                 producers.add(_producer(records, PRODUCER_POSITION)[:2])
     if not producers:
         return

@@ -58,7 +58,7 @@ class Partition:
         self._beyond_hw = Unseen()
         self._beyond_lso = Unseen()
         self._last_lso = partition_log.last_stable_offset
-        self._watching: dict[Bound, set[Interest]] = {}
+        self._watching: dict[Bound, dict[Interest, None]] = {}  # in order of arrival
         self._waiting: dict[DelayedProduce, int] = {}
 
     def __str__(self) -> str:
@@ -213,12 +213,12 @@ class Partition:
     # --- waiting ---
 
     def watch(self, interest: Interest) -> None:
-        self._watching.setdefault(interest.bound, set()).add(interest)
+        self._watching.setdefault(interest.bound, {})[interest] = None
 
     def unwatch(self, interest: Interest) -> None:
         interests = self._watching.get(interest.bound)
         if interests is not None:
-            interests.discard(interest)
+            interests.pop(interest, None)
             if not interests:
                 del self._watching[interest.bound]
 

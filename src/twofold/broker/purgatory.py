@@ -110,7 +110,7 @@ class DelayedFetch:
 
     def _leave(self) -> None:
         self._timer.cancel()
-        self._purgatory.fetches.discard(self)
+        self._purgatory.fetches.pop(self, None)
         for interest in self._interests:
             interest.fetch = None
             interest.partition.unwatch(interest)
@@ -147,7 +147,7 @@ class DelayedProduce:
             return
         self._done = True
         self._timer.cancel()
-        self._purgatory.produces.discard(self)
+        self._purgatory.produces.pop(self, None)
         for partition in self.waiting:
             partition.stop_waiting(self)
         self._on_done(self)
@@ -160,22 +160,23 @@ class Purgatory:
 
     def __init__(self, timers: Timers) -> None:
         self.timers = timers
-        self.fetches: set[DelayedFetch] = set()
-        self.produces: set[DelayedProduce] = set()
+        # In order of arrival, which is the same in every run of a seed; that of a set is not.
+        self.fetches: dict[DelayedFetch, None] = {}
+        self.produces: dict[DelayedProduce, None] = {}
         self.stopping = False
 
     def park_fetch(
         self, interests: list[Interest], missing_bytes: int, timeout_s: float, on_ready: Callable[[], None]
     ) -> DelayedFetch:
         fetch = DelayedFetch(self, interests, missing_bytes, timeout_s, on_ready)
-        self.fetches.add(fetch)
+        self.fetches[fetch] = None
         return fetch
 
     def park_produce(
         self, waiting: Iterable[tuple["Partition", int]], timeout_s: float, on_done: Callable[[DelayedProduce], None]
     ) -> DelayedProduce:
         produce = DelayedProduce(self, waiting, timeout_s, on_done)
-        self.produces.add(produce)
+        self.produces[produce] = None
         return produce
 
     def answer_fetches(self) -> None:

@@ -62,7 +62,7 @@ class Server:
         self.quiet = QuietLog(log, runtime.clock)
         self.spare_buffers: list[bytearray] = []
         self.shared_buffer = memoryview(bytearray(SHARED_BUFFER_BYTES))
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}  # in order: a set's would differ from run to run
         self.draining = False
         self.is_open = False
         self._per_host: dict[str, int] = {}
@@ -141,14 +141,14 @@ class Server:
                 "max.connections.per.ip=%d", connection.peer, count, options.max_connections_per_ip,
             )  # fmt: skip
             return False
-        self.connections.add(connection)
+        self.connections[connection] = None
         self._per_host[host] = count + 1
         return True
 
     def forget(self, connection: "Connection") -> None:
         if connection not in self.connections:
             return
-        self.connections.discard(connection)
+        del self.connections[connection]
         host = connection.peer.client_host
         left = self._per_host.get(host, 1) - 1
         if left:

@@ -20,6 +20,7 @@ from kio.serial.errors import SerialError
 
 from .apis import APIS
 from .compile import compile_converter, compile_writer
+from .tolerant import without_unknown_tags
 
 API_VERSIONS = 18
 
@@ -64,7 +65,10 @@ def _codec(api_key: int, version: int, kind: str) -> _Codec:
     convert = compile_converter(schema, _message_class(api_key, kind))
 
     def read(buffer: Any, offset: int) -> Any:
-        return convert(native(buffer, offset)[0])
+        try:
+            return convert(native(buffer, offset)[0])
+        except KeyError:  # a tagged field of a newer peer: to be ignored (KIP-482)
+            return convert(native(without_unknown_tags(schema, buffer, offset), 0)[0])
 
     return _Codec(schema.__flexible__, read, compile_writer(schema))
 

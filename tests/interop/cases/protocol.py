@@ -2,7 +2,8 @@
 
 import struct
 
-from oracle.compare import Cases, Differs, Probe
+from oracle.batches import batch
+from oracle.compare import Cases, Differs, Probe, produce_body
 from oracle.wire import KEYS, decode_response, encode_request, frame
 
 CASES = Cases("protocol")
@@ -115,6 +116,13 @@ def unknown_tagged_fields_are_ignored(probe: Probe) -> None:
     tag = b"\x01\x63\x03abc"
     probe.raw("in the header", frame(struct.pack(">hhi", 3, 9, 7) + CLIENT + tag + b"\x01\0\0\0\0"))
     probe.raw("in the body", frame(struct.pack(">hhi", 3, 9, 7) + CLIENT + b"\0" + b"\x01\0\0\0" + tag))
+    produce = encode_request("Produce", 9, produce_body(probe.topic().name, batch()))[4:]
+    assert produce.endswith(b"\0\0\0")  # of the partition, of the topic, of the request
+    probe.raw("in Produce", frame(produce[:-1] + tag))
+    probe.raw("in a partition of Produce", frame(produce[:-3] + tag * 3))
+    parts = [{"partition": 0, "partition_max_bytes": 1000}]
+    fetch = {"replica_id": -1, "topics": [{"topic": probe.name(), "partitions": parts}]}
+    probe.raw("in Fetch", frame(encode_request("Fetch", 12, fetch)[4:-1] + tag))
 
 
 @case()

@@ -1,9 +1,11 @@
 """Getting a log onto the disk: one sync in flight, those who wait for a later one share it.
 
-1. `recovery_point` is the offset up to which a power cut loses nothing and below whose segment nothing needs to be
-   derived again.
-2. A sync covers what was appended before it began. What is appended meanwhile waits for the next.
-3. Cutting the log lowers the recovery point and voids syncs that are under way.
+1. `recovery_point` is an offset up to which a power cut loses nothing. Segments that end below it need not be looked at
+   after a cut; the one that ends there, or holds it, is.
+2. `derived_point` is the base of a segment such that the indexes of all before it, the snapshots at their ends and the
+   epochs are on disk. The recovery point goes beyond it only to an offset of the segment that begins there.
+3. A sync covers what was appended before it began. What is appended meanwhile waits for the next.
+4. Cutting the log lowers the recovery point and voids syncs that are under way.
 """
 
 import asyncio
@@ -20,6 +22,7 @@ class FlushPlan:
 
     disk: Disk
     up_to: int
+    derived_to: int
     generation: int
     files: list[PinnedFile] = field(default_factory=list)
     writes: list[tuple[str, bytes]] = field(default_factory=list)
@@ -39,10 +42,19 @@ class FlushPlan:
 
 
 class Durability:
-    __slots__ = ("recovery_point", "generation", "names_changed", "parent_changed", "in_flight", "writing")
+    __slots__ = (
+        "recovery_point",
+        "derived_point",
+        "generation",
+        "names_changed",
+        "parent_changed",
+        "in_flight",
+        "writing",
+    )
 
     def __init__(self, recovery_point: int) -> None:
         self.recovery_point = recovery_point
+        self.derived_point = 0
         self.generation = 0
         self.names_changed = False
         self.parent_changed = False
@@ -60,3 +72,4 @@ class Durability:
     def done(self, plan: FlushPlan) -> None:
         if plan.generation == self.generation:
             self.recovery_point = max(self.recovery_point, plan.up_to)
+            self.derived_point = max(self.derived_point, plan.derived_to)

@@ -21,8 +21,8 @@ class Owner(Protocol):
         """Return when the lower recovery point is on disk: the log is about to be cut there."""
         ...
 
-    def log_start_raised(self, log: "LogStorage") -> None:
-        """Return when the log start is on disk: segments below it are about to go."""
+    def log_start_changed(self, log: "LogStorage") -> None:
+        """Return when the log start is on disk: segments are about to go."""
         ...
 
     def segment_rolled(self, log: "LogStorage") -> None:
@@ -40,7 +40,7 @@ class NoOwner:
     def recovery_point_lowered(self, log: "LogStorage") -> None:
         """Nothing is written, so nothing has to be corrected."""
 
-    def log_start_raised(self, log: "LogStorage") -> None:
+    def log_start_changed(self, log: "LogStorage") -> None:
         """The first segment tells where the log starts."""
 
     def segment_rolled(self, log: "LogStorage") -> None:

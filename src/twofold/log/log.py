@@ -310,8 +310,11 @@ class PartitionLog(LogStorage):
             self._assign_epoch(epoch, self.log_end_offset)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """(epoch, end offset) of the last epoch up to this one, (-1, -1) for one that has not begun."""
         self.ensure_open()
-        return self._epochs.end_offset_for(epoch, self.log_end_offset)
+        known, end = self._epochs.end_offset_for(epoch, self.log_end_offset)
+        # Epochs that ended below the log start are as good as unknown; they are forgotten with their segments.
+        return (epoch, self.log_start_offset) if 0 <= end <= self.log_start_offset and known >= 0 else (known, end)
 
     def epoch_for_offset(self, offset: int) -> int:
         self.ensure_open()

@@ -9,6 +9,7 @@
 
 import asyncio
 import logging
+import posixpath
 import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -119,7 +120,7 @@ class LogManager:
     def load(self) -> None:
         """Take the directory and everything in it."""
         disk = self._disk
-        disk.make_dirs(self.directory)
+        self._create_directory()
         try:
             self._lock = disk.lock(self._path(LOCK))
         except BlockingIOError:
@@ -146,6 +147,17 @@ class LogManager:
             "%s: %d partitions after %s shutdown", self.directory, len(self._logs), "a clean" if clean else "an unclean"
         )
 
+    def _create_directory(self) -> None:
+        """Make the directory, durably: nothing in it survives a power cut if its own name does not."""
+        created = []
+        path = self.directory
+        while path and not self._disk.is_dir(path):
+            created.append(path)
+            path = posixpath.dirname(path)
+        self._disk.make_dirs(self.directory)
+        for path in created:
+            self._disk.sync_dir(posixpath.dirname(path) or ".")
+
     def _partition_of(self, name: str) -> TopicPartition | None:
         """The partition that a directory holds; what is no partition's is left alone or goes."""
         if name.endswith(DELETE_SUFFIX):
@@ -163,7 +175,7 @@ class LogManager:
     ) -> PartitionLog:
         directory = self._path(str(partition))
         listing = list_directory(self._disk, directory)
-        first = listing.bases[0] if listing.bases else log_start
+        first = listing.bases[0] if clean and listing.bases else log_start
         loaded = PartitionLog(
             self.environment,
             directory,
@@ -295,7 +307,7 @@ class LogManager:
     def recovery_point_lowered(self, log: LogStorage) -> None:
         self._checkpoint(RECOVERY_POINTS, log)
 
-    def log_start_raised(self, log: LogStorage) -> None:
+    def log_start_changed(self, log: LogStorage) -> None:
         self._checkpoint(LOG_STARTS, log)
 
     def segment_rolled(self, log: LogStorage) -> None:
@@ -327,7 +339,7 @@ class LogManager:
             return encode_offsets({tp: known.recovery_point for tp, known in logs.items()})
         if name == HIGH_WATERMARKS:
             return encode_offsets({tp: known.high_watermark for tp, known in logs.items()})
-        return encode_offsets({tp: known.log_start_offset for tp, known in logs.items() if known.log_start_offset})
+        return encode_offsets({tp: start for tp, known in logs.items() if (start := known.durable_log_start)})
 
     def checkpoint(self) -> None:
         """Write all three checkpoints now."""
@@ -375,6 +387,8 @@ class LogManager:
                 raised.append(known)
             if count % YIELD_EVERY == 0:
                 await self._runtime.timers.sleep(0)
+        for known in raised:
+            await self._sync(known)
         if not raised:
             return
         await self._checkpoint_later(LOG_STARTS)

@@ -2,14 +2,14 @@
 
 1. Below the recovery point everything on disk is trusted: segments, indexes, snapshots, epochs. Beyond it only batches
    with a right CRC in an unbroken row are, and all the rest is derived from them.
-2. Recovery starts at the base of the segment that holds the recovery point, from the newest good snapshot at or below
-   it, and ends at the first batch that is not whole. A segment beyond the recovery point that does not start where the
+2. Recovery starts with the segment that holds the last offset below the recovery point (its indexes may not be on disk
+   even where its end is the recovery point), from the newest good snapshot at or below its base, and ends at the first batch that is not whole. A segment beyond the recovery point that does not start where the
    one before it ends is behind a hole: it goes.
 3. What was cut is on disk as cut before anything is appended.
 """
 
 import logging
-from bisect import bisect_right
+from bisect import bisect_left
 from dataclasses import dataclass, field
 
 from twofold.config.topic import LogConfig
@@ -21,6 +21,7 @@ from twofold.log.producers import is_expired
 from twofold.log.scan import InvalidBatch, iter_checked
 from twofold.log.segment import DELETED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, Segment
 from twofold.log.snapshot_store import SNAPSHOT_SUFFIX, SnapshotStore
+from twofold.log.snapshots import encode_snapshot
 from twofold.log.txn_index import AbortedEntry
 from twofold.records.batch import Buffer, Header
 from twofold.records.control import read_end_marker
@@ -69,7 +70,8 @@ class OpenedLog:
     log_end_offset: int = 0
     recovery_point: int = 0
     aborted_bases: list[int] = field(default_factory=list)
-    was_cut: bool = False
+    derived_point: int = 0
+    recovered: bool = False
 
 
 class LogOpener:
@@ -107,6 +109,8 @@ class LogOpener:
         result = self.result
         self._remove_garbage()
         self._drop_below_log_start()
+        if not clean:
+            self._drop_behind_lost_start()
         result.log_end_offset = result.log_start_offset
         if result.segments:
             if not (clean and self._trust()):
@@ -136,18 +140,24 @@ class LogOpener:
         result.epochs.truncate_from_end(result.log_end_offset + 1)
         self._load_producers(result.log_end_offset)
         self._note_aborts(result.segments)
+        result.derived_point = active.base_offset
         return True
 
     # Without
 
     def _recover(self) -> None:
         result = self.result
+        result.recovered = True
         bases = [segment.base_offset for segment in result.segments]
-        first = max(0, bisect_right(bases, result.recovery_point) - 1)
-        start = result.log_end_offset = bases[first]
+        first = max(0, bisect_left(bases, result.recovery_point) - 1)
+        start = result.log_end_offset = result.derived_point = bases[first]
         result.epochs.truncate_from_end(start)
+        result.snapshots.remove_above(start)
         self._load_producers(start)
         self._note_aborts(result.segments[:first])
+        if first and start not in result.snapshots:
+            path = self._snapshot(start)
+            self._disk_sync(path)
         for at in range(first, len(result.segments)):
             segment = result.segments[at]
             if 0 < segment.base_offset - result.log_end_offset <= MAX_RELATIVE_OFFSET:
@@ -156,6 +166,8 @@ class LogOpener:
                 self._drop(at)
                 break
             result.log_end_offset = segment.base_offset
+            if at > first:
+                self._snapshot(segment.base_offset)
             if not self._recover_segment(segment):
                 self._drop(at + 1)
                 break
@@ -184,7 +196,6 @@ class LogOpener:
             file = self._environment.files.get(segment.log_path)
             file.truncate(segment.size)
             file.sync()
-            self.result.was_cut = True
             return False
         return True
 
@@ -192,6 +203,8 @@ class LogOpener:
         result = self.result
         if header.base_offset < result.log_end_offset or not segment.fits(header.last_offset):
             raise InvalidBatch(position, f"offset {header.base_offset} where {result.log_end_offset} is due")
+        if header.leader_epoch < result.epochs.latest:  # not covered by the CRC, but it never falls
+            raise InvalidBatch(position, f"leader epoch {header.leader_epoch} after {result.epochs.latest}")
         segment.note(header, header.base_offset, position, self._config.index_interval_bytes)
         segment.size = position + header.size
         if header.leader_epoch > result.epochs.latest:
@@ -205,6 +218,19 @@ class LogOpener:
         result.log_end_offset = header.next_offset
 
     # Parts
+
+    def _snapshot(self, offset: int) -> str:
+        """Write the state that was just derived; whatever file was there may be torn."""
+        data = encode_snapshot(self.result.producers.entries.values())
+        self._names_changed = True
+        return self.result.snapshots.write(offset, data)
+
+    def _disk_sync(self, path: str) -> None:
+        file = self._disk.open(path)
+        try:
+            file.sync()
+        finally:
+            file.close()
 
     def _load_producers(self, end_offset: int) -> None:
         """The producers' state at `end_offset`, of which everything below is trusted."""
@@ -240,9 +266,22 @@ class LogOpener:
         while len(segments) > 1 and segments[1].base_offset <= self.result.log_start_offset:
             self._remove_files(segments.pop(0))
 
+    def _drop_behind_lost_start(self) -> None:
+        """The first segments were never synced, and the cut took their names: what follows is behind a hole."""
+        result = self.result
+        if result.segments and result.segments[0].base_offset > max(result.recovery_point, result.log_start_offset):
+            first = result.segments[0]
+            log.warning(
+                "%s: it begins at %d, the recovery point is %d; removing it and all after it",
+                first.log_path,
+                first.base_offset,
+                result.recovery_point,
+            )
+            self._drop(0)
+            result.recovered = True
+
     def _drop(self, first: int) -> None:
         for segment in self.result.segments[first:]:
-            self.result.was_cut = True
             self._remove_files(segment)
         del self.result.segments[first:]
 
@@ -260,7 +299,7 @@ class LogOpener:
         result.epochs = EpochCache()
         result.producers.reset((), result.log_start_offset)
         result.aborted_bases = []
-        result.log_end_offset = result.recovery_point = result.log_start_offset
+        result.log_end_offset = result.recovery_point = result.derived_point = result.log_start_offset
 
     def _remove_files(self, segment: Segment) -> None:
         segment.close_files()

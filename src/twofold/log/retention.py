@@ -25,7 +25,7 @@ def count_deletable(
     segments: list[Segment], config: LogConfig, disk: Disk, now_ms: int, high_watermark: int, log_end_offset: int
 ) -> int:
     """How many segments from the first on the retention limits let go; all below the high watermark."""
-    if not config.deletes_old_segments:
+    if not config.deletes_old_segments or not segments:
         return 0
     bases = [segment.base_offset for segment in segments[1:]] + [log_end_offset]
     return max(

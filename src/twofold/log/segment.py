@@ -338,6 +338,7 @@ class Segment:
         file = self._files.get(self.log_path)
         file.truncate(size)
         file.sync()
+        self.discard_indexes()
         self.start_empty()
         for position, header in iter_headers(self._files.get(self.log_path), 0, size):
             self.note(header, header.base_offset, position, index_interval_bytes)

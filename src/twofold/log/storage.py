@@ -3,8 +3,8 @@
 1. Nothing is on disk before the first append: no directory, no file.
 2. What a log says about itself before it is opened (its bounds) comes from the checkpoints of a clean shutdown.
 3. Segments are in the order of their offsets; only the last is written to, and each new one starts at the log end.
-4. The recovery point passes the end of a segment only when its log, its indexes, the snapshot at its end and the epochs
-   are on disk.
+4. The recovery point is at most the offset up to which a power cut loses nothing, and it goes beyond the end of a
+   segment (not only up to it) when its indexes, the snapshot at its end and the epochs are on disk too.
 5. After a failed write or sync nothing more is written until the log was opened again (KAFKA-10778).
 """
 
@@ -87,7 +87,7 @@ class LogStorage:
         self.high_watermark = high_watermark
         self._last_stable_offset = high_watermark
         self._listing = listing
-        self._clean = clean
+        self._clean = clean  # what is on disk is what a clean shutdown leaves
         self._segments: list[Segment] = []
         self._bases: list[int] = []
         self._aborted_bases: list[int] = []
@@ -106,6 +106,14 @@ class LogStorage:
     @property
     def recovery_point(self) -> int:
         return self._durability.recovery_point
+
+    @property
+    def durable_log_start(self) -> int:
+        """The log start that a checkpoint may claim: after a crash nothing below it is looked at, and it must be there."""
+        if not self._segments:
+            return self.log_start_offset
+        start = min(self.log_start_offset, max(self.recovery_point, self._bases[0]))
+        return start if self._bases[self._floor(start)] <= self._durability.derived_point else self._bases[0]
 
     @property
     def failure(self) -> str | None:
@@ -189,14 +197,16 @@ class LogStorage:
         self._producers = opened.producers
         self._snapshots = opened.snapshots
         latest, self._epochs = self._epochs.latest, opened.epochs
-        self._epochs_changed = not self._clean
         self.log_start_offset = opened.log_start_offset
         self.log_end_offset = opened.log_end_offset
         if self._clean and expected != opened.log_end_offset:
             log.warning("%s ends at %d, its checkpoint said %d", self.directory, opened.log_end_offset, expected)
-        self._durability.names_changed = self._durability.parent_changed = not self._clean
+        if opened.recovered:
+            self._clean = False
+            self._epochs_changed = self._durability.names_changed = self._durability.parent_changed = True
         if self._durability.cut(opened.recovery_point):
             self._environment.owner.recovery_point_lowered(self)
+        self._durability.derived_point = opened.derived_point
         if latest > self._epochs.latest:
             self._assign_epoch(latest, self.log_end_offset)
         self.clamp_high_watermark()
@@ -218,6 +228,7 @@ class LogStorage:
     def _assign_epoch(self, epoch: int, start_offset: int) -> None:
         if self._epochs.assign(epoch, start_offset):
             self._epochs_changed = True
+            self._clean = False
 
     # Segments
 
@@ -230,6 +241,7 @@ class LogStorage:
 
     def _segment_for(self, size: int, base_offset: int, last_offset: int, max_timestamp: int, now_ms: int) -> Segment:
         """The segment that takes the next bytes: the active one, or a new one."""
+        self._clean = False
         if not self._segments:
             return self._create_segment(base_offset)
         active = self._segments[-1]
@@ -290,6 +302,7 @@ class LogStorage:
                 self._fail("cannot begin a new segment", error)
 
     def _roll_at(self, base_offset: int) -> Segment:
+        self._clean = False
         sealed = self._segments[-1]
         sealed.seal()
         if base_offset not in self._snapshots:
@@ -323,7 +336,7 @@ class LogStorage:
         """
         self._check_usable()
         target, generation = self.log_end_offset, self._durability.generation
-        while self.recovery_point < target and generation == self._durability.generation:
+        while self._wants_flush(target) and generation == self._durability.generation:
             running = self._durability.in_flight
             if running is None:
                 name = f"sync {self.topic_partition}"
@@ -347,28 +360,35 @@ class LogStorage:
             if plan is not None:
                 plan.release(self._environment.files)
 
-    def _plan_flush(self, up_to: int) -> FlushPlan | None:
+    def _wants_flush(self, up_to: int) -> bool:
+        if not self._segments:
+            return False
         durability = self._durability
-        if up_to <= durability.recovery_point or not self._segments:
+        return durability.recovery_point < up_to or durability.derived_point < self._bases[self._floor(up_to)]
+
+    def _plan_flush(self, up_to: int) -> FlushPlan | None:
+        if not self._wants_flush(up_to):
             return None
-        plan = FlushPlan(self._environment.disk, up_to, durability.generation)
-        if self._plan_segments(plan, len(self._segments) - 1) and self._epochs_changed:
+        derived_to = self._bases[self._floor(up_to)]
+        plan = FlushPlan(self._environment.disk, up_to, derived_to, self._durability.generation)
+        if self._plan_segments(plan, derived_to) and self._epochs_changed:
             self._plan_epochs(plan)
         self._plan_names(plan)
         return plan
 
-    def _plan_segments(self, plan: FlushPlan, sealed_end: int) -> bool:
-        """Add the segments between recovery point and `up_to`, with their indexes where they are sealed."""
+    def _plan_segments(self, plan: FlushPlan, derived_to: int) -> bool:
+        """Add the logs between recovery point and `up_to`, and what is derived from segments before `derived_to`."""
         files = self._environment.files
-        first, last = self._floor(self.recovery_point), bisect_left(self._bases, plan.up_to)
-        for segment in self._segments[first:last]:
+        first = self._floor(self.recovery_point)
+        for segment in self._segments[first : bisect_left(self._bases, plan.up_to)]:
             plan.files.append(files.pin(segment.log_path))
-        sealed = range(first, min(max(last, 1), sealed_end))
-        for at in sealed:
+        first = bisect_left(self._bases, self._durability.derived_point)
+        last = bisect_left(self._bases, derived_to)
+        for at in range(first, last):
             plan.files += map(files.pin, self._segments[at].index_paths())
             if self._end_of(at) in self._snapshots:
                 plan.files.append(files.pin(self._snapshots.path(self._end_of(at))))
-        return bool(sealed)
+        return first < last
 
     def _plan_names(self, plan: FlushPlan) -> None:
         durability = self._durability
@@ -385,6 +405,7 @@ class LogStorage:
         if self._durability.writing:
             # Another thread is replacing that file: sync the data, and let a later flush move the recovery point.
             plan.up_to = self.recovery_point
+            plan.derived_to = self._durability.derived_point
             return
         plan.writes.append((f"{self.directory}/{EPOCH_CHECKPOINT}", self._epochs.encode()))
         self._epochs_changed = False
@@ -410,7 +431,11 @@ class LogStorage:
         size = segment.position_of(offset)
         end = segment.base_offset_at(size) if size < segment.size else offset
         log.info("%s: truncating from %d to %d", self.directory, self.log_end_offset, end)
+        if end < self.log_start_offset:
+            self.log_start_offset = end
+            self._environment.owner.log_start_changed(self)
         self._cut(end)
+        self._durability.derived_point = min(self._durability.derived_point, segment.base_offset)
         self._remove_segments(self._segments[at + 1 :])
         self._environment.indexes.forget(segment)
         if size < segment.size:
@@ -429,8 +454,8 @@ class LogStorage:
         log.info("%s: removing all of [%d, %d)", self.directory, self.log_start_offset, self.log_end_offset)
         try:
             self._cut(offset)
-            self.log_start_offset = offset
-            self._environment.owner.log_start_raised(self)
+            self.log_start_offset = self._durability.derived_point = offset
+            self._environment.owner.log_start_changed(self)
             self._remove_segments(list(self._segments))
             self._snapshots.remove_above(-1)
             if self._environment.disk.is_dir(self.directory):
@@ -446,6 +471,7 @@ class LogStorage:
     def _cut(self, offset: int) -> None:
         """Before the first file changes: the recovery point on disk must not claim what is about to go."""
         self._positions.clear()
+        self._clean = False
         if self._durability.cut(offset):
             self._environment.owner.recovery_point_lowered(self)
 
@@ -474,14 +500,13 @@ class LogStorage:
         if offset > self.log_start_offset:
             log.info("%s: the log start moves from %d to %d", self.directory, self.log_start_offset, offset)
             self.log_start_offset = offset
-            if self._epochs.truncate_from_start(offset):
-                self._epochs_changed = True
             self._update_stable()
 
     def apply_retention(self, now_ms: int) -> int:
         """Remove the segments that the limits let go; returns how many."""
         if self.raise_log_start_for_retention(now_ms):
-            self._environment.owner.log_start_raised(self)
+            self.flush(self._bases[self._floor(self.log_start_offset)])
+            self._environment.owner.log_start_changed(self)
         return self.delete_old_segments(now_ms)
 
     def raise_log_start_for_retention(self, now_ms: int) -> bool:
@@ -497,11 +522,16 @@ class LogStorage:
         return len(self._bases) > 1 and self._bases[1] <= self.log_start_offset
 
     def delete_old_segments(self, now_ms: int) -> int:
-        """The second half: take away segments that end at or below the log start, which is on disk by now."""
+        """The second half: take away segments that end at or below the log start, which is on disk by now.
+
+        What follows from them for later segments must be on disk too; those of which it is not wait for the next time.
+        """
         self._check_usable()
-        count = max(0, bisect_right(self._bases, self.log_start_offset) - 1)
+        count = max(0, bisect_right(self._bases, min(self.log_start_offset, self._durability.derived_point)) - 1)
         if not count:
             return 0
+        if self._epochs.truncate_from_start(self._bases[count]):
+            self._epochs_changed = True
         doomed = self._segments[:count]
         try:
             self._remove_segments(doomed, now_ms)
@@ -561,16 +591,14 @@ class LogStorage:
 
     def _plan_close(self) -> FlushPlan | None:
         end, durability = self.log_end_offset, self._durability
-        if self._listing is not None or not self._segments:
-            return None
-        if self.recovery_point == end and end in self._snapshots and not self._epochs_changed:
+        if self._clean or self._listing is not None or not self._segments:
             return None
         self._segments[-1].seal()
         if end not in self._snapshots:
             self._snapshots.write(end, encode_snapshot(self._producers.entries.values()))
         durability.names_changed = True
-        plan = FlushPlan(self._environment.disk, end, durability.generation)
-        self._plan_segments(plan, len(self._segments))
+        plan = FlushPlan(self._environment.disk, end, end, durability.generation)
+        self._plan_segments(plan, end + 1)
         plan.writes.append((f"{self.directory}/{EPOCH_CHECKPOINT}", self._epochs.encode()))
         self._plan_names(plan)
         return plan

@@ -119,6 +119,8 @@ class PureController:
         return result.response
 
     async def allocate(self) -> AllocateProducerIdsResponse:
+        if self.gate is not None:
+            await self.gate.wait()
         start, self.next_producer_id = self.next_producer_id, self.next_producer_id + 1000
         return AllocateProducerIdsResponse(error_code=0, producer_id_start=start, producer_id_len=1000)
 

@@ -1,5 +1,6 @@
 """ApiVersions, DescribeCluster, FindCoordinator, InitProducerId and DescribeProducers."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -259,9 +260,25 @@ async def init(world: World, version: int, transactional_id: str | None = None, 
 @scenario
 async def test_producer_ids_come_from_the_block_with_epoch_0(version: int) -> None:
     world = World()
-    assert await init(world, version) == (14, -1, -1)
-    await settle()
     assert [await init(world, version) for _ in range(3)] == [(0, 0, 0), (0, 1, 0), (0, 2, 0)]
+    assert world.time.waiting == 0
+
+
+@scenario
+async def test_without_a_block_a_client_waits_a_moment_and_is_then_told_to_come_back() -> None:
+    world = World()
+    world.controller.gate = asyncio.Event()
+    asked = [asyncio.create_task(init(world, 4)) for _ in range(3)]
+    await settle()
+    assert not any(task.done() for task in asked)
+    world.time.advance(0.5)
+    await settle()
+    assert [task.result() for task in asked] == [(14, -1, -1)] * 3
+    asked = [asyncio.create_task(init(world, 4)) for _ in range(2)]
+    await settle()
+    world.controller.gate.set()
+    await settle()
+    assert [task.result() for task in asked] == [(0, 0, 0), (0, 1, 0)]
 
 
 @pytest.mark.parametrize(("producer_id", "epoch", "code"), [(-1, 0, 42), (5, -1, 42), (5, 0, 0), (-5, -5, 0)])

@@ -3,12 +3,14 @@
 1. No id is handed out twice: a block belongs to one broker, and the controller committed its end before we saw it.
    Ids that were not used when the broker stopped are skipped.
 2. `take` never waits. Where no id is at hand it raises COORDINATOR_LOAD_IN_PROGRESS, and clients ask again.
+   `take_soon` first waits, for a moment only, for a block that is on its way: cheaper than a client's back-off.
 3. The next block is asked for when 90 % of the current one are used; one request is in flight at a time, and after a
    failure the next one waits 50 ms. In-flight flag and back-off change together, so that no failure can leave the
    allocator asking never again (KAFKA-19990, KAFKA-20058).
 4. A block that begins before the end of the one in use is refused: it would repeat ids (KAFKA-20031).
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -19,6 +21,7 @@ from twofold.wire.messages.allocate_producer_ids import AllocateProducerIdsRespo
 
 PREFETCH_AT = 0.9
 RETRY_BACKOFF_S = 0.05
+PATIENCE_S = 0.5
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +45,7 @@ class ProducerIds:
         self._following: Block | None = None
         self._in_flight = False
         self._retry_at = 0.0
+        self._waiting: dict[asyncio.Future[None], None] = {}  # in the order in which they came
 
     def take(self) -> int:
         """The next producer id."""
@@ -56,6 +60,23 @@ class ProducerIds:
         if self._next - self._block.start >= PREFETCH_AT * self._block.length:
             self.prefetch()
         return producer_id
+
+    async def take_soon(self) -> int:
+        """The next producer id, of the block that is on its way if need be."""
+        try:
+            return self.take()
+        except CoordinatorLoadInProgress:
+            if not self._in_flight:
+                raise
+        arrival: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[arrival] = None
+        timer = self._runtime.timers.call_later(PATIENCE_S, lambda: _end(arrival))
+        try:
+            await arrival
+        finally:
+            timer.cancel()
+            del self._waiting[arrival]
+        return self.take()
 
     def prefetch(self) -> None:
         """Ask for the next block unless there is one, one is on its way, or the last try failed just now."""
@@ -74,6 +95,8 @@ class ProducerIds:
             logger.warning("no block of producer ids: %s; will ask again", error)
         finally:
             self._in_flight, self._retry_at = False, retry_at
+            for arrival in self._waiting:
+                _end(arrival)
 
     def _checked(self, response: AllocateProducerIdsResponse) -> Block:
         if response.error_code != NONE:
@@ -84,3 +107,8 @@ class ProducerIds:
                 f"ids {block.start} to {block.end} do not come after {self._block.end}, where the current block ends"
             )
         return block
+
+
+def _end(arrival: "asyncio.Future[None]") -> None:
+    if not arrival.done():
+        arrival.set_result(None)

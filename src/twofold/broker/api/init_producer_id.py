@@ -4,7 +4,8 @@
    (31). With one: WRITE on it, else TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53).
 2. A producer id without an epoch, or an epoch without an id: INVALID_REQUEST (42).
 3. Without a transactional id: the next producer id of this broker, epoch 0; timeout and the id given are ignored, and
-   nothing is written. While this broker has no block of ids: COORDINATOR_LOAD_IN_PROGRESS (14).
+   nothing is written. Where this broker has no block of ids, and none comes in a moment:
+   COORDINATOR_LOAD_IN_PROGRESS (14).
 4. An empty transactional id: INVALID_REQUEST (42).
 5. With a transactional id: COORDINATOR_NOT_AVAILABLE (15), until this broker has a transaction coordinator.
 6. Any error comes with producer id and epoch -1.
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 KEY = 22
 
 
-def handle(broker: "Broker", context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
+async def handle(broker: "Broker", context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
     transactional_id = request.transactional_id
     _authorize(broker, context, transactional_id)
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
@@ -42,7 +43,7 @@ def handle(broker: "Broker", context: RequestContext, request: InitProducerIdReq
         raise InvalidRequest("the transactional id is empty; leave it out for a producer without transactions")
     if transactional_id is not None:
         raise CoordinatorNotAvailable(f"no coordinator for the transactional id {transactional_id}")
-    return InitProducerIdResponse(error_code=NONE, producer_id=broker.producer_ids.take(), producer_epoch=0)
+    return InitProducerIdResponse(error_code=NONE, producer_id=await broker.producer_ids.take_soon(), producer_epoch=0)
 
 
 def error_response(request: InitProducerIdRequest, error: KafkaError, version: int) -> InitProducerIdResponse:

@@ -244,6 +244,7 @@ class SimDisk:
         self._locks: dict[str, None] = {}
         self._faults: dict[str, _Fault] = {}
         self._cut_at: int | None = None
+        self._on_cut: Callable[[], None] | None = None
 
     # Faults
 
@@ -270,16 +271,20 @@ class SimDisk:
         self._faults.clear()
         self.read_only = False
         self.capacity_bytes = max(self.capacity_bytes, DEFAULT_CAPACITY_BYTES)
-        self._cut_at = None
+        self._cut_at = self._on_cut = None
 
-    def cut_power_after(self, operations: int) -> None:
-        """Raise PowerCut from the change that follows `operations` more, and from all later ones until `crash`."""
+    def cut_power_after(self, operations: int, on_cut: Callable[[], None] | None = None) -> None:
+        """Raise PowerCut from the change that follows `operations` more, and from all later ones until `crash`.
+
+        `on_cut` is called first, to crash at that very moment; a write that is interrupted so leaves a part behind.
+        """
         self._cut_at = self.operations + operations
+        self._on_cut = on_cut
 
     def crash(self, *, power_cut: bool = True) -> None:
         """Kill the machine (or, without `power_cut`, only its process: then nothing that was written is lost)."""
         self.crashes += 1
-        self._cut_at = None
+        self._cut_at = self._on_cut = None
         self._locks.clear()
         if power_cut:
             self._cut_names()
@@ -418,6 +423,9 @@ class SimDisk:
     # What files ask of their disk
 
     def _write(self, path: str, inode: _Inode, offset: int, data: bytes) -> None:
+        if self._is_cut_due() and self._on_cut is not None:
+            self._check_guard()
+            self._grow_and_write(inode, offset, data[: self.random.randint(0, len(data))])
         self._before_change("write", path, offset, len(data))
         fault = self._fault("write", path)
         if fault is not None:
@@ -460,13 +468,19 @@ class SimDisk:
 
     def _before_change(self, operation: str, path: str, *details: object) -> None:
         self._check_guard()
-        if self._cut_at is not None and self.operations >= self._cut_at:
+        if self._is_cut_due():
+            on_cut, self._on_cut = self._on_cut, None
+            if on_cut is not None:
+                on_cut()
             raise PowerCut(f"{operation} {path}")
         self.operations += 1
         if self._trace is not None:
             self._note(" ".join([operation, path, *map(str, details)]))
         if self.read_only:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+
+    def _is_cut_due(self) -> bool:
+        return self._cut_at is not None and self.operations >= self._cut_at
 
     def _note(self, text: str) -> None:
         if self._trace is not None:

@@ -116,7 +116,8 @@ class Simulation:
         """What tasks and callbacks of living nodes raised and nobody saw; with `strict`, raised at the end of `run`."""
         self._start_ms = start_ms
         self._max_skew_ms = max_skew_ms
-        self._blocking_delay_s = blocking_delay_s
+        self.blocking_delay_s = blocking_delay_s
+        """How long a blocking call takes before, and again after, it acts. Raise it for a slow disk."""
         self._cut_mode = cut_mode
         self._strict = strict
         self._schedule = Random(f"{seed}/schedule")
@@ -208,6 +209,10 @@ class Simulation:
         if life is not None:
             self._kill(life, silently=power_cut and self._schedule.random() < 0.5)
 
+    def crash_after(self, node: str, disk_operations: int, *, power_cut: bool = True) -> None:
+        """Kill a node in the middle of its work: in the change of its disk that follows `disk_operations` more."""
+        self._host(node).disk.cut_power_after(disk_operations, partial(self.crash, node, power_cut=power_cut))
+
     def jump_clock(self, node: str, ms: int) -> None:
         """The node's wall clock steps by `ms`, which may be negative. Its monotonic clock does not."""
         self.note(f"jump {node} {ms}")
@@ -269,7 +274,7 @@ class Simulation:
             return future
         life.calls[future] = None
         future.add_done_callback(lambda done: life.calls.pop(done, None))
-        before_s, after_s = (self._schedule.uniform(*self._blocking_delay_s) for _ in range(2))
+        before_s, after_s = (self._schedule.uniform(*self.blocking_delay_s) for _ in range(2))
 
         def execute() -> None:
             if future.cancelled() and self._schedule.random() < 0.5:

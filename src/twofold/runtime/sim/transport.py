@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Protocol
 from zlib import crc32
 
 from twofold.runtime.api import Data
+from twofold.runtime.sim.disk import PowerCut
 from twofold.runtime.sim.loop import Life, SimLoop, SimTimer
 
 DEFAULT_HIGH_WATER_BYTES = 64 * 1024
@@ -299,6 +300,10 @@ class SimTransport(asyncio.Transport):
             return None
         try:
             return self.life.context().run(getattr(self._protocol, method), *args)
+        except PowerCut:
+            if not self.lost:
+                raise
+            return None  # the node died in the middle of this call
         except Exception as error:
             self._wire.loop.call_exception_handler(
                 {

@@ -1,8 +1,8 @@
 """Power cuts at any disk operation of any workload.
 
-After a cut the log is a prefix of what was appended, holds all that was synced, has no torn batch, and what it says about
-producers, indexes, epochs and stability is what a fresh replay of the same bytes says. A seed that fails prints how to
-run it alone: `TWOFOLD_SEED=<seed> pytest tests/log/test_log_power_cuts.py`.
+After a cut the log is a prefix of what was appended, holds all that was synced, has no torn batch, and what it says
+about producers, indexes, epochs and stability is what a fresh replay of the same bytes says. A seed that fails prints
+how to run it alone: `TWOFOLD_SEED=<seed> pytest tests/log/test_log_power_cuts.py`.
 """
 
 import asyncio

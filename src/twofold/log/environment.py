@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class Owner(Protocol):
     """Whoever keeps the checkpoints of a log and does its work in the background."""
 
-    def recovery_point_lowered(self, log: "LogStorage") -> None:
-        """Return when the lower recovery point is on disk: the log is about to be cut there."""
+    def recovery_point_changed(self, log: "LogStorage") -> None:
+        """Return when the recovery point is on disk: the log is cut there."""
         ...
 
     def log_start_changed(self, log: "LogStorage") -> None:
@@ -37,7 +37,7 @@ class Owner(Protocol):
 class NoOwner:
     """For a log on its own: it has no checkpoints, so it is always recovered from its start."""
 
-    def recovery_point_lowered(self, log: "LogStorage") -> None:
+    def recovery_point_changed(self, log: "LogStorage") -> None:
         """Nothing is written, so nothing has to be corrected."""
 
     def log_start_changed(self, log: "LogStorage") -> None:

@@ -304,7 +304,7 @@ class LogManager:
 
     # What logs ask for
 
-    def recovery_point_lowered(self, log: LogStorage) -> None:
+    def recovery_point_changed(self, log: LogStorage) -> None:
         self._checkpoint(RECOVERY_POINTS, log)
 
     def log_start_changed(self, log: LogStorage) -> None:

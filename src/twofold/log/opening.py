@@ -3,8 +3,9 @@
 1. Below the recovery point everything on disk is trusted: segments, indexes, snapshots, epochs. Beyond it only batches
    with a right CRC in an unbroken row are, and all the rest is derived from them.
 2. Recovery starts with the segment that holds the last offset below the recovery point (its indexes may not be on disk
-   even where its end is the recovery point), from the newest good snapshot at or below its base, and ends at the first batch that is not whole. A segment beyond the recovery point that does not start where the
-   one before it ends is behind a hole: it goes.
+   even where its end is the recovery point), from the newest good snapshot at or below its base, and ends at the first
+   batch that is not whole. A segment beyond the recovery point that does not start where the one before it ends is
+   behind a hole: it goes.
 3. What was cut is on disk as cut before anything is appended.
 """
 

@@ -109,7 +109,7 @@ class LogStorage:
 
     @property
     def durable_log_start(self) -> int:
-        """The log start that a checkpoint may claim: after a crash nothing below it is looked at, and it must be there."""
+        """The log start that a checkpoint may claim: what lies below it is not looked at after a crash."""
         if not self._segments:
             return self.log_start_offset
         start = min(self.log_start_offset, max(self.recovery_point, self._bases[0]))
@@ -205,7 +205,7 @@ class LogStorage:
             self._clean = False
             self._epochs_changed = self._durability.names_changed = self._durability.parent_changed = True
         if self._durability.cut(opened.recovery_point):
-            self._environment.owner.recovery_point_lowered(self)
+            self._environment.owner.recovery_point_changed(self)
         self._durability.derived_point = opened.derived_point
         if latest > self._epochs.latest:
             self._assign_epoch(latest, self.log_end_offset)
@@ -454,12 +454,13 @@ class LogStorage:
         log.info("%s: removing all of [%d, %d)", self.directory, self.log_start_offset, self.log_end_offset)
         try:
             self._cut(offset)
-            self.log_start_offset = self._durability.derived_point = offset
+            self.log_start_offset = self._durability.recovery_point = self._durability.derived_point = offset
             self._environment.owner.log_start_changed(self)
             self._remove_segments(list(self._segments))
             self._snapshots.remove_above(-1)
             if self._environment.disk.is_dir(self.directory):
                 self._environment.disk.sync_dir(self.directory)
+            self._environment.owner.recovery_point_changed(self)
         except OSError as error:
             self._fail(f"cannot be emptied and started at {offset}", error)
         self._aborted_bases = []
@@ -473,7 +474,7 @@ class LogStorage:
         self._positions.clear()
         self._clean = False
         if self._durability.cut(offset):
-            self._environment.owner.recovery_point_lowered(self)
+            self._environment.owner.recovery_point_changed(self)
 
     def _finish_cut(self) -> None:
         if self._epochs.truncate_from_end(self.log_end_offset):

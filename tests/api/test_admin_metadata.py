@@ -1,5 +1,6 @@
 """Metadata, rule by rule."""
 
+import asyncio
 from typing import Any
 from uuid import UUID
 
@@ -154,8 +155,6 @@ async def test_setting_request_and_version_allow_creation(
 
 @scenario
 async def test_many_who_want_a_topic_ask_the_controller_once() -> None:
-    import asyncio
-
     world = World()
     world.controller.gate = asyncio.Event()
     for _ in range(5):
@@ -167,6 +166,19 @@ async def test_many_who_want_a_topic_ask_the_controller_once() -> None:
     world.controller.gate.set()
     await settle()
     assert codes(await rows(world, 9, ["new", "other"])) == {"new": 0, "other": 0}
+
+
+@scenario
+async def test_creations_in_flight_are_bounded_and_the_rest_come_when_asked_for_again() -> None:
+    world = World()
+    names = [f"t{index}" for index in range(1500)]
+    for expected in (1000, 1500):
+        world.controller.gate = asyncio.Event()
+        for _ in range(2):
+            await rows(world, 9, names, allow_auto_topic_creation=True)
+        world.controller.gate.set()
+        await settle()
+        assert len(world.image.topics) == expected
 
 
 @scenario

@@ -3,7 +3,7 @@
 1. Nobody waits: whoever asked is told to come back, and finds the topic then.
 2. A name is asked of the controller once at a time, however many clients want it.
 3. A plain topic gets `num.partitions` and `default.replication.factor`; an internal one what its own settings say.
-4. A failure is logged, and the next client that asks tries again.
+4. A failure is logged, and the next client that asks tries again. The same happens to names beyond `MAX_IN_FLIGHT`.
 """
 
 import logging
@@ -17,6 +17,8 @@ from twofold.wire.messages.create_topics import CreatableTopic, CreatableTopicCo
 if TYPE_CHECKING:
     from twofold.broker.broker import Broker
 
+MAX_IN_FLIGHT = 1000
+
 log = logging.getLogger(__name__)
 
 
@@ -28,6 +30,7 @@ class AutoTopics:
     def create(self, names: Iterable[str]) -> None:
         """Begin to create those that are not on their way already."""
         wanted = [name for name in dict.fromkeys(names) if name not in self._in_flight]
+        del wanted[MAX_IN_FLIGHT - len(self._in_flight) :]
         if wanted:
             self._in_flight.update(wanted)
             self._broker.runtime.spawn(self._create(wanted), name="create topics on demand")

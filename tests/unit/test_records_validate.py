@@ -18,6 +18,7 @@ from twofold.records.batch import (
     crc_is_valid,
     iter_records,
     read_header,
+    stamp,
 )
 from twofold.records.compression import Codec
 from twofold.records.validate import recompress, validate_client_batch
@@ -234,7 +235,7 @@ def test_a_timestamp_outside_the_window_names_its_record(compacted):
             check(build([(b"k", b"v", timestamp)]), compacted=compacted, **settings)
         ((index, message),) = caught.value.record_errors
         assert index == 0
-        assert f"Timestamp {timestamp} of message with offset 0 is out of range" in message
+        assert f"record 0 has the timestamp {timestamp}" in message
 
 
 def test_no_timestamp_is_taken_whatever_the_window():
@@ -242,14 +243,21 @@ def test_no_timestamp_is_taken_whatever_the_window():
         assert check(build([(b"k", b"v", -1)]), compacted=compacted, before_max_ms=10).max_timestamp == -1
 
 
-def test_on_an_opaque_batch_the_max_timestamp_speaks_for_all_records():
+@pytest.mark.parametrize("compacted", [False, True])
+def test_a_batch_that_is_refused_for_its_times_is_unpacked_to_name_its_records(compacted):
     batch = build([(b"k", b"v", NOW), (b"k", b"v", NOW + 2 * HOUR), (b"k", b"v", NOW)])
-    with pytest.raises(InvalidTimestamp, match=r"message\.timestamp\.after\.max\.ms") as caught:
-        check(batch)
-    assert caught.value.record_errors == ()
     with pytest.raises(InvalidTimestamp) as caught:
-        check(batch, compacted=True)
+        check(batch, compacted=compacted)
     assert [index for index, _ in caught.value.record_errors] == [1]
+    assert "message.timestamp.after.max.ms" in caught.value.record_errors[0][1]
+
+
+def test_on_an_opaque_batch_the_header_speaks_for_all_records():
+    batch = bytearray(build([(b"k", b"v", NOW), (b"k", b"v", NOW)]))
+    stamp(batch, 0, base_offset=0, leader_epoch=-1, max_timestamp=NOW + 2 * HOUR)
+    with pytest.raises(InvalidTimestamp, match=r"message\.timestamp\.after\.max\.ms") as caught:
+        check(bytes(batch))
+    assert caught.value.record_errors == ()
 
 
 def test_with_log_append_time_the_clients_timestamps_do_not_matter():
@@ -267,7 +275,7 @@ def test_a_compacted_topic_reports_every_record_without_a_key(codec):
     assert check(batch).count == 4
     with pytest.raises(InvalidRecord) as caught:
         check(batch, compacted=True, topic_partition=TopicPartition("orders", 3))
-    message = "Compacted topic cannot accept message without key in topic partition orders-3"
+    message = "a compacted topic takes no record without a key (orders-3)"
     assert list(caught.value.record_errors) == [(0, message), (2, message)]
 
 
@@ -276,7 +284,7 @@ def test_a_missing_key_and_a_bad_timestamp_together_are_an_invalid_timestamp():
     with pytest.raises(InvalidTimestamp) as caught:
         check(batch, compacted=True)
     assert [index for index, _ in caught.value.record_errors] == [0, 1]
-    assert "without key" in caught.value.record_errors[0][1]
+    assert "without a key" in caught.value.record_errors[0][1]
 
 
 DAMAGED_INSIDE = {

@@ -54,6 +54,10 @@ _LAST_CODEC = int(Codec.ZSTD)
 RecordErrors = list[tuple[int, str]]
 
 
+class NotOneBatch(InvalidRecord):
+    """The bytes are not exactly one batch of magic 2: refused before any log is looked at."""
+
+
 class TimestampsRejected(InvalidTimestamp):
     """InvalidTimestamp that knows which records of the batch are at fault."""
 
@@ -93,7 +97,7 @@ def validate_client_batch(
     if compacted:
         _check_records(header, records_section(buf, 0, header, limit=limit), window, topic_partition)
     elif window is not None:
-        _check_batch_times(header, window)
+        _check_batch_times(buf, header, window, limit)
     return header
 
 
@@ -101,16 +105,16 @@ def _only_batch(buf: Buffer, allow_zstd: bool) -> Header:
     """The framing: exactly one complete batch of magic 2, in a codec that the request may use."""
     size = _batch_size(buf, 0)
     if size is None:
-        raise InvalidRecord(f"exactly one record batch is needed, {len(buf)} bytes hold none")
+        raise NotOneBatch(f"exactly one record batch is needed, {len(buf)} bytes hold none")
     if buf[MAGIC_POSITION] != MAGIC:
-        raise InvalidRecord(f"only record batches of magic 2 are accepted, this one has {buf[MAGIC_POSITION]}")
+        raise NotOneBatch(f"only record batches of magic 2 are accepted, this one has {buf[MAGIC_POSITION]}")
     if size < HEADER_SIZE:
         raise CorruptMessage(f"a record batch of {size} bytes is shorter than its header of {HEADER_SIZE}")
     header = read_header(buf)
     if not allow_zstd and header.codec == Codec.ZSTD:
         raise UnsupportedCompressionType("zstd needs Produce version 7 or above")
     if size < len(buf) and _batch_size(buf, size) is not None:
-        raise InvalidRecord("exactly one record batch is needed, more than one was sent")
+        raise NotOneBatch("exactly one record batch is needed, more than one was sent")
     return header
 
 
@@ -138,7 +142,7 @@ def _check_fields(header: Header) -> None:
     if not attributes & CODEC_MASK and count * _SMALLEST_RECORD > length - _EMPTY_BATCH_LENGTH:
         raise InvalidRecord(f"the batch declares {count} records, more than its {header.size} bytes can hold")
     if attributes & CONTROL:
-        raise InvalidRecord("clients are not allowed to write control records")
+        raise InvalidRecord("control records are the broker's to write, not a client's")
     if producer_id >= 0:
         if base_sequence < 0:
             raise InvalidRecord(f"invalid sequence number {base_sequence} with producer id {producer_id}")
@@ -160,34 +164,40 @@ class Window(NamedTuple):
         if self.earliest <= timestamp <= self.latest or timestamp == NO_TIMESTAMP:
             return None
         return (
-            f"Timestamp {timestamp} of message with offset {index} is out of range. "
-            f"The timestamp should be within [{self.earliest}, {self.latest}]"
+            f"record {index} has the timestamp {timestamp}, outside of {self.earliest} to {self.latest} "
+            "(message.timestamp.before.max.ms, message.timestamp.after.max.ms)"
         )
 
 
-def _check_batch_times(header: Header, window: Window) -> None:
-    """The opaque check: base and max timestamp stand for those in between, which are not looked at."""
+def _check_batch_times(buf: Buffer, header: Header, window: Window, limit: int) -> None:
+    """The opaque check: base and max timestamp stand for those in between, which are not looked at.
+
+    Only a batch that is refused is unpacked, so that its producer learns which records are at fault.
+    """
     earliest, latest = window
     if earliest <= header.base_timestamp <= latest and earliest <= header.max_timestamp <= latest:
         return
-    reason = window.refusal(header.base_timestamp, 0)
-    if reason is None and (late := window.refusal(header.max_timestamp, header.count - 1)) is not None:
-        # Which record it is cannot be told from outside, unless there is only one.
-        if header.count > 1:
-            raise TimestampsRejected(
-                f"the batch has a max timestamp of {header.max_timestamp}, outside of what "
-                "message.timestamp.before.max.ms and message.timestamp.after.max.ms allow"
-            )
-        reason = late
-    if reason is not None:
-        _reject([(0, reason)], bad_time=True)
+    if window.refusal(header.base_timestamp, 0) is None and window.refusal(header.max_timestamp, 0) is None:
+        return
+    section = records_section(buf, 0, header, limit=limit)
+    errors = [
+        (index, reason)
+        for index, record in enumerate(consecutive_records(header, section))
+        if (reason := window.refusal(record.timestamp, index)) is not None
+    ]
+    if not errors:
+        raise TimestampsRejected(
+            f"the batch has timestamps from {header.base_timestamp} to {header.max_timestamp}, outside of what "
+            "message.timestamp.before.max.ms and message.timestamp.after.max.ms allow"
+        )
+    _reject(errors, bad_time=True)
 
 
 def _check_records(
     header: Header, section: bytes, window: Window | None, topic_partition: TopicPartition | None
 ) -> None:
-    where = "" if topic_partition is None else f" in topic partition {topic_partition}"
-    keyless = f"Compacted topic cannot accept message without key{where}"
+    where = "" if topic_partition is None else f" ({topic_partition})"
+    keyless = f"a compacted topic takes no record without a key{where}"
     errors: RecordErrors = []
     bad_time = False
     for index, record in enumerate(consecutive_records(header, section)):
@@ -215,9 +225,9 @@ def consecutive_records(header: Header, section: bytes) -> Iterator[Record]:
 
 def _reject(errors: RecordErrors, *, bad_time: bool) -> NoReturn:
     if bad_time:
-        raise TimestampsRejected("One or more records have been rejected due to invalid timestamp", tuple(errors))
+        raise TimestampsRejected(f"{len(errors)} records have a timestamp that the topic does not take", tuple(errors))
     shown = ", ".join(f"{index}: {reason}" for index, reason in errors[:_SHOWN_ERRORS])
-    raise InvalidRecord(f"One or more records have been rejected, {len(errors)} in total: {shown}", tuple(errors))
+    raise InvalidRecord(f"{len(errors)} records were refused: {shown}", tuple(errors))
 
 
 # -- recompression ----------------------------------------------------------------------------------------------------

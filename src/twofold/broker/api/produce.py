@@ -39,11 +39,10 @@ from twofold.records.batch import (
     read_header,
 )
 from twofold.records.compression import Codec
-from twofold.records.validate import recompress
+from twofold.records.validate import NotOneBatch, recompress
 from twofold.wire.errors import (
     CorruptMessage,
     InvalidProducerIdMapping,
-    InvalidRecord,
     InvalidRequiredAcks,
     InvalidTopicException,
     InvalidTxnState,
@@ -76,7 +75,7 @@ CODECS = {"uncompressed": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY
 # What the log never saw has no log start to report.
 _WITHOUT_LOG_START = (
     UnknownTopicOrPartition, UnknownTopicId, NotLeaderOrFollower, MessageTooLarge, RecordListTooLarge, CorruptMessage,
-    KafkaStorageError, InvalidTopicException, InvalidRequiredAcks,
+    KafkaStorageError, InvalidTopicException, InvalidRequiredAcks, UnsupportedCompressionType, NotOneBatch,
 )  # fmt: skip
 
 _attributes = struct.Struct(">h").unpack_from
@@ -160,6 +159,8 @@ class _Produce:
 
     def append(self, topics: Topics) -> None:
         for key, partitions in topics:
+            if not partitions:
+                continue
             rows: list[Row] = []
             self._rows.append((key, rows))
             try:
@@ -199,7 +200,7 @@ class _Produce:
 
     def _append_one(self, partition: Partition, records: Buffer | KafkaError | None, acks: int) -> AppendResult:
         if records is None:
-            raise InvalidRecord("the partition has no records: exactly one batch is expected")
+            raise NotOneBatch("the partition has no records: exactly one batch is expected")
         if isinstance(records, KafkaError):
             raise records
         guard = None
@@ -358,7 +359,8 @@ def _check_request(broker: "Broker", context: RequestContext, request: ProduceRe
 def _refuse(context: RequestContext, request: ProduceRequest, topics: Topics, error: KafkaError) -> Answer:
     if not request.acks:
         raise CloseConnection(f"a Produce with acks=0 failed: {error}")
-    rows = [(key, [Row(index, error.code, error_message=error.message) for index, _ in rows]) for key, rows in topics]
+    asked = [(key, rows) for key, rows in topics if rows]
+    rows = [(key, [Row(index, error.code, error_message=error.message) for index, _ in rows]) for key, rows in asked]
     return produce_codec.encode_response(context.correlation_id, context.version, rows)
 
 

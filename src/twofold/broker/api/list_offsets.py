@@ -7,7 +7,8 @@
 3. A special timestamp that the version does not know (-3 before 7, -4 before 8, -5 before 9, -6 before 11), or that
    nobody knows: UNSUPPORTED_VERSION on the partition.
 4. Leader epoch of the request older 74 or newer 75 than ours (from version 4 on).
-5. A partition named twice: INVALID_REQUEST on it. An isolation level other than 0 and 1: UNKNOWN_SERVER_ERROR.
+5. A partition named twice: one row with INVALID_REQUEST. A topic without partitions: no row. An isolation level other
+   than 0 and 1: UNKNOWN_SERVER_ERROR.
 6. Unknown topic or partition 3, not allowed 29, led by another broker 6.
 """
 
@@ -65,14 +66,14 @@ def handle(broker: "Broker", context: RequestContext, request: ListOffsetsReques
     bound = BOUNDS[request.isolation_level] if request.replica_id == CONSUMER else Bound.LOG_END
     named = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
     twice = {name for name, count in named.items() if count > 1}
+    rows: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}
+    for topic in request.topics:
+        for asked in topic.partitions:
+            found = rows.setdefault(topic.name, {})
+            if asked.partition_index not in found:
+                found[asked.partition_index] = _row(broker, context, topic, asked, bound, twice)
     return ListOffsetsResponse(
-        topics=[
-            ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=[_row(broker, context, topic, asked, bound, twice) for asked in topic.partitions],
-            )
-            for topic in request.topics
-        ]
+        topics=[ListOffsetsTopicResponse(name=name, partitions=list(found.values())) for name, found in rows.items()]
     )
 
 

@@ -27,6 +27,8 @@ class ManualTimers:
         self.pending = []
 
     def call_later(self, delay_s, callback):
+        if delay_s <= 0:
+            return self._real.call_later(delay_s, callback)
         timer = _Timer(delay_s, callback, self.pending)
         self.pending.append(timer)
         return timer

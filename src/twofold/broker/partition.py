@@ -86,10 +86,9 @@ class Partition:
         self.leader_id = leader_id
         self.leader_epoch = max(leader_epoch, self.leader_epoch)
         self.changes += 1
-        for interests in self._watching.values():
-            for interest in list(interests):
-                if interest.fetch is not None:
-                    interest.fetch.wake()
+        for interest in [interest for interests in self._watching.values() for interest in interests]:
+            if interest.fetch is not None:  # none where an earlier one belonged to the same fetch
+                interest.fetch.wake()
         for produce in list(self._waiting):
             produce.finish()
 
@@ -118,9 +117,15 @@ class Partition:
     # --- appending ---
 
     def append(
-        self, records: "Buffer", acks: int, *, guard: int | None = None, transaction_version: int = 2
+        self,
+        records: "Buffer",
+        acks: int,
+        *,
+        origin: Origin = Origin.CLIENT,
+        guard: int | None = None,
+        transaction_version: int = 2,
     ) -> AppendResult:
-        """Append one batch of a client as leader; any error leaves the log as it was."""
+        """Append as leader: one batch of a client, or what a coordinator wrote. An error leaves the log as it was."""
         if not self.is_leader:
             raise NotLeaderOrFollower(f"{self}: broker {self.leader_id} leads, not this one")
         if acks == ALL_REPLICAS and not self.has_enough_in_sync_replicas:
@@ -129,7 +134,7 @@ class Partition:
             )
         result = self.log.append(
             records,
-            origin=Origin.CLIENT,
+            origin=origin,
             leader_epoch=self.leader_epoch,
             transaction_version=transaction_version,
             guard=guard,

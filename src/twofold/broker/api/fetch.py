@@ -27,6 +27,7 @@ from twofold.broker.fetch_codec import Row
 from twofold.broker.partition import Partition
 from twofold.broker.purgatory import Interest
 from twofold.log.api import Bound
+from twofold.records.batch import iter_headers
 from twofold.wire.errors import (
     ClusterAuthorizationFailed,
     FencedLeaderEpoch,
@@ -255,7 +256,20 @@ class _Fetch:
             or self._bytes >= min(request.min_bytes, self._max_bytes)
             or not any(entries for _, entries in self._topics)
             or self._broker.replicas.purgatory.stopping
+            or self._is_full()
         )
+
+    def _is_full(self) -> bool:
+        """Whether more is there than fits: whole batches seldom add up to min_bytes when that is near the limits."""
+        for _, entries in self._topics:
+            for entry in entries:
+                if entry.partition is not None and entry.row is not None and not entry.row.diverging_epoch:
+                    end = entry.asked.fetch_offset
+                    for _, header in iter_headers(entry.row.records):
+                        end = header.next_offset
+                    if end < entry.partition.log.bound(self._bound):
+                        return True
+        return False
 
     def park(self) -> Later:
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()

@@ -80,7 +80,8 @@ class PartitionLog(LogStorage):
         if header.producer_id >= 0:
             known = self._producers.find_duplicate(header)
             if known is not None:
-                time_ms = NO_TIMESTAMP if append_time_ms is None else known.timestamp
+                # Kafka answers with the stored timestamp whatever the topic's timestamp type is.
+                time_ms = known.timestamp
                 return AppendResult(known.first_offset, known.last_offset, time_ms, self.log_start_offset, True)
             checks = AppendChecks(origin, transaction_version, guard, self._environment.verification_enabled)
             change = self._producers.evaluate(header, base_offset, None, checks)

@@ -59,7 +59,7 @@ def disk_runtime(disk: SimDisk, *, seed: int = 1) -> Runtime:
         return loop.create_task(coroutine, name=name)
 
     nothing: Any = None
-    return Runtime(ManualClock(), nothing, disk, nothing, Random(seed), spawn, blocking)
+    return Runtime(ManualClock(), nothing, disk, nothing, Random(f"{seed} {disk.crashes}"), spawn, blocking)
 
 
 def new_disk(seed: int = 0) -> SimDisk:

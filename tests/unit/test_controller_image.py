@@ -107,6 +107,7 @@ def test_a_registration_changes_only_in_what_is_named():
         [PartitionChange(0, id_(1))],
         [Topic("a", id_(1)), PartitionChange(0, id_(1), leader=1)],
         [Topic("a", id_(1)), Topic("a", id_(2))],
+        [Topic("a", id_(1)), Topic("b", id_(1))],
         [RemoveTopic(id_(1))],
         [BrokerRegistrationChange(1, 1)],
         [*broker_records(1), BrokerRegistrationChange(1, 99)],

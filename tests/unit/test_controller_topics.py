@@ -204,6 +204,13 @@ def test_topic_ids_are_never_reserved_ones_and_never_begin_with_a_dash():
     assert new_id(Rigged()).int >> 122 == 5
 
 
+def test_an_id_that_is_taken_is_not_given_again():
+    once = with_topics(ONE, topic("a"))
+    again = create_topics(once, create(topic("b")), context(once)).records
+    assert isinstance(again[0], Topic)
+    assert again[0].topic_id not in once.topic_names
+
+
 # -- placement
 
 

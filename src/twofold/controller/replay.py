@@ -213,8 +213,11 @@ def _add_topic(draft: _Draft, record: Topic, offset: int) -> None:
     topics = draft.table("topics")
     if record.name in topics:
         raise InconsistentRecord(f"topic {record.name} exists with the id {topics[record.name].topic_id}")
+    names = draft.table("topic_names")
+    if record.topic_id in names:
+        raise InconsistentRecord(f"the id {record.topic_id} is that of topic {names[record.topic_id]}")
     topics[record.name] = TopicImage(record.name, record.topic_id)
-    draft.table("topic_names")[record.topic_id] = record.name
+    names[record.topic_id] = record.name
     if "." in record.name or "_" in record.name:
         collidable = draft.table("collidable")
         key = normal_form(record.name)

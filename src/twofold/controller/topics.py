@@ -115,6 +115,8 @@ def _create_topic(
     _check_new_name(image, topic.name)
     overrides = _checked_configs(image, topic, context)
     topic_id = new_id(context.random)
+    while topic_id in image.topic_names:
+        topic_id = new_id(context.random)
     assignments = _assignments(image, topic, context, placer)
     records: list[MetadataRecord] = [Topic(topic.name, topic_id)]
     records += (Config(TOPIC_RESOURCE, topic.name, name, value) for name, value in sorted(overrides.items()))

@@ -38,11 +38,20 @@ def find_max_timestamp(segments: list[Segment]) -> TimestampOffset | None:
         return None
     timestamp, last_offset = newest.max_timestamp
     if timestamp == NO_TIMESTAMP:
-        return None
+        return _first_of_all(segments)
     for position, header in newest.headers(newest.position_of(last_offset)):
         if header.max_timestamp == timestamp and not header.is_control:
             return _first_record(newest, position, header, timestamp, 0)
     return _by_walking(segments)
+
+
+def _first_of_all(segments: list[Segment]) -> TimestampOffset | None:
+    """Where no record has a timestamp, all have the greatest."""
+    for segment in segments:
+        for position, header in segment.headers():
+            if not header.is_control:
+                return _first_record(segment, position, header, NO_TIMESTAMP, 0)
+    return None
 
 
 def _by_walking(segments: list[Segment]) -> TimestampOffset | None:

@@ -63,6 +63,7 @@ class Workload:
     def step(self) -> None:
         actions = (self.append_plain, self.append_plain, self.append_idempotent, self.append_transactional)
         rare = (self.end_transaction, self.roll, self.flush, self.sync, self.truncate, self.retain, self.restart)
+        rare += (self.start_anew,)
         self.random.choice(actions + actions + rare + (self.end_transaction, self.advance_start, self.new_epoch))()
 
     # Actions
@@ -148,6 +149,16 @@ class Workload:
         self.in_doubt = None
         self.note_synced()
 
+    def start_anew(self) -> None:
+        """What a follower does whose leader no longer has what it needs next."""
+        if self.random.random() < 0.9 or self.log.log_start_offset == self.log.log_end_offset:
+            return
+        offset = self.log.log_end_offset + self.random.choice((-1, 0, 5))
+        self.in_doubt, self.batches = self.batches, []
+        self.synced = 0
+        self.log.truncate_fully_and_start_at(max(0, offset))
+        self.in_doubt = None
+
     def advance_start(self) -> None:
         if self.random.random() < 0.3:
             offset = self.random.randrange(self.log.log_start_offset, self.log.high_watermark + 1)
@@ -195,8 +206,10 @@ class Workload:
 
     def prefix_up_to(self, end: int, found: list[bytes]) -> list[bytes]:
         source = self.batches
-        if self.in_doubt is not None and end > _end(self.batches, self.log):
-            source = self.in_doubt
+        if self.in_doubt is not None:
+            # Cut short while it was truncated or started anew: what it was before, or what it was to become.
+            before = end > _end(source, self.log) or (not source and (found or self.log.producers()))
+            source = self.in_doubt if before else source
         return [batch for batch in source if _last_offset(batch) < end][: -len(found) or None] + found
 
 

@@ -77,7 +77,9 @@ class CompletedTransaction(NamedTuple):
 
 def find_duplicate(entry: ProducerEntry, header: Header) -> BatchMetadata | None:
     """The batch of the window that this one repeats: same epoch, same first and same last sequence number."""
-    if header.producer_epoch != entry.epoch:
+    if header.producer_epoch != entry.epoch or not entry.window:
+        return None
+    if header.base_sequence == entry.window[-1].last_sequence + 1:  # what is in order needs no search
         return None
     last_sequence = header.last_sequence
     for batch in entry.window:

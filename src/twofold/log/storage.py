@@ -28,6 +28,7 @@ from twofold.log.segment import Segment, rename_to_deleted
 from twofold.log.snapshot_store import SnapshotStore
 from twofold.log.snapshots import encode_snapshot
 from twofold.log.txn_index import TxnIndex
+from twofold.runtime.files import write_atomically
 from twofold.types import TopicId, TopicPartition
 from twofold.wire.errors import KafkaStorageError, OffsetOutOfRange
 
@@ -94,7 +95,7 @@ class LogStorage:
         self._producers = ProducerTable()
         self._epochs = EpochCache()
         self._epochs_changed = False
-        self._snapshots = SnapshotStore(environment.disk, directory)
+        self._snapshots = SnapshotStore(environment.files, directory)
         self._durability = Durability(recovery_point)
         self._doomed: list[tuple[int, list[str]]] = []
         self._positions: dict[int, tuple[int, int]] = {}
@@ -458,8 +459,9 @@ class LogStorage:
             self._environment.owner.log_start_changed(self)
             self._remove_segments(list(self._segments))
             self._snapshots.remove_above(-1)
-            if self._environment.disk.is_dir(self.directory):
-                self._environment.disk.sync_dir(self.directory)
+            self._create_segment(offset)
+            self._epochs = EpochCache()
+            write_atomically(self._environment.disk, f"{self.directory}/{EPOCH_CHECKPOINT}", self._epochs.encode())
             self._environment.owner.recovery_point_changed(self)
         except OSError as error:
             self._fail(f"cannot be emptied and started at {offset}", error)

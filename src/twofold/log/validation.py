@@ -43,10 +43,9 @@ def stored_bytes(records: Buffer, header: Header, config: LogConfig) -> tuple[by
 
     A writable view is given to be stamped in place: copying a batch of 1 MB costs as much as all the rest of an append.
     """
-    codec = _CODECS.get(config.compression_type, header.codec)
-    if codec != header.codec:
+    if config.compression_type != "producer" and (codec := _CODECS[config.compression_type]) != header.codec:
         with memoryview(records) as view:
-            data = bytearray(recompress(view[: header.size], Codec(codec), level=_level(config, codec)))
+            data = bytearray(recompress(view[: header.size], codec, level=_level(config, codec)))
         return data, read_header(data)
     if type(records) is memoryview and not records.readonly:
         return records[: header.size], header
@@ -56,7 +55,7 @@ def stored_bytes(records: Buffer, header: Header, config: LogConfig) -> tuple[by
         return bytearray(view[: header.size]), header
 
 
-def _level(config: LogConfig, codec: int) -> int | None:
+def _level(config: LogConfig, codec: Codec) -> int | None:
     if codec == Codec.GZIP:
         return config.compression_gzip_level if config.compression_gzip_level != -1 else None
     if codec == Codec.ZSTD:

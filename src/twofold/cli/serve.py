@@ -7,11 +7,12 @@ exit code: 2 for what is wrong on the command line or in the settings, 1 for wha
 import argparse
 import asyncio
 import errno
+import logging
 import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from twofold.logging import FORMATS, LEVELS, configure_logging
 from twofold.version import VERSION
@@ -41,10 +42,10 @@ def serve_command(arguments: Sequence[str]) -> int:
     try:
         settings = _settings(_collect_sources(options))
         return _run(settings, _data_dir(options, settings))
-    except UsageError as error:
-        return _fail(str(error), code=2)
-    except OSError as error:
-        return _fail(_explain_os_error(error), code=1)
+    except KeyboardInterrupt:
+        return 130  # before the loop took over the signals
+    except Exception as error:
+        return _fail(*_explain(error))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -156,19 +157,27 @@ def _stop_on_signals(stop: asyncio.Event) -> None:
         loop.add_signal_handler(number, on_signal, number)
 
 
-def _explain_os_error(error: OSError) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return f"{_reason(error)}; choose another port with --listen HOST:PORT"
-    if isinstance(error, BlockingIOError):
-        return f"the data directory is in use by another process ({_reason(error)}); choose another with --data DIR"
-    return _reason(error)
+def _explain(error: Exception) -> tuple[str, int]:
+    """One line and an exit code. What nobody foresaw goes to the log whole."""
+    from twofold.broker.listeners import ListenerError
+    from twofold.log.manager import DataDirectoryError
+
+    if isinstance(error, UsageError | ListenerError):
+        return str(error), 2
+    if isinstance(error, DataDirectoryError):
+        return f"{error} (--data)", 1
+    if isinstance(error, OSError):
+        hint = "; choose another port with --listen HOST:PORT" if error.errno == errno.EADDRINUSE else ""
+        return _reason(error) + hint, 1
+    logging.getLogger(__name__).critical("the broker failed", exc_info=error)
+    return f"{type(error).__name__}: {error}", 1
 
 
 def _reason(error: OSError) -> str:
-    parts: list[Any] = [error.strerror or str(error), error.filename]
-    return ": ".join(str(part) for part in reversed(parts) if part)
+    parts = (error.filename, error.strerror or str(error))
+    return ": ".join(str(part) for part in parts if part)
 
 
-def _fail(message: str, *, code: int) -> int:
+def _fail(message: str, code: int) -> int:
     print(f"twofold serve: {message}", file=sys.stderr)
     return code

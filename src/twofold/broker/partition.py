@@ -94,7 +94,7 @@ class Partition:
 
     def check_leader(self, current_leader_epoch: int = -1) -> None:
         """Refuse a client whose idea of the leader is older or newer than ours."""
-        if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:
+        if current_leader_epoch not in (-1, self.leader_epoch):
             if current_leader_epoch < self.leader_epoch:
                 raise FencedLeaderEpoch(
                     f"{self}: leader epoch {current_leader_epoch} of the request is older than {self.leader_epoch}"

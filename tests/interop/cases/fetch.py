@@ -259,7 +259,22 @@ class Session:
         return {**answer, "session_id": known.get(session, "new")}
 
 
-@case()
+NOT_OPENED = Differs("incremental sessions are a known gap: none is opened", {"session_id": "none"})
+REFUSED = Differs(
+    "incremental sessions are a known gap: no session is known",
+    {"error_code": 70, "session_id": "none", "responses": []},
+)
+NO_SUCH_SESSION = Differs("incremental sessions are a known gap: no session is known", {"error_code": 70})
+
+
+@case(
+    {f"v{version} open": NOT_OPENED for version in (7, 11, 12, 13, 18)}
+    | {
+        f"v{version} {label}": REFUSED
+        for version in (7, 11, 12, 13, 18)
+        for label in ("nothing new", "one is new", "one moves on")
+    }
+)
 def a_session_tells_only_what_changed(probe: Probe) -> None:
     one, two = probe.topic("one"), probe.topic("two")
     for version in (7, 11, 12, 13, 18):
@@ -275,7 +290,10 @@ def a_session_tells_only_what_changed(probe: Probe) -> None:
         session.ask(f"v{version} closed", session.id, 4)
 
 
-@case()
+@case(
+    {"open": NOT_OPENED, "renewed": NOT_OPENED, "right epoch": REFUSED}
+    | {"epoch too far": NO_SUCH_SESSION, "old epoch": NO_SUCH_SESSION}
+)
 def session_ids_and_epochs_that_do_not_fit(probe: Probe) -> None:
     topic = probe.topic()
     parts = (topic, [part()])
@@ -294,7 +312,10 @@ def session_ids_and_epochs_that_do_not_fit(probe: Probe) -> None:
     session.ask("old id is gone", kept, 2)
 
 
-@case()
+@case(
+    {f"v{version} open": NOT_OPENED for version in (7, 13)}
+    | {f"v{version} {label}": REFUSED for version in (7, 13) for label in ("forget 0", "0 is forgotten", "forget 1")}
+)
 def sessions_forget_partitions(probe: Probe) -> None:
     topic = probe.topic(partitions=2)
     for version in (7, 13):
@@ -309,7 +330,10 @@ def sessions_forget_partitions(probe: Probe) -> None:
         session.ask(f"v{version} nothing left", kept, 4)
 
 
-@case()
+@case(
+    {"open": NOT_OPENED, "again": REFUSED, "and again": REFUSED}
+    | {"unknown id": NOT_OPENED, "unknown id again": REFUSED}
+)
 def errors_repeat_in_a_session(probe: Probe) -> None:
     topic = probe.topic()
     session = Session(probe, 11)
@@ -321,7 +345,7 @@ def errors_repeat_in_a_session(probe: Probe) -> None:
     unknown.ask("unknown id again", unknown.id, 1)
 
 
-@case()
+@case({"names": NOT_OPENED, "ids": NO_SUCH_SESSION})
 def a_session_does_not_change_to_topic_ids(probe: Probe) -> None:
     topic = probe.topic()
     session = Session(probe, 12)
@@ -330,7 +354,7 @@ def a_session_does_not_change_to_topic_ids(probe: Probe) -> None:
     session.ask("ids", session.id, 1, (topic, [part()]))
 
 
-@case()
+@case({"open": NOT_OPENED, "go on": NO_SUCH_SESSION})
 def a_session_without_partitions(probe: Probe) -> None:
     session = Session(probe, 11)
     session.ask("open", 0, 0)

@@ -4,15 +4,15 @@
    aborted transactions; other isolation levels: UNKNOWN_SERVER_ERROR.
 2. At most max_bytes in all and partition_max_bytes of each partition, but the first batch that is found is given
    whatever its size, so that a reader never gets stuck.
-3. With fewer than min_bytes there and nothing to report, the answer waits for more, max_wait_ms at most. Any error
-   is reported at once.
+3. With fewer than min_bytes there and nothing to report, the answer waits for more, max_wait_ms at most. An error of
+   a partition that is here is reported at once; one that is not here at all does not end the wait for the others.
 4. Unknown topic 3, unknown id 100, offset outside of the log 1, leader epoch of the request older 74 or newer 75 than
    ours, led by another broker 6.
 5. A last fetched epoch that our log knows to have ended before the fetch offset: the diverging epoch is returned.
 6. A replica id: this broker leads with the only replica, so whoever asks is none (6).
 7. No session is ever made: the answers carry session id 0 and clients send their full list again. A request that
    continues a session is told FETCH_SESSION_ID_NOT_FOUND.
-8. The same partition twice: the last entry counts.
+8. The same partition twice: the last entry counts. A topic without partitions has no row.
 """
 
 import asyncio
@@ -57,6 +57,7 @@ LEADERS_VERSION = 16
 TOP_LEVEL_ERROR_VERSION = 13
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
+NO_EPOCH = -1  # of a leader; any other negative number counts as this one too
 # A client that asks for much and then does not read makes us hold no more than this (and one batch).
 MAX_RESPONSE_BYTES = 16 * 1024 * 1024
 
@@ -148,6 +149,8 @@ class _Fetch:
             except KafkaError as refused:
                 error = refused
             entries = [_Entry(asked, name) for asked in topic.partitions]
+            if not entries:
+                continue
             self._topics.append((key, entries))
             for entry in entries:
                 self._find(entry, error)
@@ -175,7 +178,7 @@ class _Fetch:
             if error is not None:
                 raise error
             partition = self._broker.replicas.leader(entry.name, entry.asked.partition)
-            partition.check_leader(entry.asked.current_leader_epoch)
+            partition.check_leader(max(entry.asked.current_leader_epoch, NO_EPOCH))
             if self._is_replica:
                 raise NotLeaderOrFollower(f"{partition}: the broker that asks holds no replica")
             entry.partition = partition
@@ -183,7 +186,8 @@ class _Fetch:
             self._fail(entry, refused)
 
     def _fail(self, entry: _Entry, error: KafkaError) -> None:
-        self._urgent = True
+        unknown = isinstance(error, UnknownTopicOrPartition | UnknownTopicId | TopicAuthorizationFailed)
+        self._urgent |= not unknown
         leader = None
         if (
             error.code in (NotLeaderOrFollower.code, FencedLeaderEpoch.code)
@@ -192,7 +196,6 @@ class _Fetch:
             _, state = self._broker.replicas.state(entry.name, entry.asked.partition)
             leader = (state.leader, state.leader_epoch)
         # The list of aborted transactions is empty where nothing was looked up and null where reading failed.
-        unknown = isinstance(error, UnknownTopicOrPartition | UnknownTopicId | TopicAuthorizationFailed)
         entry.partition = None
         entry.row = Row(entry.asked.partition, error.code, aborted=() if unknown else None, current_leader=leader)
 
@@ -223,7 +226,7 @@ class _Fetch:
 
     def _read_one(self, entry: _Entry, partition: Partition) -> None:
         asked = entry.asked
-        partition.check_leader(asked.current_leader_epoch)
+        partition.check_leader(max(asked.current_leader_epoch, NO_EPOCH))
         entry.seen = partition.changes
         log = partition.log
         diverging = None
@@ -254,7 +257,7 @@ class _Fetch:
             self._urgent
             or request.max_wait_ms <= 0
             or self._bytes >= min(request.min_bytes, self._max_bytes)
-            or not any(entries for _, entries in self._topics)
+            or not any(entry.partition for _, entries in self._topics for entry in entries)
             or self._broker.replicas.purgatory.stopping
             or self._is_full()
         )
@@ -277,7 +280,9 @@ class _Fetch:
         interests = []
         for _, entries in self._topics:
             for entry in entries:
-                assert entry.partition is not None and entry.row is not None
+                if entry.partition is None:
+                    continue
+                assert entry.row is not None
                 room = entry.asked.partition_max_bytes - len(entry.row.records)
                 interests.append(Interest(entry.partition, self._bound, room))
         missing = min(self._request.min_bytes, self._max_bytes) - self._bytes
@@ -299,7 +304,7 @@ class _Fetch:
     def encode(self) -> Answer:
         topics = [(key, [entry.row for entry in entries if entry.row is not None]) for key, entries in self._topics]
         endpoints = []
-        if self._urgent and self._context.version >= LEADERS_VERSION:
+        if self._urgent and self._context.version >= LEADERS_VERSION and not self._is_replica:
             leaders = {row.current_leader[0] for _, rows in topics for row in rows if row.current_leader is not None}
             for node in sorted(leaders):
                 endpoint = self._broker.endpoint(node, self._context.listener)

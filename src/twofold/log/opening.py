@@ -113,6 +113,7 @@ class LogOpener:
         if not clean:
             self._drop_behind_lost_start()
         result.log_end_offset = result.log_start_offset
+        self._drop_unfounded_snapshots()
         if result.segments:
             if not (clean and self._trust()):
                 self._recover()
@@ -266,6 +267,16 @@ class LogOpener:
         segments = self.result.segments
         while len(segments) > 1 and segments[1].base_offset <= self.result.log_start_offset:
             self._remove_files(segments.pop(0))
+
+    def _drop_unfounded_snapshots(self) -> None:
+        """A snapshot says nothing without the batches after it; those before the first segment lost theirs."""
+        result = self.result
+        if result.segments:
+            self._names_changed |= result.snapshots.remove_below(result.segments[0].base_offset)
+        else:
+            self._names_changed |= result.snapshots.remove_above(-1)
+            result.epochs = EpochCache()
+            result.recovered = True
 
     def _drop_behind_lost_start(self) -> None:
         """The first segments were never synced, and the cut took their names: what follows is behind a hole."""

@@ -106,6 +106,17 @@ async def test_frames_that_arrive_byte_by_byte_are_put_together():
             assert await wire.receive() == body
 
 
+def test_frames_arrive_on_the_standard_loop_as_well():
+    async def scenario():
+        async with serving() as (_, address), connected(*address) as wire:
+            for size in (1, 1000, 300_000, 5_000_000, 900_000, 900_000):
+                body = OTHER + bytes(size)
+                wire.send(body)
+                assert await wire.receive() == body
+
+    asyncio.run(scenario())
+
+
 @on_loop
 async def test_frames_cut_anywhere_are_put_together():
     bodies = [OTHER + bytes([n]) * size for n, size in enumerate([0, 5, 70_000, 1, 300_000, 2])]
@@ -137,6 +148,32 @@ async def test_a_frame_larger_than_its_first_buffer_arrives_whole():
     async with serving() as (_, address), connected(*address) as wire:
         wire.send(body)
         assert await wire.receive() == body
+
+
+@on_loop
+async def test_the_buffer_of_a_frame_is_used_again_when_nothing_refers_to_it():
+    class Keeper(Script):
+        kept = None
+
+        def dispatch(self, peer, frame):
+            if frame[2:6] == b"keep":
+                self.kept = memoryview(frame)[6:]
+            return super().dispatch(peer, frame)
+
+    script = Keeper()
+    async with serving(script) as (server, address), connected(*address) as wire:
+        buffers = set()
+        for _ in range(3):
+            wire.send(OTHER + bytes(900_000))
+            await wire.receive()
+            (spare,) = server.spare_buffers
+            buffers.add(id(spare))
+        assert len(buffers) == 1
+        wire.send(OTHER + b"keep" + b"x" * 900_000)
+        await wire.receive()
+        wire.send(OTHER + b"y" * 900_000)
+        assert await wire.receive() == OTHER + b"y" * 900_000
+        assert bytes(script.kept) == b"x" * 900_000, "what somebody still looks at is not overwritten"
 
 
 @on_loop

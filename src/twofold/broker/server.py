@@ -107,20 +107,22 @@ class Server:
 
     def take_buffer(self, size: int) -> bytearray:
         """A buffer for a frame of `size` bytes, or for its beginning."""
-        if self.spare_buffers and size > SMALL_FRAME_BYTES:
-            return self.spare_buffers.pop()
-        return bytearray(min(size, FIRST_BUFFER_BYTES) if size <= SMALL_FRAME_BYTES else FIRST_BUFFER_BYTES)
+        if size <= SMALL_FRAME_BYTES:
+            return bytearray(size)
+        while self.spare_buffers:
+            buffer = self.spare_buffers.pop()
+            try:
+                # The one operation that tells whether something still looks into it: what is exported keeps its size.
+                buffer.append(buffer.pop())
+            except BufferError:
+                continue
+            return buffer
+        return bytearray(FIRST_BUFFER_BYTES)
 
     def give_back(self, buffer: bytearray) -> None:
-        """Keep a buffer for the next frame, unless something still looks into it."""
-        if len(buffer) != FIRST_BUFFER_BYTES or len(self.spare_buffers) >= SPARE_BUFFERS:
-            return
-        try:
-            # The one operation that tells: what is exported cannot change its size.
-            buffer.append(buffer.pop())
-        except BufferError:
-            return
-        self.spare_buffers.append(buffer)
+        """Keep a buffer for a later frame. The loop may still hold it, so whether it is free is asked then."""
+        if len(buffer) == FIRST_BUFFER_BYTES and len(self.spare_buffers) < SPARE_BUFFERS:
+            self.spare_buffers.append(buffer)
 
     def admit(self, connection: "Connection") -> bool:
         """Count a new connection, unless there are too many."""

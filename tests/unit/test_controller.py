@@ -287,6 +287,25 @@ def test_a_failed_sync_fails_what_waits_and_tells_the_owner():
     run(story())
 
 
+def test_what_a_crash_left_is_shown_only_once_the_new_epoch_is_durable():
+    async def story() -> None:
+        disk = new_disk()
+        controller = await started(disk)
+        await register(controller)
+        await controller.create_topics(create(topic("a")))
+        disk.crash()
+        disk.fail_syncs(times=10, match="00000.log")
+        again = new_controller(disk)
+        with pytest.raises(NotController):
+            await again.start()
+        assert again.image == MetadataImage()
+        assert not again.is_leader
+        disk.clear_faults()
+        assert (await restarted(disk)).image.topic("a") is not None
+
+    run(story())
+
+
 def test_a_failed_write_changes_nothing():
     async def story() -> None:
         disk = new_disk()

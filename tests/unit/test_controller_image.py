@@ -333,6 +333,14 @@ def test_a_delta_has_both_topics_when_a_name_was_used_again():
     assert [(change.topic.topic_id, change.is_new) for change in delta.changed_topics] == [(id_(2), True)]
 
 
+def test_a_delta_keeps_the_collision_of_a_name_whose_twin_is_deleted():
+    before = fold([Topic("a.b", id_(1)), Topic("a_b", id_(2))])
+    records: list[MetadataRecord] = [RemoveTopic(id_(1))]
+    after = fold(records, before)
+    assert after.image.collidable["a_b"] == {"a_b"}
+    assert delta_between(before.image, after.image, records).apply(before.image) == after.image
+
+
 def test_an_old_image_stays_as_it_was():
     before = image_with(1)
     copy = full_delta(before)

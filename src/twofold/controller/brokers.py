@@ -6,7 +6,6 @@
 """
 
 from collections.abc import Callable
-from typing import TypeVar
 
 from twofold.controller.context import Answer, Context
 from twofold.controller.image import METADATA_VERSION, BrokerRegistration, MetadataImage
@@ -39,7 +38,6 @@ from twofold.wire.messages.broker_registration import BrokerRegistrationRequest,
 PRODUCER_ID_BLOCK_SIZE = 1000
 MAX_PRODUCER_ID = 2**63 - 1
 
-T = TypeVar("T")
 IsAlive = Callable[[int], bool]
 
 

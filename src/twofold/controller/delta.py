@@ -12,6 +12,7 @@ from uuid import UUID
 
 from immutables import Map
 
+from twofold.config.names import collision_key
 from twofold.controller.image import (
     TOPIC_RESOURCE,
     BrokerRegistration,
@@ -19,7 +20,6 @@ from twofold.controller.image import (
     MetadataImage,
     PartitionState,
     TopicImage,
-    normal_form,
 )
 from twofold.controller.records import (
     BrokerRegistrationChange,
@@ -66,7 +66,7 @@ class ImageDelta:
         for topic in self.deleted_topics:
             del topics[topic.name]
             del names[topic.topic_id]
-            key = normal_form(topic.name)
+            key = collision_key(topic.name)
             if others := collidable.get(key, frozenset()) - {topic.name}:
                 collidable[key] = others
             else:
@@ -78,7 +78,7 @@ class ImageDelta:
             topics[topic.name] = TopicImage(topic.name, topic.topic_id, partitions)
             names[topic.topic_id] = topic.name
             if change.is_new and ("." in topic.name or "_" in topic.name):
-                key = normal_form(topic.name)
+                key = collision_key(topic.name)
                 collidable[key] = collidable.get(key, frozenset()) | {topic.name}
         return replace(
             image,

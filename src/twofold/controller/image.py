@@ -139,8 +139,3 @@ class MetadataImage:
 
 
 _NO_CONFIGS: Map[str, Any] = Map()
-
-
-def normal_form(topic: str) -> str:
-    """Two names with the same normal form collide in metrics."""
-    return topic.replace(".", "_")

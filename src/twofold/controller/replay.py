@@ -14,6 +14,7 @@ from uuid import UUID
 
 from immutables import Map, MapMutation
 
+from twofold.config.names import collision_key
 from twofold.controller.image import (
     TOPIC_RESOURCE,
     BrokerRegistration,
@@ -21,7 +22,6 @@ from twofold.controller.image import (
     MetadataImage,
     PartitionState,
     TopicImage,
-    normal_form,
 )
 from twofold.controller.records import (
     LEADER_UNCHANGED,
@@ -45,7 +45,6 @@ from twofold.controller.records import (
 from twofold.machine.runtime import Machine
 from twofold.wire.errors import KafkaError, NotController, PolicyViolation, RecordListTooLarge
 
-K = TypeVar("K")
 V = TypeVar("V")
 
 
@@ -220,7 +219,7 @@ def _add_topic(draft: _Draft, record: Topic, offset: int) -> None:
     names[record.topic_id] = record.name
     if "." in record.name or "_" in record.name:
         collidable = draft.table("collidable")
-        key = normal_form(record.name)
+        key = collision_key(record.name)
         collidable[key] = collidable.get(key, frozenset()) | {record.name}
 
 
@@ -231,7 +230,7 @@ def _remove_topic(draft: _Draft, record: RemoveTopic, offset: int) -> None:
     del draft.table("topic_names")[record.topic_id]
     draft.table("configs").pop(ConfigResource(TOPIC_RESOURCE, name), None)
     collidable = draft.table("collidable")
-    key = normal_form(name)
+    key = collision_key(name)
     others = collidable.get(key, frozenset()) - {name}
     if others:
         collidable[key] = others

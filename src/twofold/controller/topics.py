@@ -13,6 +13,7 @@ from uuid import UUID
 from twofold.config.describe import effective_topic_configs
 from twofold.config.internal_topics import CLUSTER_METADATA
 from twofold.config.names import check_topic_name, collision_key
+from twofold.config.settings import Settings
 from twofold.config.topic import validate_topic_configs
 from twofold.controller.context import Answer, Context, error_row, new_id
 from twofold.controller.image import TOPIC_RESOURCE, BrokerRegistration, MetadataImage, TopicImage
@@ -60,18 +61,19 @@ UNASSIGNED_DIRECTORY = ZERO_UUID
 def create_topics(image: MetadataImage, request: CreateTopicsRequest, context: Context) -> Answer[CreateTopicsResponse]:
     counts = Counter(topic.name for topic in request.topics)
     placer = StripedPlacer(image.brokers.values(), context.random)
+    settings = context.settings_at(image)
     records: list[MetadataRecord] = []
     results: list[CreatableTopicResult] = []
     for topic in request.topics:
         if counts[topic.name] > 1:
             continue
         try:
-            created = _create_topic(image, topic, context, placer)
+            created = _create_topic(image, topic, context, settings, placer)
         except KafkaError as error:
             results.append(_refused(topic.name, error))
         else:
             records += created
-            results.append(_created(image, created, context))
+            results.append(_created(created, settings))
     duplicate = InvalidRequest("Duplicate topic name.")
     results += (_refused(name, duplicate) for name, count in counts.items() if count > 1)
     response = CreateTopicsResponse(topics=tuple(results))
@@ -83,7 +85,7 @@ def _refused(name: str, error: KafkaError) -> CreatableTopicResult:
     return CreatableTopicResult(name=name, error_code=code, error_message=message, configs=())
 
 
-def _created(image: MetadataImage, records: Sequence[MetadataRecord], context: Context) -> CreatableTopicResult:
+def _created(records: Sequence[MetadataRecord], settings: Settings) -> CreatableTopicResult:
     topic = records[0]
     assert isinstance(topic, Topic)
     overrides = {record.name: record.value or "" for record in records if isinstance(record, Config)}
@@ -96,7 +98,7 @@ def _created(image: MetadataImage, records: Sequence[MetadataRecord], context: C
             config_source=row.source,
             is_sensitive=row.sensitive,
         )
-        for row in effective_topic_configs(overrides, context.settings_at(image))
+        for row in effective_topic_configs(overrides, settings)
     )
     return CreatableTopicResult(
         name=topic.name,
@@ -110,10 +112,10 @@ def _created(image: MetadataImage, records: Sequence[MetadataRecord], context: C
 
 
 def _create_topic(
-    image: MetadataImage, topic: CreatableTopic, context: Context, placer: StripedPlacer
+    image: MetadataImage, topic: CreatableTopic, context: Context, settings: Settings, placer: StripedPlacer
 ) -> list[MetadataRecord]:
     _check_new_name(image, topic.name)
-    overrides = _checked_configs(image, topic, context)
+    overrides = _checked_configs(topic, settings)
     topic_id = new_id(context.random)
     while topic_id in image.topic_names:
         topic_id = new_id(context.random)
@@ -135,13 +137,13 @@ def _check_new_name(image: MetadataImage, name: str) -> None:
         raise InvalidTopicException(f"Topic '{name}' collides with existing topic: {', '.join(sorted(others))}")
 
 
-def _checked_configs(image: MetadataImage, topic: CreatableTopic, context: Context) -> Mapping[str, str]:
+def _checked_configs(topic: CreatableTopic, settings: Settings) -> Mapping[str, str]:
     missing = [config.name for config in topic.configs if config.value is None]
     if missing:
         raise InvalidConfig(f"Null value not supported for topic configs: {','.join(missing)}")
     overrides = {config.name: config.value for config in topic.configs if config.value is not None}
     if overrides:
-        validate_topic_configs(overrides, context.settings_at(image))
+        validate_topic_configs(overrides, settings)
     return overrides
 
 

@@ -14,8 +14,10 @@ def report_if_unobserved(task: asyncio.Task[Any], report: Report) -> None:
 
 def _on_done(task: asyncio.Task[Any], report: Report) -> None:
     if not task.cancelled():
-        # One turn later everybody who was awaiting the task has fetched its result.
-        task.get_loop().call_soon(_check, task, report)
+        # Now those who wait for the task are woken, or their asyncio.wait is, which wakes them one turn later: after
+        # that everybody has fetched its result.
+        loop = task.get_loop()
+        loop.call_soon(loop.call_soon, _check, task, report)
 
 
 def _check(task: asyncio.Task[Any], report: Report) -> None:

@@ -9,27 +9,35 @@ from pathlib import Path
 from rich.table import Table
 
 from bench.report import Report, progress
+from twofold.records.batch import BatchBuilder
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
+from oracle.driver import Connection, WireClosed  # noqa: E402
 from oracle.kafka import running_oracle  # noqa: E402
 from support.server import TwofoldServer, memory_of  # noqa: E402
 
 
-def first_acknowledged(address: str, started: float) -> float:
-    """Seconds from `started` until a stock producer, already running, gets its first record acknowledged."""
-    from confluent_kafka import Producer
-
-    settings = {"bootstrap.servers": address, "reconnect.backoff.ms": 5, "reconnect.backoff.max.ms": 10, "log_level": 0}
-    producer = Producer({**settings, "topic.metadata.refresh.fast.interval.ms": 10, "retry.backoff.ms": 5})
-    acknowledged: list[object] = []
-    producer.produce("first", b"x", on_delivery=lambda error, _: acknowledged.append(error))
-    while not acknowledged and time.perf_counter() < started + 30:
-        producer.poll(0.005)
-    if acknowledged != [None]:
-        raise RuntimeError(f"no acknowledgement from {address}: {acknowledged}")
-    return time.perf_counter() - started
+def first_acknowledged(port: int, started: float) -> float:
+    """Seconds from `started` until a produce is acknowledged, asked by a client that adds no waits of its own."""
+    builder = BatchBuilder()
+    builder.add(None, b"first", 1_700_000_000_000)
+    batch = builder.build()
+    wanted = {"name": "first", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+    data = [{"name": "first", "partition_data": [{"index": 0, "records": batch}]}]
+    while time.perf_counter() < started + 30:
+        try:
+            with Connection("127.0.0.1", port) as connection:
+                connection.ask("CreateTopics", 4, topics=[wanted], timeout=10_000, validate_only=False)
+                body = {"transactional_id": None, "acks": -1, "timeout": 10_000, "topic_data": data}
+                answer = connection.ask("Produce", 8, **body)
+                if answer["responses"][0]["partition_responses"][0]["error_code"] == 0:
+                    return time.perf_counter() - started
+        except (OSError, WireClosed):
+            pass
+        time.sleep(0.002)
+    raise RuntimeError(f"no acknowledgement from port {port}")
 
 
 def run(report: Report, *, rounds: int = 5) -> None:
@@ -40,13 +48,13 @@ def run(report: Report, *, rounds: int = 5) -> None:
             started = time.perf_counter()
             server.start(wait=False)
             try:
-                times.append(first_acknowledged(server.bootstrap_servers, started))
+                times.append(first_acknowledged(server.port, started))
                 memory.append(server.memory_bytes())
             finally:
                 server.kill()
     started = time.perf_counter()
     with running_oracle() as oracle:
-        kafka_seconds = first_acknowledged(oracle.bootstrap_servers, started)
+        kafka_seconds = first_acknowledged(oracle.port, started)
         kafka_memory = memory_of(oracle.pid)
     table = Table(title="start to first acknowledged produce, memory after it")
     for column in ("", "seconds (median)", "MB"):

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from oracle.compare import Cases, Probe
+from oracle.compare import Cases, Differs, Probe
 from oracle.wire import fit
 
 CASES = Cases("cluster")
@@ -72,7 +72,12 @@ def key_types_that_are_none(probe: Probe) -> None:
     find(probe, "bad type without keys", 4, 99)
 
 
-@case()
+NO_SHARE_GROUPS = Differs("there are no share groups", {"coordinators[1].error_code": 42})
+
+
+@case({"v6": NO_SHARE_GROUPS})
 def share_keys_need_version_6(probe: Probe) -> None:
     for version in (1, 4, 5):
         find(probe, f"v{version}", version, SHARE, "a")
+    body = {"key_type": SHARE, "coordinator_keys": ["a", "group:AAAAAAAAAAAAAAAAAAAAAQ:0"]}
+    probe.ask("v6", "FindCoordinator", 6, body)

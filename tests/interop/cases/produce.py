@@ -4,7 +4,7 @@ import uuid
 from typing import Any
 
 from oracle.batches import T0, Record, batch, old_message, varint
-from oracle.compare import Cases, Differs, Probe, Topic, produce_body
+from oracle.compare import Cases, Differs, Probe, Topic, attempts, produce_body
 
 CASES = Cases("Produce")
 case = CASES.case
@@ -277,7 +277,7 @@ def timestamps_too_far_off(probe: Probe) -> None:
 
 
 UNTOUCHED = Differs(
-    "batches are not unpacked on topics that are not compacted, so a client's max timestamp is believed",
+    "batches are not unpacked on topics that are not compacted, and a client's max timestamp is believed",
     {
         f"responses[0].partitions[0].batches[{index}].max_timestamp": told
         for index, told in enumerate((T0 + 5000, T0 - 5000, T0 + 5000))
@@ -333,6 +333,84 @@ def broken_records_in_a_batch(probe: Probe) -> None:
         ("bytes after the records", varint(len(body)) + body + b"\0\0\0"),
     ):
         send(probe, label, 9, topic, batch(1, payload=payload))
+
+
+@case()
+def counts_that_cannot_fit(probe: Probe) -> None:
+    topic = probe.topic()
+    send(probe, "a thousand in a few bytes", 9, topic, batch(1, count=1000, last_offset_delta=999))
+    send(probe, "a billion", 9, topic, batch(1, count=10**9, last_offset_delta=10**9 - 1))
+    stored(probe, "stored", topic)
+
+
+CLIENTS_FAULT = "the record is wrong, not the server: INVALID_RECORD instead of UNKNOWN_SERVER_ERROR"
+NOT_UNPACKED = "batches are not unpacked on topics that are not compacted, so nobody looks into this one"
+INVALID = {f"{ROW}.error_code": 87}
+
+
+def taken_at(offset: int) -> dict[str, int]:
+    return {f"{ROW}.error_code": 0, f"{ROW}.base_offset": offset}
+
+
+@case(
+    {
+        "delete, codec 1": Differs(NOT_UNPACKED, taken_at(2)),
+        "compact, codec 0": Differs("records that are walked are checked", {**INVALID, f"{ROW}.base_offset": -1}),
+        "compact, codec 1": Differs(CLIENTS_FAULT, INVALID),
+    }
+)
+def offset_deltas_out_of_order(probe: Probe) -> None:
+    swapped = [Record(offset_delta=1), Record(offset_delta=0)]
+    for policy in ("delete", "compact"):
+        topic = probe.topic(policy, cleanup_policy=policy)
+        for codec in (0, GZIP):
+            send(probe, f"{policy}, codec {codec}", 9, topic, batch(swapped, attributes=codec))
+
+
+@case(
+    {
+        f"{policy}, codec {codec}": Differs(CLIENTS_FAULT, INVALID)
+        for policy in ("delete", "compact")
+        for codec in (5, 6, 7)
+    }
+    | {f"compact, garbage as codec {codec}": Differs(CLIENTS_FAULT, INVALID) for codec in (1, 2, 3, 4)}
+    | {f"delete, garbage as codec {codec}": Differs(NOT_UNPACKED, taken_at(codec - 1)) for codec in (1, 2, 3, 4)}
+)
+def codecs_that_are_none(probe: Probe) -> None:
+    for policy in ("delete", "compact"):
+        topic = probe.topic(policy, cleanup_policy=policy)
+        for codec in (5, 6, 7):
+            send(probe, f"{policy}, codec {codec}", 9, topic, batch(attributes=codec))
+        for codec in (GZIP, SNAPPY, LZ4, ZSTD):
+            garbage = batch(1, attributes=codec, payload=b"these bytes do not decompress")
+            send(probe, f"{policy}, garbage as codec {codec}", 9, topic, garbage)
+
+
+NOBODYS = Differs(
+    "a transactional batch without a producer belongs to no transaction", {**INVALID, f"{ROW}.base_offset": -1}
+)
+
+
+@case({"v3": NOBODYS, "v11": NOBODYS})
+def a_transactional_batch_without_a_producer_id(probe: Probe) -> None:
+    topic = probe.topic()
+    rows = [{"name": topic.name, "partition_data": [{"index": 0, "records": batch(attributes=TRANSACTIONAL)}]}]
+    body = {"transactional_id": "some-id", "acks": -1, "timeout": 5000, "topic_data": rows}
+    for version in (3, 11):
+        probe.ask(f"v{version}", "Produce", version, body)
+
+
+@case()
+def internal_topics_are_not_for_clients(probe: Probe) -> None:
+    for _ in attempts():
+        found = probe.tell("FindCoordinator", 1, key="any", key_type=0)
+        if found["error_code"] == 0:
+            break
+    internal = probe.await_topic("__consumer_offsets", 50)
+    for version in (3, 9, 13):
+        send(probe, f"v{version}", version, internal, batch())
+    body = {"topics": [{"name": internal.name}], "allow_auto_topic_creation": True}
+    probe.ask("metadata", "Metadata", 9, body, keep=lambda answer: answer["topics"][0])
 
 
 @case()

@@ -28,6 +28,7 @@ def send(address: str, progress: Progress) -> list[str]:
             "compression.type": "lz4",
             "linger.ms": 20,
             "queue.buffering.max.messages": 200_000,
+            "log_level": 0,  # it outlives the broker for a moment, and would say so
         }
     )
     refused: list[str] = []
@@ -97,7 +98,7 @@ def main() -> int:
     started = time.monotonic()
     with Broker() as broker:
         console.print(f"broker on {broker.bootstrap_servers}, ready after {time.monotonic() - started:.2f} s")
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
         admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result()
         with Progress(*columns, console=console) as progress:
             sending = time.monotonic()

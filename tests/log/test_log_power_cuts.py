@@ -208,7 +208,7 @@ class Workload:
         source = self.batches
         if self.in_doubt is not None:
             # Cut short while it was truncated or started anew: what it was before, or what it was to become.
-            before = end > _end(source, self.log) or (not source and (found or self.log.producers()))
+            before = end > _end(source, self.log) or (not source and bool(found or self.log.producers()))
             source = self.in_doubt if before else source
         return [batch for batch in source if _last_offset(batch) < end][: -len(found) or None] + found
 

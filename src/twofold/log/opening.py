@@ -158,8 +158,8 @@ class LogOpener:
         self._load_producers(start)
         self._note_aborts(result.segments[:first])
         if first and start not in result.snapshots:
-            path = self._snapshot(start)
-            self._disk_sync(path)
+            self._snapshot(start)
+            result.snapshots.sync(start)
         for at in range(first, len(result.segments)):
             segment = result.segments[at]
             if 0 < segment.base_offset - result.log_end_offset <= MAX_RELATIVE_OFFSET:
@@ -221,18 +221,10 @@ class LogOpener:
 
     # Parts
 
-    def _snapshot(self, offset: int) -> str:
+    def _snapshot(self, offset: int) -> None:
         """Write the state that was just derived; whatever file was there may be torn."""
-        data = encode_snapshot(self.result.producers.entries.values())
         self._names_changed = True
-        return self.result.snapshots.write(offset, data)
-
-    def _disk_sync(self, path: str) -> None:
-        file = self._disk.open(path)
-        try:
-            file.sync()
-        finally:
-            file.close()
+        self.result.snapshots.write(offset, encode_snapshot(self.result.producers.entries.values()))
 
     def _load_producers(self, end_offset: int) -> None:
         """The producers' state at `end_offset`, of which everything below is trusted."""

@@ -55,6 +55,14 @@ class SnapshotStore:
             insort(self._offsets, offset)
         return path
 
+    def sync(self, offset: int) -> None:
+        file = self._disk.open(self.path(offset))
+        try:
+            file.sync()
+        finally:
+            file.close()
+        self._disk.sync_dir(self._directory)
+
     def load(self, up_to: int) -> tuple[int, list[ProducerEntry]] | None:
         """The newest good snapshot at or below `up_to`; bad ones are removed on the way."""
         for offset in reversed(self._offsets[: bisect_right(self._offsets, up_to)]):

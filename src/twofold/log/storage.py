@@ -308,6 +308,9 @@ class LogStorage:
         sealed.seal()
         if base_offset not in self._snapshots:
             self._snapshots.write(base_offset, encode_snapshot(self._producers.entries.values()))
+        if base_offset <= self.log_start_offset:
+            # With the new segment all before it is below the log start, and not looked at after a crash.
+            self._snapshots.sync(base_offset)
         segment = self._create_segment(base_offset)
         self._environment.indexes.touch(sealed)
         log.debug("%s: rolled at offset %d", self.directory, base_offset)
@@ -454,6 +457,9 @@ class LogStorage:
         self._check_usable()
         log.info("%s: removing all of [%d, %d)", self.directory, self.log_start_offset, self.log_end_offset)
         try:
+            if self._segments and self._bases[0] < self.log_end_offset:
+                # From the end first: a crash on the way leaves a log that was cut, not one that lost its beginning.
+                self._truncate(self._bases[0])
             self._cut(offset)
             self.log_start_offset = self._durability.recovery_point = self._durability.derived_point = offset
             self._environment.owner.log_start_changed(self)
@@ -463,7 +469,7 @@ class LogStorage:
             self._epochs = EpochCache()
             write_atomically(self._environment.disk, f"{self.directory}/{EPOCH_CHECKPOINT}", self._epochs.encode())
             self._environment.owner.recovery_point_changed(self)
-        except OSError as error:
+        except (OSError, InvalidBatch) as error:
             self._fail(f"cannot be emptied and started at {offset}", error)
         self._aborted_bases = []
         self.log_end_offset = offset

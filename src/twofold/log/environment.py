@@ -11,25 +11,25 @@ from twofold.log.index_cache import IndexCache
 from twofold.runtime.api import Blocking, Clock, Disk, Spawn
 
 if TYPE_CHECKING:
-    from twofold.log.storage import LogStorage
+    from twofold.log.syncing import SyncedLog
 
 
 class Owner(Protocol):
     """Whoever keeps the checkpoints of a log and does its work in the background."""
 
-    def recovery_point_changed(self, log: "LogStorage") -> None:
+    def recovery_point_changed(self, log: "SyncedLog") -> None:
         """Return when the recovery point is on disk: the log is cut there."""
         ...
 
-    def log_start_changed(self, log: "LogStorage") -> None:
+    def log_start_changed(self, log: "SyncedLog") -> None:
         """Return when the log start is on disk: segments are about to go."""
         ...
 
-    def segment_rolled(self, log: "LogStorage") -> None:
+    def segment_rolled(self, log: "SyncedLog") -> None:
         """A segment was sealed and wants to be synced, without hurry."""
         ...
 
-    def flush_wanted(self, log: "LogStorage", delay_ms: int) -> None:
+    def flush_wanted(self, log: "SyncedLog", delay_ms: int) -> None:
         """Something was appended that is to be synced within flush.ms."""
         ...
 
@@ -37,16 +37,16 @@ class Owner(Protocol):
 class NoOwner:
     """For a log on its own: it has no checkpoints, so it is always recovered from its start."""
 
-    def recovery_point_changed(self, log: "LogStorage") -> None:
+    def recovery_point_changed(self, log: "SyncedLog") -> None:
         """Nothing is written, so nothing has to be corrected."""
 
-    def log_start_changed(self, log: "LogStorage") -> None:
+    def log_start_changed(self, log: "SyncedLog") -> None:
         """The first segment tells where the log starts."""
 
-    def segment_rolled(self, log: "LogStorage") -> None:
+    def segment_rolled(self, log: "SyncedLog") -> None:
         """The caller flushes."""
 
-    def flush_wanted(self, log: "LogStorage", delay_ms: int) -> None:
+    def flush_wanted(self, log: "SyncedLog", delay_ms: int) -> None:
         """The caller flushes."""
 
 

@@ -6,18 +6,18 @@
 4. Appending and reading cost the same whatever the length of the log, the number of producers and of open transactions.
 5. Batches are not unpacked, except on compacted topics and to answer a look-up by time.
 
-All methods run on the event loop; the files are the business of `LogStorage`.
+All methods run on the event loop; the files are the business of the classes it extends.
 """
 
 from bisect import bisect_left
 
 from twofold.log.api import AbortedTransaction, AppendResult, Bound, Origin, ProducerRow, ReadResult, TimestampOffset
+from twofold.log.cutting import CuttableLog
 from twofold.log.lookup import find_max_timestamp, find_timestamp
 from twofold.log.producer_table import AppendChecks
 from twofold.log.producers import ProducerEntry
 from twofold.log.scan import InvalidBatch
 from twofold.log.segment import Segment
-from twofold.log.storage import LogStorage
 from twofold.log.validation import (
     StoredBatch,
     internal_batches,
@@ -34,7 +34,7 @@ from twofold.wire.errors import OffsetOutOfRange
 POSITION_CACHE_SIZE = 32
 
 
-class PartitionLog(LogStorage):
+class PartitionLog(CuttableLog):
     __slots__ = ()
 
     # Appending

@@ -35,7 +35,7 @@ from twofold.log.environment import LogEnvironment
 from twofold.log.files import DEFAULT_OPEN_FILES, FilePool
 from twofold.log.log import PartitionLog
 from twofold.log.opening import list_directory
-from twofold.log.storage import LogStorage
+from twofold.log.syncing import SyncedLog
 from twofold.runtime.api import DiskLock, Runtime
 from twofold.runtime.files import write_atomically
 from twofold.types import TopicId, TopicPartition
@@ -304,23 +304,23 @@ class LogManager:
 
     # What logs ask for
 
-    def recovery_point_changed(self, log: LogStorage) -> None:
+    def recovery_point_changed(self, log: SyncedLog) -> None:
         self._checkpoint(RECOVERY_POINTS, log)
 
-    def log_start_changed(self, log: LogStorage) -> None:
+    def log_start_changed(self, log: SyncedLog) -> None:
         self._checkpoint(LOG_STARTS, log)
 
-    def segment_rolled(self, log: LogStorage) -> None:
+    def segment_rolled(self, log: SyncedLog) -> None:
         self._spawn_sync(log)
 
-    def flush_wanted(self, log: LogStorage, delay_ms: int) -> None:
+    def flush_wanted(self, log: SyncedLog, delay_ms: int) -> None:
         self._runtime.timers.call_later(delay_ms / 1000, lambda: self._spawn_sync(log))
 
-    def _spawn_sync(self, wanted: LogStorage) -> None:
+    def _spawn_sync(self, wanted: SyncedLog) -> None:
         if not self._closed and wanted.failure is None:
             self._runtime.spawn(self._sync(wanted), name=f"flush {wanted.topic_partition}")
 
-    async def _sync(self, wanted: LogStorage) -> None:
+    async def _sync(self, wanted: SyncedLog) -> None:
         try:
             await wanted.sync()
         except KafkaStorageError as error:
@@ -328,11 +328,11 @@ class LogManager:
 
     # Checkpoints
 
-    def _checkpoint(self, name: str, added: LogStorage | None = None) -> None:
+    def _checkpoint(self, name: str, added: SyncedLog | None = None) -> None:
         write_atomically(self._disk, self._path(name), self._encode_checkpoint(name, added))
 
-    def _encode_checkpoint(self, name: str, added: LogStorage | None = None) -> bytes:
-        logs: dict[TopicPartition, LogStorage] = {tp: known for tp, known in self._logs.items() if known.exists}
+    def _encode_checkpoint(self, name: str, added: SyncedLog | None = None) -> bytes:
+        logs: dict[TopicPartition, SyncedLog] = {tp: known for tp, known in self._logs.items() if known.exists}
         if added is not None:
             logs[added.topic_partition] = added
         if name == RECOVERY_POINTS:

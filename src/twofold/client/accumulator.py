@@ -42,9 +42,9 @@ class ProducerBatch:
         "created",
         "done",
         "identity",
+        "in_doubt",
         "on_wire",
         "parts",
-        "refused",
         "reserved",
         "tp",
     )
@@ -63,7 +63,7 @@ class ProducerBatch:
         self.identity: Identity | None = None
         self.base_sequence = NO_SEQUENCE
         self.on_wire = False
-        self.refused = False
+        self.in_doubt = False
 
     @property
     def count(self) -> int:

@@ -337,7 +337,7 @@ class Sender:
         elif isinstance(error, MessageTooLarge) and batch.count > 1:
             self._split(queue, batch)
         elif isinstance(error, OutOfOrderSequenceNumber) and sequences.is_gap_explained(batch):
-            sequences.on_refused(batch)
+            sequences.on_out_of_order(batch)
             self._give_up_or_pause(queue, batch, error)
         elif error.retriable:
             if isinstance(error, _NOT_APPENDED):

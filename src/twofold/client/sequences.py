@@ -7,9 +7,12 @@ twice while it is among the last five. What follows from it:
 2. At most `max_unacked` batches are unacknowledged, so that each stays within the broker's memory.
 3. While a batch waits for another attempt nothing newer is sent, and only the lowest one is tried: order is kept.
 4. When a number will never be used (its batch failed or was given up), numbers start anew at 0 under the next epoch.
-   Before that, every batch whose outcome is unknown is tried again under its old number: the broker then either has it
-   (acknowledged, once) or refuses it (and it may be renumbered). Renumbering one that was appended would double it.
+   Before that, every batch in doubt is tried again under its old number: the broker either has it (and acknowledges,
+   once) or misses the one before it (OUT_OF_ORDER_SEQUENCE_NUMBER). Only the latter proves that it was never appended;
+   renumbering one that was would double it.
 5. A batch is never sent under an older identity than one before it.
+6. Until a batch of an identity is acknowledged, one is out at a time: a broker that does not know a producer yet takes
+   any number as its first, so that a second batch could overtake a first one that failed.
 """
 
 from collections.abc import Sequence
@@ -36,7 +39,7 @@ class Sequenced(Protocol):
     identity: Identity | None
     base_sequence: int
     on_wire: bool
-    refused: bool
+    in_doubt: bool  # an attempt may have been appended without our knowing
 
     @property
     def count(self) -> int: ...
@@ -48,7 +51,7 @@ B = TypeVar("B", bound=Sequenced)
 class PartitionSequences(Generic[B]):
     """The unacknowledged batches of one partition, lowest first."""
 
-    __slots__ = ("_max_unacked", "_numbered", "_resetting", "identity", "next_sequence", "unacked")
+    __slots__ = ("_known", "_max_unacked", "_numbered", "_resetting", "identity", "next_sequence", "unacked")
 
     def __init__(self, *, idempotent: bool, max_unacked: int) -> None:
         self.unacked: list[B] = []
@@ -57,6 +60,7 @@ class PartitionSequences(Generic[B]):
         self._numbered = idempotent
         self._max_unacked = max_unacked
         self._resetting = False
+        self._known = not idempotent  # whether the broker has appended a batch of this identity
 
     def next_retry(self) -> B | None:
         """The batch that must be tried again before anything else, when it may be now."""
@@ -66,12 +70,12 @@ class PartitionSequences(Generic[B]):
         if self._resetting:
             if any(batch.on_wire for batch in self.unacked):
                 return None
-            return next((batch for batch in self.unacked if not batch.refused), None)
+            return next((batch for batch in self.unacked if batch.in_doubt), None)
         return first if first is self.unacked[0] else None
 
     def may_send_new(self, current: Identity | None) -> bool:
         """Whether a batch without a number may be sent now under `current`."""
-        if self._resetting or len(self.unacked) >= self._max_unacked:
+        if self._resetting or len(self.unacked) >= (self._max_unacked if self._known else 1):
             return False
         if any(not batch.on_wire for batch in self.unacked):
             return False
@@ -81,7 +85,7 @@ class PartitionSequences(Generic[B]):
 
     def wants_identity(self) -> bool:
         """Whether everything is settled and only a new identity is missing for a new start."""
-        return self._resetting and all(batch.refused and not batch.on_wire for batch in self.unacked)
+        return self._resetting and not any(batch.on_wire or batch.in_doubt for batch in self.unacked)
 
     def start_anew(self, identity: Identity) -> None:
         """Number what is left from 0 under an identity that this partition has not used."""
@@ -94,7 +98,6 @@ class PartitionSequences(Generic[B]):
     def on_sent(self, batch: B, current: Identity | None) -> None:
         """`batch` goes out now: new ones get their number."""
         batch.on_wire = True
-        batch.refused = False
         if batch in self.unacked:
             return
         if self._numbered:
@@ -106,16 +109,22 @@ class PartitionSequences(Generic[B]):
         self.unacked.append(batch)
 
     def on_acknowledged(self, batch: B) -> None:
+        self._known = self._known or batch.identity == self.identity
         self._remove(batch)
 
     def on_unknown(self, batch: B) -> None:
         """The attempt failed, and whether the broker has the batch is not known."""
         batch.on_wire = False
+        batch.in_doubt = True
 
     def on_refused(self, batch: B) -> None:
-        """The attempt failed, and the broker certainly does not have the batch; it will be tried again."""
+        """This attempt was not appended; earlier ones may have been."""
         batch.on_wire = False
-        batch.refused = True
+
+    def on_out_of_order(self, batch: B) -> None:
+        """The broker misses the batch before this one, so it has no attempt of this one either."""
+        batch.on_wire = False
+        batch.in_doubt = False
 
     def is_gap_explained(self, batch: B) -> bool:
         """Whether OUT_OF_ORDER_SEQUENCE_NUMBER for `batch` comes from one before it that failed or was given up."""
@@ -133,7 +142,6 @@ class PartitionSequences(Generic[B]):
             part.identity = batch.identity
             part.base_sequence = sequence
             part.on_wire = False
-            part.refused = True
             if self._numbered:
                 sequence = increment_sequence(sequence, part.count)
         position = self.unacked.index(batch)
@@ -142,6 +150,7 @@ class PartitionSequences(Generic[B]):
     def _adopt(self, identity: Identity) -> None:
         self.identity = identity
         self.next_sequence = 0
+        self._known = False
 
     def _number(self, batch: B) -> None:
         batch.identity = self.identity

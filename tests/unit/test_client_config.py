@@ -1,0 +1,150 @@
+"""Settings: Kafka's names and defaults, refused before anything connects."""
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+import twofold.client
+from twofold.client.config import (
+    ClientConfig,
+    ClientOptions,
+    ConsumerConfig,
+    ConsumerOptions,
+    ProducerConfig,
+    ProducerOptions,
+    from_dotted,
+    from_keywords,
+)
+from twofold.client.connection import Address, parse_addresses
+
+PAIRS = [(ClientConfig, ClientOptions), (ProducerConfig, ProducerOptions), (ConsumerConfig, ConsumerOptions)]
+
+
+@pytest.mark.parametrize(("config", "options"), PAIRS)
+def test_keyword_types_name_exactly_the_settings(config: Any, options: Any) -> None:
+    assert {field.name: field.type for field in fields(config)} == _annotations(options)
+
+
+def _annotations(options: Any) -> dict[str, Any]:
+    return dict(options.__annotations__)
+
+
+def test_dotted_names_and_text_values_mean_the_same_as_keywords() -> None:
+    dotted = from_dotted(
+        ProducerConfig,
+        {"bootstrap.servers": "a:1", "linger.ms": "7", "enable.idempotence": "false", "acks": 1, "client.id": None},
+    )
+    keywords = from_keywords(
+        ProducerConfig,
+        {"bootstrap_servers": "a:1", "linger_ms": 7.0, "enable_idempotence": False, "acks": "1", "client_id": None},
+    )
+    assert dotted == keywords
+
+
+def test_an_unknown_setting_names_the_nearest_known_one() -> None:
+    with pytest.raises(ValueError, match=r"'lingerms' \(did you mean 'linger.ms'\?\)"):
+        from_dotted(ProducerConfig, {"lingerms": 1})
+    with pytest.raises(TypeError, match=r"'isolation' \(did you mean 'isolation_level'\?\)"):
+        from_keywords(ConsumerConfig, {"isolation": "read_committed"})
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"acks": "1", "enable_idempotence": True}, "acks=1 does not go with an idempotent producer"),
+        (
+            {"max_in_flight_requests_per_connection": 6, "enable_idempotence": True},
+            "max_in_flight_requests_per_connection=6",
+        ),
+        ({"retries": 0, "enable_idempotence": True}, "retries=0"),
+        ({"acks": "2"}, "acks='2' is none of all, 1, 0"),
+        ({"compression_type": "brotli"}, "compression_type='brotli' is none of none, gzip, snappy, lz4, zstd"),
+        ({"delivery_timeout_ms": 1_000}, "delivery_timeout_ms=1000 is less than linger_ms"),
+        ({"bootstrap_servers": "nowhere"}, "'nowhere' in bootstrap_servers is not HOST:PORT"),
+        ({"linger_ms": -1}, "linger_ms=-1 is negative"),
+    ],
+)
+def test_settings_that_exclude_each_other_are_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        from_keywords(ProducerConfig, values)
+
+
+def test_idempotence_gives_way_to_settings_that_exclude_it_unless_it_was_asked_for() -> None:
+    assert ProducerConfig().idempotent
+    assert not ProducerConfig(acks=1).idempotent
+    assert not ProducerConfig(max_in_flight_requests_per_connection=6).idempotent
+
+
+def test_addresses_may_be_ipv6_and_are_kept_once() -> None:
+    assert parse_addresses("a:1, [::1]:2,a:1") == (Address("a", 1), Address("::1", 2))
+    assert str(Address("::1", 2)) == "[::1]:2"
+
+
+def test_public_surface_is_this_and_nothing_else() -> None:
+    assert sorted(twofold.client.__all__) == [
+        "Admin",
+        "AlterOperation",
+        "ClusterDescription",
+        "ConfigChange",
+        "ConfigEntry",
+        "ConfigResource",
+        "Consumer",
+        "ConsumerRecord",
+        "CreatedTopic",
+        "Delivery",
+        "ListedOffset",
+        "LoopThread",
+        "NewTopic",
+        "Node",
+        "OffsetSpec",
+        "PartitionMetadata",
+        "Producer",
+        "ProducerDescription",
+        "RecordMetadata",
+        "ResourceType",
+        "Results",
+        "TopicMetadata",
+        "TopicPartition",
+    ]
+
+
+def test_methods_of_the_clients_are_these_and_nothing_else() -> None:
+    assert _public(twofold.client.Producer) == ["close", "flush", "from_config", "partitions_for", "send"]
+    assert _public(twofold.client.Consumer) == [
+        "assign",
+        "assignment",
+        "beginning_offsets",
+        "close",
+        "end_offsets",
+        "from_config",
+        "offsets_for_times",
+        "partitions_for",
+        "pause",
+        "poll",
+        "position",
+        "resume",
+        "seek",
+        "seek_to_beginning",
+        "seek_to_end",
+        "seek_to_timestamp",
+    ]
+    assert _public(twofold.client.Admin) == [
+        "bootstrap",
+        "close",
+        "create_partitions",
+        "create_topics",
+        "delete_topics",
+        "describe_cluster",
+        "describe_configs",
+        "describe_producers",
+        "describe_topics",
+        "from_config",
+        "incremental_alter_configs",
+        "list_offsets",
+        "list_topics",
+    ]
+
+
+def _public(cls: type) -> list[str]:
+    return sorted(name for name in vars(cls) if not name.startswith("_"))

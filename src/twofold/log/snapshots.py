@@ -8,9 +8,8 @@ replayed.
 import struct
 from collections.abc import Iterable
 
-from crc32c import crc32c
-
 from twofold.log.producers import NO_OFFSET, BatchMetadata, ProducerEntry
+from twofold.records.crc import crc32c
 from twofold.types import NO_SEQUENCE
 
 VERSION = 1

@@ -10,9 +10,8 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
-from crc32c import crc32c
-
 from twofold.records.compression import MAX_DECOMPRESSED_BYTES, Codec, compress, decompress
+from twofold.records.crc import crc32c
 from twofold.records.varint import DECODED, ENCODED, NULL_LENGTH, decode_varint, encode_varint
 from twofold.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
 from twofold.wire.errors import CorruptMessage, InvalidRecord

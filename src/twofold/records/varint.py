@@ -34,13 +34,21 @@ def encode_varint(value: int) -> bytes:
     return encode_uvarint(((value << 1) ^ (value >> 63)) & 0xFFFFFFFFFFFFFFFF)
 
 
-# ENCODED[n] is the zigzag varint of n, for the hot loop of the builder.
-ENCODED: tuple[bytes, ...] = tuple(encode_uvarint(n << 1) for n in range(_TABLE_SIZE))
+# ENCODED[n] is the zigzag varint of n, for the hot loop of the builder: one byte for raw values below 128, then two.
+# Written out, as DECODED below, because every process pays for these tables when it starts.
+ENCODED: tuple[bytes, ...] = (
+    *[bytes((raw,)) for raw in range(0, 128, 2)],
+    *[bytes((raw & 127 | 128, raw >> 7)) for raw in range(128, 2 * _TABLE_SIZE, 2)],
+)
 NULL_LENGTH = encode_uvarint(1)  # -1, the length of a null key or value
 
 
 # DECODED[n] is the signed number of the raw (unsigned) varint n, for every raw value of one or two bytes.
-DECODED: tuple[int, ...] = tuple(raw >> 1 ^ -(raw & 1) for raw in range(2 * _TABLE_SIZE))
+_decoded = [0] * (2 * _TABLE_SIZE)
+_decoded[0::2] = range(_TABLE_SIZE)
+_decoded[1::2] = range(-1, -_TABLE_SIZE - 1, -1)
+DECODED: tuple[int, ...] = tuple(_decoded)
+del _decoded
 
 
 def decode_uvarint(data: Bytes, position: int, *, bits: int = 32) -> tuple[int, int]:

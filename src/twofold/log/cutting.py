@@ -52,6 +52,8 @@ class CuttableLog(LogStorage):
         if size < segment.size:
             self._txn_index(segment)
             segment.truncate(size, end, self.config.index_interval_bytes)
+        else:
+            segment.load_tail()
         self._snapshots.remove_above(end)
         self._environment.disk.sync_dir(self.directory)
         self._aborted_bases = [base for base in self._aborted_bases if base <= segment.base_offset]
@@ -93,7 +95,7 @@ class CuttableLog(LogStorage):
 
     def _finish_cut(self) -> None:
         if self._epochs.truncate_from_end(self.log_end_offset):
-            self._epochs_changed = True
+            self._durability.epochs.note()
         self._set_high_watermark(min(max(self.high_watermark, self.log_start_offset), self.log_end_offset))
 
     def _reload_producers(self, end_offset: int) -> None:
@@ -147,7 +149,7 @@ class CuttableLog(LogStorage):
         if not count:
             return 0
         if self._epochs.truncate_from_start(self._bases[count]):
-            self._epochs_changed = True
+            self._durability.epochs.note()
         doomed = self._segments[:count]
         try:
             self._remove_segments(doomed, now_ms)
@@ -160,12 +162,9 @@ class CuttableLog(LogStorage):
         )
         return count
 
-    def remove_deleted_files(self, now_ms: int) -> int:
-        """Remove files that were renamed to .deleted at least file.delete.delay.ms ago; returns how many."""
-        due = [paths for at_ms, paths in self._doomed if at_ms <= now_ms]
-        self._doomed = [entry for entry in self._doomed if entry[0] > now_ms]
-        for paths in due:
-            for path in paths:
-                if self._environment.disk.exists(path):
-                    self._environment.disk.remove(path)
-        return sum(map(len, due))
+    def take_deleted_files(self, now_ms: int) -> list[str]:
+        """Files that were renamed to .deleted at least file.delete.delay.ms ago; the caller removes them."""
+        due = [path for at_ms, paths in self._doomed if at_ms <= now_ms for path in paths]
+        if due:
+            self._doomed = [entry for entry in self._doomed if entry[0] > now_ms]
+        return due

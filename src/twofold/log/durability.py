@@ -1,11 +1,11 @@
-"""Getting a log onto the disk: one sync in flight, those who wait for a later one share it.
+"""How much of a log is on disk, and what is missing.
 
 1. `recovery_point` is an offset up to which a power cut loses nothing. Segments that end below it need not be looked at
    after a cut; the one that ends there, or holds it, is.
 2. `derived_point` is the base of a segment such that the indexes of all before it, the snapshots at their ends and the
    epochs are on disk. The recovery point goes beyond it only to an offset of the segment that begins there.
-3. A sync covers what was appended before it began. What is appended meanwhile waits for the next.
-4. Cutting the log lowers the recovery point and voids syncs that are under way.
+3. What a plan covers counts as synced when the plan is done, not when it is made: another flush may run meanwhile.
+4. Cutting the log voids plans that are under way.
 """
 
 import asyncio
@@ -16,9 +16,25 @@ from twofold.runtime.api import Disk
 from twofold.runtime.files import write_atomically
 
 
+class Changes:
+    """Counts changes to something that is synced as a whole."""
+
+    __slots__ = ("made", "synced")
+
+    def __init__(self) -> None:
+        self.made = 0
+        self.synced = 0
+
+    def __bool__(self) -> bool:
+        return self.made > self.synced
+
+    def note(self) -> None:
+        self.made += 1
+
+
 @dataclass(slots=True)
 class FlushPlan:
-    """What has to reach the disk before the recovery point may move to `up_to`. Runs in any thread."""
+    """What has to reach the disk before the recovery point may move to `up_to`. `run` may run in any thread."""
 
     disk: Disk
     up_to: int
@@ -27,6 +43,10 @@ class FlushPlan:
     files: list[PinnedFile] = field(default_factory=list)
     writes: list[tuple[str, bytes]] = field(default_factory=list)
     directories: list[str] = field(default_factory=list)
+    covered: list[tuple[Changes, int]] = field(default_factory=list)
+
+    def cover(self, changes: Changes) -> None:
+        self.covered.append((changes, changes.made))
 
     def run(self) -> None:
         for path, data in self.writes:
@@ -43,12 +63,13 @@ class FlushPlan:
 
 class Durability:
     __slots__ = (
-        "recovery_point",
         "derived_point",
+        "epochs",
         "generation",
-        "names_changed",
-        "parent_changed",
         "in_flight",
+        "names",
+        "parent",
+        "recovery_point",
         "writing",
     )
 
@@ -56,8 +77,9 @@ class Durability:
         self.recovery_point = recovery_point
         self.derived_point = 0
         self.generation = 0
-        self.names_changed = False
-        self.parent_changed = False
+        self.names = Changes()  # in the log's directory
+        self.parent = Changes()  # the name of that directory, and the file that says whose it is
+        self.epochs = Changes()
         self.in_flight: asyncio.Task[None] | None = None
         self.writing = False  # the sync in flight replaces whole files
 
@@ -70,6 +92,9 @@ class Durability:
         return True
 
     def done(self, plan: FlushPlan) -> None:
-        if plan.generation == self.generation:
-            self.recovery_point = max(self.recovery_point, plan.up_to)
-            self.derived_point = max(self.derived_point, plan.derived_to)
+        if plan.generation != self.generation:
+            return
+        self.recovery_point = max(self.recovery_point, plan.up_to)
+        self.derived_point = max(self.derived_point, plan.derived_to)
+        for changes, made in plan.covered:
+            changes.synced = max(changes.synced, made)

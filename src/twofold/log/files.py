@@ -72,13 +72,12 @@ class FilePool:
         return entry
 
     def _evict(self, newest: PinnedFile | None = None) -> None:
-        excess = len(self._open) - self._capacity
-        if excess <= 0:
-            return
-        victims = [entry for entry in self._open.values() if not entry.pins and entry is not newest]
-        for entry in victims[:excess]:
-            del self._open[entry.path]
-            self._drop(entry)
+        while len(self._open) > self._capacity:
+            victim = next((entry for entry in self._open.values() if not entry.pins and entry is not newest), None)
+            if victim is None:
+                return
+            del self._open[victim.path]
+            self._drop(victim)
 
     def _drop(self, entry: PinnedFile) -> None:
         entry.dropped = True

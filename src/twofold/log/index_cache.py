@@ -1,8 +1,10 @@
 """Which sealed segments have their indexes in memory: a bounded LRU over all logs."""
 
 from collections import OrderedDict
+from typing import TYPE_CHECKING
 
-from twofold.log.segment import Segment
+if TYPE_CHECKING:
+    from twofold.log.segment import Segment
 
 DEFAULT_BYTES = 64 << 20
 _OVERHEAD_BYTES = 1024  # the objects around the arrays
@@ -20,8 +22,8 @@ class IndexCache:
     def used_bytes(self) -> int:
         return self._bytes
 
-    def touch(self, segment: Segment) -> None:
-        """Called when a sealed segment's indexes are used; drops those that were not used for longest."""
+    def touch(self, segment: "Segment") -> None:
+        """Called when a sealed segment's indexes were read or used; drops those that were not used for longest."""
         if segment in self._segments:
             self._segments.move_to_end(segment)
             return
@@ -32,6 +34,6 @@ class IndexCache:
             self._bytes -= size
             victim.unload()
 
-    def forget(self, segment: Segment) -> None:
+    def forget(self, segment: "Segment") -> None:
         """The segment is gone, or active again: its indexes must stay or do not matter."""
         self._bytes -= self._segments.pop(segment, 0)

@@ -9,6 +9,7 @@
 All methods run on the event loop; the files are the business of the classes it extends.
 """
 
+import logging
 from bisect import bisect_left
 
 from twofold.log.api import AbortedTransaction, AppendResult, Bound, Origin, ProducerRow, ReadResult, TimestampOffset
@@ -29,7 +30,9 @@ from twofold.log.validation import (
 from twofold.records.batch import Buffer
 from twofold.records.validate import validate_client_batch
 from twofold.types import NO_TIMESTAMP
-from twofold.wire.errors import OffsetOutOfRange
+from twofold.wire.errors import KafkaStorageError, OffsetOutOfRange
+
+log = logging.getLogger("twofold.log")
 
 POSITION_CACHE_SIZE = 32
 
@@ -184,8 +187,8 @@ class PartitionLog(CuttableLog):
             if not defer_flush:
                 self.flush()
             return defer_flush
-        if config.flush_ms < 2**63 - 1 and not self._flush_scheduled:
-            self._flush_scheduled = True
+        if config.flush_ms < 2**63 - 1 and not self.flush_is_scheduled:
+            self.flush_is_scheduled = True
             self._environment.owner.flush_wanted(self, config.flush_ms)
         return False
 
@@ -221,7 +224,7 @@ class PartitionLog(CuttableLog):
             try:
                 records, end_offset = self._read(offset, max_bytes, upper, at_least_one)
             except (OSError, InvalidBatch) as error:
-                self._fail(f"cannot be read at {offset}", error)
+                raise self._unreadable(f"at {offset}", error) from error
         aborted = None
         if bound is Bound.LAST_STABLE:
             aborted = self._aborted_between(offset, end_offset) if records and self._aborted_bases else ()
@@ -276,6 +279,11 @@ class PartitionLog(CuttableLog):
                     return tuple(found)
         return tuple(found)
 
+    def _unreadable(self, what: str, error: Exception) -> KafkaStorageError:
+        """A failed read says nothing about what is written: it stops nobody but the reader."""
+        log.error("%s cannot be read %s: %s", self.directory, what, error)
+        return KafkaStorageError(f"{self.topic_partition} cannot be read {what}: {error}")
+
     # Looking up
 
     def offset_for_timestamp(self, timestamp: int, bound: Bound) -> TimestampOffset | None:
@@ -284,7 +292,7 @@ class PartitionLog(CuttableLog):
         try:
             found = find_timestamp(self._segments, timestamp, self.log_start_offset)
         except (OSError, InvalidBatch) as error:
-            self._fail(f"cannot be searched for timestamp {timestamp}", error)
+            raise self._unreadable(f"to find timestamp {timestamp}", error) from error
         return found if found is not None and found.offset < self.bound(bound) else None
 
     def offset_of_max_timestamp(self, bound: Bound) -> TimestampOffset | None:
@@ -293,7 +301,7 @@ class PartitionLog(CuttableLog):
         try:
             found = find_max_timestamp(self._segments)
         except (OSError, InvalidBatch) as error:
-            self._fail("cannot be searched for its greatest timestamp", error)
+            raise self._unreadable("to find its greatest timestamp", error) from error
         return found if found is not None and found.offset < self.bound(bound) else None
 
     # Leadership

@@ -48,8 +48,10 @@ DELETE_SUFFIX = "-delete"
 STRAY_SUFFIX = "-stray"
 FUTURE_SUFFIX = "-future"
 METADATA_TOPIC = "__cluster_metadata"
+CHECKPOINTS = (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_STARTS)
 MAX_NAME = 255
-YIELD_EVERY = 64
+YIELD_EVERY = 8
+CLOSE_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,8 @@ class LogManager:
         self._lock: DiskLock | None = None
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._doomed: list[tuple[int, str]] = []
-        self._dirty_names = False
+        self._gone: dict[TopicPartition, set[str]] = {}  # logs that went, and the checkpoints that still speak of them
+        self._sync_scheduled = False
         self._closed = False
         self.environment = LogEnvironment(
             disk=runtime.disk,
@@ -247,6 +250,9 @@ class LogManager:
                 return known
             log.warning("%s holds topic id %s, wanted is %s: moving it aside", known, known.topic_id, topic_id)
             self._move_away(known, STRAY_SUFFIX)
+        if partition in self._gone:
+            self.checkpoint()  # a log of the same name must not be taken for the one that went
+            self._disk.sync_dir(self.directory)
         created = PartitionLog(
             self.environment, self._path(str(partition)), partition, config, topic_id=topic_id, clean=True
         )
@@ -261,7 +267,6 @@ class LogManager:
         target = self._move_away(known, DELETE_SUFFIX)
         if target is not None:
             self._doomed.append((self._runtime.clock.wall_ms() + known.config.file_delete_delay_ms, target))
-        self._checkpoint(LOG_STARTS)
 
     def _move_away(self, known: PartitionLog, suffix: str) -> str | None:
         self._logs.pop(known.topic_partition, None)
@@ -271,9 +276,17 @@ class LogManager:
         unique = f".{self._runtime.random.getrandbits(128):032x}{suffix}"
         target = self._path(str(known.topic_partition)[: MAX_NAME - len(unique)] + unique)
         self._disk.rename(known.directory, target)
-        self._disk.sync_dir(self.directory)
+        self._gone[known.topic_partition] = set(CHECKPOINTS)
+        if not self._sync_scheduled:
+            self._sync_scheduled = True
+            self._runtime.spawn(self._sync_directory(), name="sync the data directory")
         log.info("%s: renamed to %s", known.directory, target)
         return target
+
+    async def _sync_directory(self) -> None:
+        """One sync for all partitions of a deleted topic."""
+        self._sync_scheduled = False
+        await self._runtime.blocking(self._disk.sync_dir, self.directory)
 
     def reopen(self, partition: TopicPartition) -> PartitionLog:
         """Recover a log that failed, from its files."""
@@ -314,7 +327,11 @@ class LogManager:
         self._spawn_sync(log)
 
     def flush_wanted(self, log: SyncedLog, delay_ms: int) -> None:
-        self._runtime.timers.call_later(delay_ms / 1000, lambda: self._spawn_sync(log))
+        def fire() -> None:
+            log.flush_is_scheduled = False
+            self._spawn_sync(log)
+
+        self._runtime.timers.call_later(delay_ms / 1000, fire)
 
     def _spawn_sync(self, wanted: SyncedLog) -> None:
         if not self._closed and wanted.failure is None:
@@ -330,6 +347,7 @@ class LogManager:
 
     def _checkpoint(self, name: str, added: SyncedLog | None = None) -> None:
         write_atomically(self._disk, self._path(name), self._encode_checkpoint(name, added))
+        self._checkpoint_is_written(name, list(self._gone))
 
     def _encode_checkpoint(self, name: str, added: SyncedLog | None = None) -> bytes:
         logs: dict[TopicPartition, SyncedLog] = {tp: known for tp, known in self._logs.items() if known.exists}
@@ -343,11 +361,20 @@ class LogManager:
 
     def checkpoint(self) -> None:
         """Write all three checkpoints now."""
-        for name in (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_STARTS):
+        for name in CHECKPOINTS:
             self._checkpoint(name)
 
     async def _checkpoint_later(self, name: str) -> None:
-        await self._runtime.blocking(write_atomically, self._disk, self._path(name), self._encode_checkpoint(name))
+        gone, content = list(self._gone), self._encode_checkpoint(name)
+        await self._runtime.blocking(write_atomically, self._disk, self._path(name), content)
+        self._checkpoint_is_written(name, gone)
+
+    def _checkpoint_is_written(self, name: str, gone: list[TopicPartition]) -> None:
+        for partition in gone:
+            names = self._gone.get(partition, set())
+            names.discard(name)
+            if not names:
+                self._gone.pop(partition, None)
 
     # In the background
 
@@ -410,8 +437,15 @@ class LogManager:
         for path in due:
             await self._runtime.blocking(self._disk.remove_tree, path)
             log.info("%s: removed", path)
-        for known in await self._each():
-            known.remove_deleted_files(now_ms)
+        files = [path for known in await self._each() for path in known.take_deleted_files(now_ms)]
+        await self._runtime.blocking(self._remove_files, files)
+
+    def _remove_files(self, paths: list[str]) -> None:
+        for path in paths:
+            try:
+                self._disk.remove(path)
+            except FileNotFoundError:
+                log.debug("%s was gone already", path)
 
     # Stopping
 
@@ -419,12 +453,14 @@ class LogManager:
         """Sync and close everything, so that the next start is quick."""
         self._closed = True
         clean = True
-        for known in self.logs():
-            clean &= await self._close(known)
+        logs = self.logs()
+        for at in range(0, len(logs), CLOSE_AT_ONCE):
+            clean &= all(await asyncio.gather(*map(self._close, logs[at : at + CLOSE_AT_ONCE])))
         self.environment.files.close()
         try:
             if clean:
-                await self._runtime.blocking(self.checkpoint)
+                for name in CHECKPOINTS:
+                    await self._checkpoint_later(name)
                 await self._runtime.blocking(mark_clean_shutdown, self._disk, self.directory)
         finally:
             if self._lock is not None:

@@ -97,7 +97,7 @@ class LogOpener:
         self._names_changed = False
         now = environment.clock.wall_ms()
         segments = [
-            Segment(environment.files, directory, base, self._disk.file_size(f"{directory}/{base:020d}.log"), now)
+            Segment(environment.files, environment.indexes, directory, base, self._size_of(base), now)
             for base in listing.bases
         ]
         producers = ProducerTable()
@@ -105,6 +105,9 @@ class LogOpener:
         snapshots = SnapshotStore(environment.files, directory, list(listing.snapshots))
         self.result = OpenedLog(segments, producers, self._read_epochs(), snapshots, log_start_offset)
         self.result.recovery_point = recovery_point
+
+    def _size_of(self, base_offset: int) -> int:
+        return self._disk.file_size(f"{self._directory}/{base_offset:020d}{LOG_SUFFIX}")
 
     def open(self, *, clean: bool) -> OpenedLog:
         result = self.result
@@ -175,6 +178,7 @@ class LogOpener:
                 break
         for segment in result.segments[first:-1]:
             segment.seal()
+            self._environment.indexes.touch(segment)
         result.producers.end_offset = result.log_end_offset
 
     def _recover_segment(self, segment: Segment) -> bool:

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterator
 
 from twofold.log.files import FilePool
+from twofold.log.index_cache import IndexCache
 from twofold.log.offset_index import ENTRY_SIZE as OFFSET_ENTRY_SIZE
 from twofold.log.offset_index import MAX_RELATIVE_OFFSET, CorruptIndex, OffsetIndex
 from twofold.log.scan import InvalidBatch, iter_headers
@@ -46,6 +47,7 @@ class Segment:
         "prefix",
         "size",
         "_bytes_since_index",
+        "_cache",
         "_files",
         "_index_entries",
         "_max_timestamp",
@@ -56,8 +58,11 @@ class Segment:
         "_written",
     )
 
-    def __init__(self, files: FilePool, directory: str, base_offset: int, size: int, created_ms: int) -> None:
+    def __init__(
+        self, files: FilePool, cache: IndexCache, directory: str, base_offset: int, size: int, created_ms: int
+    ) -> None:
         self._files = files
+        self._cache = cache
         self.base_offset = base_offset
         self.prefix = f"{directory}/{base_offset:020d}"
         self.log_path = self.prefix + LOG_SUFFIX
@@ -199,6 +204,7 @@ class Segment:
             self._rebuild()
         self._written[:2] = [len(self.offset_index), len(self.time_index)]
         self._max_timestamp, self._max_timestamp_offset = self.time_index.last()
+        self._cache.touch(self)
 
     def _parse_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
         if not self.size:
@@ -313,13 +319,15 @@ class Segment:
         return int.from_bytes(self._files.get(self.log_path).read(position, 8), "big")
 
     def load_tail(self) -> int:
-        """Read what the indexes do not say about a segment that becomes the active one; returns its next offset."""
+        """Read what the indexes do not say about a segment that becomes the active one; returns its next offset.
+
+        It was sealed when it was closed, so the time index ends with the greatest timestamp.
+        """
         index, times = self.offset_index, self.time_index
-        _, timed = index.lookup(times.last()[1])
         _, last_indexed = index.lookup(self.base_offset + MAX_RELATIVE_OFFSET)
         self._max_timestamp, self._max_timestamp_offset = times.last()
         next_offset, end = self.base_offset, 0
-        for position, header in self.headers(min(timed, last_indexed)):
+        for position, header in self.headers(last_indexed):
             end = position + header.size
             next_offset = header.next_offset
             if header.max_timestamp > self._max_timestamp and not header.is_control:
@@ -330,6 +338,7 @@ class Segment:
         self._index_entries = len(index)
         if self.size:
             self.first_timestamp = next(self.headers())[1].max_timestamp
+        self._cache.forget(self)  # the indexes of the active segment stay
         return next_offset
 
     # Truncating and removing

@@ -27,6 +27,7 @@ class LogState:
     __slots__ = (
         "config",
         "directory",
+        "flush_is_scheduled",
         "high_watermark",
         "log_end_offset",
         "log_start_offset",
@@ -39,15 +40,14 @@ class LogState:
         "_durability",
         "_environment",
         "_epochs",
-        "_epochs_changed",
         "_failure",
-        "_flush_scheduled",
         "_last_stable_offset",
         "_listing",
         "_positions",
         "_producers",
         "_segments",
         "_snapshots",
+        "_trusted",
         "__weakref__",
     )
 
@@ -76,19 +76,19 @@ class LogState:
         self.high_watermark = high_watermark
         self._last_stable_offset = high_watermark
         self._listing = listing
-        self._clean = clean  # what is on disk is what a clean shutdown leaves
+        self._trusted = clean  # how to open it: a clean shutdown left it
+        self._clean = clean  # nothing changed since: what is on disk is what a clean shutdown leaves
         self._segments: list[Segment] = []
         self._bases: list[int] = []
         self._aborted_bases: list[int] = []
         self._producers = ProducerTable()
         self._epochs = EpochCache()
-        self._epochs_changed = False
         self._snapshots = SnapshotStore(environment.files, directory)
         self._durability = Durability(recovery_point)
         self._doomed: list[tuple[int, list[str]]] = []
         self._positions: dict[int, tuple[int, int]] = {}
         self._failure: str | None = None
-        self._flush_scheduled = False
+        self.flush_is_scheduled = False
 
     @property
     def recovery_point(self) -> int:
@@ -132,6 +132,7 @@ class LogState:
         return f"<log {self.topic_partition} [{self.log_start_offset}, {self.log_end_offset})>"
 
     def _fail(self, what: str, error: Exception) -> NoReturn:
+        """Stop: what the files hold is not what is known about them any more."""
         if self._failure is None:
             self._failure = f"{what}: {error}"
             log.error(
@@ -163,7 +164,7 @@ class LogState:
 
     def _assign_epoch(self, epoch: int, start_offset: int) -> None:
         if self._epochs.assign(epoch, start_offset):
-            self._epochs_changed = True
+            self._durability.epochs.note()
             self._clean = False
 
     def _floor(self, offset: int) -> int:

@@ -38,9 +38,10 @@ class LogStorage(SyncedLog):
     def ensure_open(self) -> None:
         """Read what is on disk, if that did not happen yet."""
         if self._listing is not None:
-            self._open()
+            self._check_usable()
 
     def _open(self) -> None:
+        self._check_not_failed()
         assert self._listing is not None
         try:
             opener = LogOpener(
@@ -52,7 +53,7 @@ class LogStorage(SyncedLog):
                 log_start_offset=self.log_start_offset,
                 high_watermark=self.high_watermark,
             )
-            self._adopt(opener.open(clean=self._clean))
+            self._adopt(opener.open(clean=self._trusted))
         except (OSError, InvalidBatch) as error:
             self._fail("cannot be opened", error)
 
@@ -67,11 +68,12 @@ class LogStorage(SyncedLog):
         latest, self._epochs = self._epochs.latest, opened.epochs
         self.log_start_offset = opened.log_start_offset
         self.log_end_offset = opened.log_end_offset
-        if self._clean and expected != opened.log_end_offset:
+        if self._trusted and expected != opened.log_end_offset:
             log.warning("%s ends at %d, its checkpoint said %d", self.directory, opened.log_end_offset, expected)
+        self._clean = not opened.recovered
         if opened.recovered:
-            self._clean = False
-            self._epochs_changed = self._durability.names_changed = self._durability.parent_changed = True
+            for changes in (self._durability.epochs, self._durability.names, self._durability.parent):
+                changes.note()
         if self._durability.cut(opened.recovery_point):
             self._environment.owner.recovery_point_changed(self)
         self._durability.derived_point = opened.derived_point
@@ -102,14 +104,15 @@ class LogStorage(SyncedLog):
         environment = self._environment
         if not self._segments:
             self._create_directory()
-        segment = Segment(environment.files, self.directory, base_offset, 0, environment.clock.wall_ms())
+        now_ms = environment.clock.wall_ms()
+        segment = Segment(environment.files, environment.indexes, self.directory, base_offset, 0, now_ms)
         jitter_ms = min(self.config.segment_jitter_ms, self.config.segment_ms)
         if jitter_ms:
             segment.jitter_ms = environment.random.randrange(jitter_ms)
         segment.create()
         self._segments.append(segment)
         self._bases.append(base_offset)
-        self._durability.names_changed = True
+        self._durability.names.note()
         return segment
 
     def _create_directory(self) -> None:
@@ -128,7 +131,8 @@ class LogStorage(SyncedLog):
                 self._write_topic_id()
 
     def _write_topic_id(self) -> None:
-        self._durability.parent_changed = self._durability.names_changed = True
+        self._durability.parent.note()
+        self._durability.names.note()
         if self.topic_id is not None:
             file = self._environment.disk.open(f"{self.directory}/{PARTITION_METADATA}", create=True)
             file.write(0, encode_partition_metadata(self.topic_id))
@@ -166,7 +170,7 @@ class LogStorage(SyncedLog):
             self._environment.indexes.forget(segment)
             renamed = rename_to_deleted(self._environment.files, segment)
             self._doomed.append((now_ms + self.config.file_delete_delay_ms, renamed))
-        self._durability.names_changed = True
+        self._durability.names.note()
 
     def _txn_index(self, segment: Segment) -> TxnIndex:
         """A segment's transaction index, built again from the log if its file is damaged."""

@@ -75,7 +75,7 @@ class SyncedLog(LogState):
             return None
         derived_to = self._bases[self._floor(up_to)]
         plan = FlushPlan(self._environment.disk, up_to, derived_to, self._durability.generation)
-        if self._plan_segments(plan, derived_to) and self._epochs_changed:
+        if self._plan_segments(plan, derived_to) and self._durability.epochs:
             self._plan_epochs(plan)
         self._plan_names(plan)
         return plan
@@ -96,14 +96,15 @@ class SyncedLog(LogState):
 
     def _plan_names(self, plan: FlushPlan) -> None:
         durability = self._durability
-        if durability.names_changed:
+        if durability.names:
             plan.directories.append(self.directory)
-        if durability.parent_changed:
+            plan.cover(durability.names)
+        if durability.parent:
             plan.directories.append(posixpath.dirname(self.directory))
+            plan.cover(durability.parent)
             path = f"{self.directory}/{PARTITION_METADATA}"
             if self._environment.disk.exists(path):
                 plan.files.append(self._environment.files.pin(path))
-        durability.names_changed = durability.parent_changed = False
 
     def _plan_epochs(self, plan: FlushPlan) -> None:
         if self._durability.writing:
@@ -112,7 +113,7 @@ class SyncedLog(LogState):
             plan.derived_to = self._durability.derived_point
             return
         plan.writes.append((f"{self.directory}/{EPOCH_CHECKPOINT}", self._epochs.encode()))
-        self._epochs_changed = False
+        plan.cover(self._durability.epochs)
 
     # The end
 
@@ -146,7 +147,7 @@ class SyncedLog(LogState):
         self._segments[-1].seal()
         if end not in self._snapshots:
             self._snapshots.write(end, encode_snapshot(self._producers.entries.values()))
-        durability.names_changed = True
+        durability.names.note()
         plan = FlushPlan(self._environment.disk, end, end, durability.generation)
         self._plan_segments(plan, end + 1)
         plan.writes.append((f"{self.directory}/{EPOCH_CHECKPOINT}", self._epochs.encode()))

@@ -79,9 +79,7 @@ def test_errors_of_a_partition_stand_in_its_row(tmp_path):
             await node.create("t")
             append(node)
             client = await node.connect()
-            request = fetch_request(
-                ("t", 0, 0), ("t", 5, 0), ("no", 0, 0), ("bad/name", 0, 0), max_wait_ms=WAIT_MS, min_bytes=10**6
-            )
+            request = fetch_request(("t", 0, 0), ("t", 5, 0), ("no", 0, 0), ("bad/name", 0, 0))
             rows = fetched(await client.call(request, FETCH, 12))
             assert [row.error_code for row in rows] == [0, 3, 3, 3]
             assert [row.high_watermark for row in rows] == [1, -1, -1, -1]
@@ -93,6 +91,23 @@ def test_errors_of_a_partition_stand_in_its_row(tmp_path):
             request = fetch_request((uuid.uuid4(), 0, 0), (node.topic_id("t"), 0, 0), (None, 0, 0))
             rows = fetched(await client.call(request, FETCH, 13))
             assert [row.error_code for row in rows] == [100, 0, 100]
+
+    scenario()
+
+
+def test_a_partition_that_is_not_here_does_not_end_the_wait_for_the_others(tmp_path):
+    @on_loop
+    async def scenario():
+        async with running(tmp_path, manual_timers=True) as node:
+            await node.create("t")
+            client = await node.connect()
+            client.ask(long_poll(("t", 0, 0), ("t", 5, 0), ("no", 0, 0)), FETCH, 12)
+            await until(lambda: bool(parked(node)))
+            append(node)
+            _, response = await client.answer(FETCH, 12)
+            assert [(row.error_code, offsets(row)) for row in fetched(response)] == [(0, [0]), (3, []), (3, [])]
+            response = await client.call(long_poll(("t", 5, 0), ("no", 0, 0)), FETCH, 12)
+            assert [row.error_code for row in fetched(response)] == [3, 3], "there is nothing to wait for"
 
     scenario()
 

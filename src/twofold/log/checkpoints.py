@@ -3,9 +3,11 @@
 import base64
 import json
 import logging
+import threading
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import count
 
 from twofold.log.epochs import CorruptCheckpoint
 from twofold.runtime.api import Disk
@@ -51,6 +53,30 @@ def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
     except CorruptCheckpoint as error:
         log.warning("%s: %s; it counts as empty", path, error)
         return {}
+
+
+class CheckpointWriter:
+    """Replaces checkpoint files, from any thread, so that the last one asked for stays.
+
+    A background write that was overtaken must not put an older recovery point back over a lowered one.
+    """
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._tickets = count(1)
+        self._written: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def ticket(self) -> int:
+        """The place of a write in their order; to be drawn when its content is taken."""
+        return next(self._tickets)
+
+    def write(self, name: str, content: bytes, ticket: int) -> None:
+        with self._lock:
+            if ticket > self._written.get(name, 0):
+                write_atomically(self._disk, f"{self._directory}/{name}", content)
+                self._written[name] = ticket
 
 
 def encode_uuid(value: uuid.UUID) -> str:

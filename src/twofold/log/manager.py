@@ -21,6 +21,7 @@ from twofold.log.checkpoints import (
     HIGH_WATERMARKS,
     LOG_STARTS,
     RECOVERY_POINTS,
+    CheckpointWriter,
     MetaProperties,
     encode_offsets,
     encode_uuid,
@@ -37,7 +38,6 @@ from twofold.log.log import PartitionLog
 from twofold.log.opening import list_directory
 from twofold.log.syncing import SyncedLog
 from twofold.runtime.api import DiskLock, Runtime
-from twofold.runtime.files import write_atomically
 from twofold.types import TopicId, TopicPartition
 from twofold.wire.errors import KafkaStorageError
 
@@ -101,6 +101,7 @@ class LogManager:
         self._runtime = runtime
         self._disk = runtime.disk
         self._lock: DiskLock | None = None
+        self._writer = CheckpointWriter(runtime.disk, self.directory)
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._doomed: list[tuple[int, str]] = []
         self._gone: dict[TopicPartition, set[str]] = {}  # logs that went, and the checkpoints that still speak of them
@@ -346,7 +347,7 @@ class LogManager:
     # Checkpoints
 
     def _checkpoint(self, name: str, added: SyncedLog | None = None) -> None:
-        write_atomically(self._disk, self._path(name), self._encode_checkpoint(name, added))
+        self._writer.write(name, self._encode_checkpoint(name, added), self._writer.ticket())
         self._checkpoint_is_written(name, list(self._gone))
 
     def _encode_checkpoint(self, name: str, added: SyncedLog | None = None) -> bytes:
@@ -366,7 +367,7 @@ class LogManager:
 
     async def _checkpoint_later(self, name: str) -> None:
         gone, content = list(self._gone), self._encode_checkpoint(name)
-        await self._runtime.blocking(write_atomically, self._disk, self._path(name), content)
+        await self._runtime.blocking(self._writer.write, name, content, self._writer.ticket())
         self._checkpoint_is_written(name, gone)
 
     def _checkpoint_is_written(self, name: str, gone: list[TopicPartition]) -> None:

@@ -30,10 +30,12 @@ from twofold.log.producers import (
     stale_epoch,
 )
 from twofold.log.txn_index import AbortedEntry
-from twofold.records.batch import Header
+from twofold.records.batch import TRANSACTIONAL, Header
 from twofold.records.control import EndMarker
 
 NO_LIMIT = 2**63 - 1
+
+_new_tuple = tuple.__new__
 
 
 class AppendChecks(NamedTuple):
@@ -93,8 +95,7 @@ class ProducerTable:
             updated, completed = after_marker(entry, header, marker, base_offset + header.last_offset_delta)
             return Change(updated, False, completed)
         updated = after_data(entry, header, base_offset)
-        began = updated.txn_first_offset == base_offset and header.is_transactional
-        return Change(updated, began, None)
+        return _new_tuple(Change, (updated, updated.txn_first_offset == base_offset, None))
 
     def _check(
         self, entry: ProducerEntry | None, header: Header, marker: EndMarker | None, checks: AppendChecks
@@ -103,7 +104,7 @@ class ProducerTable:
             check_marker(entry, header, marker, checks.transaction_version)
             return
         verification = None
-        if header.is_transactional:
+        if header.attributes & TRANSACTIONAL:
             verification = self._verifications.get(header.producer_id)
             check_guard(entry, header, verification, checks.guard, checks.verification_enabled)
         if entry is not None and header.producer_epoch < entry.epoch:
@@ -115,7 +116,7 @@ class ProducerTable:
         """Take the change over; returns the transaction index's entry where it aborted one."""
         entry = change.entry
         self.entries[entry.producer_id] = entry
-        if header.is_transactional and self._verifications:
+        if self._verifications and header.is_transactional:
             self._end_verification(header, transaction_version)
         if change.began:
             self._ongoing[entry.txn_first_offset] = entry.producer_id

@@ -9,7 +9,7 @@
 
 from typing import NamedTuple
 
-from twofold.records.batch import SEQUENCE_MAX, Header, decrement_sequence
+from twofold.records.batch import SEQUENCE_MAX, TRANSACTIONAL, Header, decrement_sequence
 from twofold.records.control import EndMarker
 from twofold.types import NO_PRODUCER_EPOCH, NO_SEQUENCE
 from twofold.wire.errors import (
@@ -22,7 +22,9 @@ from twofold.wire.errors import (
 WINDOW = 5
 EPOCH_MAX = 32767
 NO_OFFSET = -1
-NO_GUARD = 0
+NO_COORDINATOR_EPOCH = -1
+
+_new_tuple = tuple.__new__
 
 
 class BatchMetadata(NamedTuple):
@@ -77,12 +79,13 @@ class CompletedTransaction(NamedTuple):
 
 def find_duplicate(entry: ProducerEntry, header: Header) -> BatchMetadata | None:
     """The batch of the window that this one repeats: same epoch, same first and same last sequence number."""
-    if header.producer_epoch != entry.epoch or not entry.window:
+    window = entry.window
+    if not window or header.base_sequence == window[-1].last_sequence + 1:  # what is in order needs no search
         return None
-    if header.base_sequence == entry.window[-1].last_sequence + 1:  # what is in order needs no search
+    if header.producer_epoch != entry.epoch:
         return None
     last_sequence = header.last_sequence
-    for batch in entry.window:
+    for batch in window:
         if batch.last_sequence == last_sequence and batch.offset_delta == header.last_offset_delta:
             return batch
     return None
@@ -151,14 +154,15 @@ def check_sequence(entry: ProducerEntry | None, header: Header, verification: Ve
 
 def after_data(entry: ProducerEntry | None, header: Header, base_offset: int) -> ProducerEntry:
     """The entry after a data batch at `base_offset`; begins a transaction where the batch does."""
+    # Every idempotent batch passes here: bits and sums instead of the header's properties.
+    epoch, delta, timestamp = header.producer_epoch, header.last_offset_delta, header.max_timestamp
+    coordinator_epoch, txn_first_offset = NO_COORDINATOR_EPOCH, NO_OFFSET
     window: tuple[BatchMetadata, ...] = ()
-    if entry is None:
-        coordinator_epoch, txn_first_offset = -1, NO_OFFSET
-    else:
+    if entry is not None:
         coordinator_epoch, txn_first_offset = entry.coordinator_epoch, entry.txn_first_offset
-        if entry.epoch == header.producer_epoch:
-            window = entry.window
-    if header.is_transactional:
+        if entry.epoch == epoch:
+            window = entry.window[1 - WINDOW :]
+    if header.attributes & TRANSACTIONAL:
         if txn_first_offset == NO_OFFSET:
             txn_first_offset = base_offset
     elif txn_first_offset != NO_OFFSET:
@@ -166,11 +170,9 @@ def after_data(entry: ProducerEntry | None, header: Header, base_offset: int) ->
             f"producer {header.producer_id} sent a batch outside of its transaction that is open since offset "
             f"{txn_first_offset}"
         )
-    delta = header.last_offset_delta
-    added = BatchMetadata(header.last_sequence, base_offset + delta, delta, header.max_timestamp)
-    window = (*window[1 - WINDOW :], added)
-    return ProducerEntry(
-        header.producer_id, header.producer_epoch, coordinator_epoch, header.max_timestamp, txn_first_offset, window
+    added = _new_tuple(BatchMetadata, (header.last_sequence, base_offset + delta, delta, timestamp))
+    return _new_tuple(
+        ProducerEntry, (header.producer_id, epoch, coordinator_epoch, timestamp, txn_first_offset, (*window, added))
     )
 
 

@@ -623,7 +623,7 @@ def test_a_client_that_goes_away_leaves_nothing_parked(tmp_path):
             client.close()
             await until(lambda: not parked(node))
             assert not any(timer.delay_s == WAIT_S for timer in node.timers.pending)
-            assert not node.broker.replicas.leader("t", 0)._watching
+            assert not node.broker.replicas.leader("t", 0).is_watched()
             append(node)
 
     scenario()

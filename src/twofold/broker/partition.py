@@ -37,7 +37,8 @@ class Partition:
 
     __slots__ = (
         "topic_partition", "topic_id", "log", "changes", "is_leader", "leader_id", "leader_epoch", "isr", "replicas",
-        "failed", "_spawn", "_syncing", "_sync_again", "_beyond_hw", "_beyond_lso", "_last_lso", "_watching",
+        "failed", "_spawn", "_syncing", "_sync_again", "_beyond_hw", "_beyond_lso", "_last_lso",
+        "_watching_end", "_watching_hw", "_watching_lso",
         "_waiting",
     )  # fmt: skip
 
@@ -58,7 +59,10 @@ class Partition:
         self._beyond_hw = Unseen()
         self._beyond_lso = Unseen()
         self._last_lso = partition_log.last_stable_offset
-        self._watching: dict[Bound, dict[Interest, None]] = {}  # in order of arrival
+        # In order of arrival. Three attributes and not a table by bound: an enum member is slow to hash.
+        self._watching_end: dict[Interest, None] = {}
+        self._watching_hw: dict[Interest, None] = {}
+        self._watching_lso: dict[Interest, None] = {}
         self._waiting: dict[DelayedProduce, int] = {}
 
     def __str__(self) -> str:
@@ -86,7 +90,7 @@ class Partition:
         self.leader_id = leader_id
         self.leader_epoch = max(leader_epoch, self.leader_epoch)
         self.changes += 1
-        for interest in [interest for interests in self._watching.values() for interest in interests]:
+        for interest in (*self._watching_end, *self._watching_hw, *self._watching_lso):
             if interest.fetch is not None:  # none where an earlier one belonged to the same fetch
                 interest.fetch.wake()
         for produce in list(self._waiting):
@@ -148,7 +152,8 @@ class Partition:
         end_offset = result.last_offset + 1
         self._beyond_hw.appended(end_offset, size)
         self._beyond_lso.appended(end_offset, size)
-        self._tell(Bound.LOG_END, size)
+        if self._watching_end:
+            _tell(self._watching_end, size)
         if result.flush_due:
             self._sync()
         self.maybe_advance_high_watermark()
@@ -190,7 +195,9 @@ class Partition:
         if self.log.advance_high_watermark(offset):
             high_watermark = self.log.high_watermark
             self.changes += 1
-            self._tell(Bound.HIGH_WATERMARK, self._beyond_hw.reached(high_watermark))
+            size = self._beyond_hw.reached(high_watermark)
+            if self._watching_hw:
+                _tell(self._watching_hw, size)
             if self._waiting:
                 self._acknowledge(high_watermark)
         self.stable_offset_may_have_moved()
@@ -201,7 +208,9 @@ class Partition:
         if stable != self._last_lso:
             self._last_lso = stable
             self.changes += 1
-            self._tell(Bound.LAST_STABLE, self._beyond_lso.reached(stable))
+            size = self._beyond_lso.reached(stable)
+            if self._watching_lso:
+                _tell(self._watching_lso, size)
 
     def _acknowledge(self, high_watermark: int) -> None:
         for produce, offset in list(self._waiting.items()):
@@ -209,26 +218,30 @@ class Partition:
                 del self._waiting[produce]
                 produce.passed(self)
 
-    def _tell(self, bound: Bound, size: int) -> None:
-        interests = self._watching.get(bound)
-        if interests and size:
-            for interest in tuple(interests):
-                interest.grew(size)
-
     # --- waiting ---
 
     def watch(self, interest: Interest) -> None:
-        self._watching.setdefault(interest.bound, {})[interest] = None
+        self._watching(interest.bound)[interest] = None
 
     def unwatch(self, interest: Interest) -> None:
-        interests = self._watching.get(interest.bound)
-        if interests is not None:
-            interests.pop(interest, None)
-            if not interests:
-                del self._watching[interest.bound]
+        self._watching(interest.bound).pop(interest, None)
+
+    def is_watched(self) -> bool:
+        return bool(self._watching_end or self._watching_hw or self._watching_lso)
+
+    def _watching(self, bound: Bound) -> dict[Interest, None]:
+        if bound is Bound.HIGH_WATERMARK:
+            return self._watching_hw
+        return self._watching_lso if bound is Bound.LAST_STABLE else self._watching_end
 
     def wait_for_high_watermark(self, offset: int, produce: DelayedProduce) -> None:
         self._waiting[produce] = offset
 
     def stop_waiting(self, produce: DelayedProduce) -> None:
         self._waiting.pop(produce, None)
+
+
+def _tell(interests: dict[Interest, None], size: int) -> None:
+    if size:
+        for interest in tuple(interests):
+            interest.grew(size)

@@ -6,6 +6,7 @@ import uuid
 import pytest
 
 from twofold.broker.api import fetch as fetch_api
+from twofold.broker.server import Server
 from twofold.log.api import Origin
 from twofold.records.batch import iter_headers
 from twofold.records.control import end_transaction_marker
@@ -302,7 +303,7 @@ def test_the_first_batch_comes_whatever_its_size_and_no_more_than_the_limits(tmp
 
 
 def test_an_answer_never_holds_much_more_than_its_limit_however_much_is_asked_for(tmp_path, monkeypatch):
-    monkeypatch.setattr(fetch_api, "MAX_RESPONSE_BYTES", 10_000)
+    monkeypatch.setattr(Server, "max_response_bytes", lambda self: 10_000)
 
     @on_loop
     async def scenario():

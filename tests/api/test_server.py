@@ -324,6 +324,36 @@ async def test_a_client_that_never_reads_costs_one_answer():
             assert len(await wire.receive()) == 1_000_000
 
 
+@on_loop
+async def test_the_more_is_held_for_clients_that_do_not_read_the_smaller_answers_become():
+    async with serving() as (server, address):
+        largest = server.max_response_bytes()
+        async with connected(*address) as wire:
+            wire.writer.transport.pause_reading()
+            wire.send(OTHER + b"big20000000")
+            await until(lambda: server.held_bytes > 5_000_000)
+            held = server.held_bytes
+            assert server.max_response_bytes() == largest, "there is plenty"
+            server.held_bytes = server_module.MAX_HELD_BYTES - 100_000
+            assert server.max_response_bytes() == 100_000
+            server.held_bytes = 2 * server_module.MAX_HELD_BYTES
+            assert server.max_response_bytes() == server_module.MIN_RESPONSE_BYTES
+            server.held_bytes = held
+        await until(lambda: not server.connections)
+        assert server.held_bytes == 0
+
+
+@on_loop
+async def test_what_was_held_is_not_counted_once_it_was_read():
+    async with serving() as (server, address), connected(*address) as wire:
+        wire.writer.transport.pause_reading()
+        wire.send(OTHER + b"big20000000")
+        await until(lambda: server.held_bytes > 0)
+        wire.writer.transport.resume_reading()
+        assert len(await wire.receive()) == 20_000_000
+        await until(lambda: server.held_bytes == 0)
+
+
 async def first_connection(server):
     await until(lambda: bool(server.connections))
     return tuple(server.connections)

@@ -6,7 +6,8 @@
    more: fresh memory costs a page fault every 4 KB. Small frames are cut from a buffer that all connections share, so
    that an idle connection holds no buffer at all.
 3. Reading stops while a connection has enough requests waiting, and handling stops while its answers are not read: a
-   client that never reads costs one answer and the transport's high-water mark, no more.
+   client that never reads costs one answer and the transport's high-water mark, no more. The more is held for such
+   clients, the smaller `max_response_bytes` makes the next answers.
 4. Whatever ends a connection from our side leaves a log line that names the peer and, where there is one, the setting.
 """
 
@@ -29,7 +30,10 @@ SHARED_BUFFER_BYTES = 256 * 1024
 # clients send requests of up to 1 MiB and a little.
 FIRST_BUFFER_BYTES = (1024 + 64) * 1024
 SPARE_BUFFERS = 8
-WRITE_HIGH_WATER_BYTES = 256 * 1024
+WRITE_HIGH_WATER_BYTES = 64 * 1024
+MAX_RESPONSE_BYTES = 16 * 1024 * 1024
+MIN_RESPONSE_BYTES = 64 * 1024
+MAX_HELD_BYTES = 256 * 1024 * 1024
 SMALL_FRAME_BYTES = 64 * 1024
 REQUESTS_PER_TURN = 64
 MAX_OVERLAPPED = 1000
@@ -63,6 +67,7 @@ class Server:
         self.spare_buffers: list[bytearray] = []
         self.shared_buffer = memoryview(bytearray(SHARED_BUFFER_BYTES))
         self.connections: dict[Connection, None] = {}  # in order: a set's would differ from run to run
+        self.held_bytes = 0  # of answers, for clients that do not read them fast enough
         self.draining = False
         self.is_open = False
         self._per_host: dict[str, int] = {}
@@ -104,6 +109,10 @@ class Server:
         for connection in list(self.connections):
             log.warning("closing %s although it is not done after %.1f s", connection.peer, timeout_s)
             connection.abort()
+
+    def max_response_bytes(self) -> int:
+        """How large an answer may be whose size is ours to choose."""
+        return max(MIN_RESPONSE_BYTES, min(MAX_RESPONSE_BYTES, MAX_HELD_BYTES - self.held_bytes))
 
     def take_buffer(self, size: int) -> bytearray:
         """A buffer for a frame of `size` bytes, or for its beginning."""
@@ -181,7 +190,7 @@ class Connection(asyncio.BufferedProtocol):
         "_server", "_listener", "_transport", "peer", "last_active",
         "_head", "_frame", "_filled", "_size",
         "_queue", "_queued_bytes", "_unanswered", "_exclusive", "_poison",
-        "_writable", "_reading_paused", "_closing", "_draining", "_turn_scheduled",
+        "_writable", "_held_bytes", "_reading_paused", "_closing", "_draining", "_turn_scheduled",
         "__weakref__",
     )  # fmt: skip
 
@@ -202,6 +211,7 @@ class Connection(asyncio.BufferedProtocol):
         self._exclusive = False  # the last of them must be answered before anything else is handled
         self._poison: CloseConnection | None = None  # the stream makes no sense from here on
         self._writable = True
+        self._held_bytes = 0  # counted in the server's
         self._reading_paused = False
         self._closing = False
         self._draining = False
@@ -223,6 +233,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
         self._server.forget(self)
+        self._let_go()
         self._queue.clear()
         self._frame = None
         for answer in self._unanswered:
@@ -235,9 +246,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._writable = False
+        self._held_bytes = self._transport.get_write_buffer_size()
+        self._server.held_bytes += self._held_bytes
 
     def resume_writing(self) -> None:
         self._writable = True
+        self._let_go()
         self.last_active = self._server.runtime.clock.monotonic()
         self.advance()
 
@@ -259,6 +273,10 @@ class Connection(asyncio.BufferedProtocol):
             self._poison = reason
         if self._queue or self._poison:
             self.advance()
+
+    def _let_go(self) -> None:
+        self._server.held_bytes -= self._held_bytes
+        self._held_bytes = 0
 
     # --- framing ---
 

@@ -58,8 +58,6 @@ TOP_LEVEL_ERROR_VERSION = 13
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
 NO_EPOCH = -1  # of a leader; any other negative number counts as this one too
-# A client that asks for much and then does not read makes us hold no more than this (and one batch).
-MAX_RESPONSE_BYTES = 16 * 1024 * 1024
 
 BOUNDS = {0: Bound.HIGH_WATERMARK, 1: Bound.LAST_STABLE}
 
@@ -131,7 +129,9 @@ class _Fetch:
         self._topics: list[tuple[str | UUID | None, list[_Entry]]] = []
         self._bytes = 0
         self._urgent = False
-        self._max_bytes = min(request.max_bytes, broker.settings.int("fetch.max.bytes"), MAX_RESPONSE_BYTES)
+        self._max_bytes = min(
+            request.max_bytes, broker.settings.int("fetch.max.bytes"), broker.server.max_response_bytes()
+        )
         self._answer: asyncio.Future[Answer] | None = None
 
     # --- which partitions ---

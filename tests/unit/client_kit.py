@@ -57,8 +57,9 @@ class FakePartition:
     def append(self, batch: bytes) -> tuple[int, int]:
         """(error code, base offset), by the rules of idempotent producers."""
         header = read_header(batch)
-        entry = self.producers.get(header.producer_id) if header.has_producer_id else None
-        if header.has_producer_id and entry is not None:
+        numbered = header.has_producer_id and not header.is_control
+        entry = self.producers.get(header.producer_id) if numbered else None
+        if entry is not None:
             if header.producer_epoch < entry.epoch:
                 return errors.InvalidProducerEpoch.code, -1
             if header.producer_epoch == entry.epoch:
@@ -74,7 +75,7 @@ class FakePartition:
         stamp(data, 0, base_offset=self.end, leader_epoch=0)
         self.log += data
         base, self.end = self.end, self.end + header.last_offset_delta + 1
-        if header.has_producer_id:
+        if numbered:
             if entry is None or entry.epoch != header.producer_epoch:
                 entry = self.producers[header.producer_id] = ProducerEntry(header.producer_epoch)
             entry.batches.append((header.base_sequence, header.last_sequence, base))

@@ -48,7 +48,7 @@ class ConsumerRecord(NamedTuple):
 class Answer:
     """Fetched bytes of one partition, read record by record."""
 
-    __slots__ = ("_records", "next_offset")
+    __slots__ = ("_damage", "_records", "next_offset")
 
     def __init__(self, tp: TopicPartition, start: int, data: PartitionData, isolation: int, check_crcs: bool) -> None:
         records = data.records or b""
@@ -56,6 +56,7 @@ class Answer:
         if isolation:
             aborted = [(entry.first_offset, entry.producer_id) for entry in data.aborted_transactions or ()]
         self.next_offset = start
+        self._damage: KafkaError | None = None
         batches = list(visible_batches(bytes(records), aborted))
         if batches:
             self.next_offset = max(start, batches[-1][1].next_offset)
@@ -66,12 +67,20 @@ class Answer:
         self._records = _records(tp, start, bytes(records), batches, check_crcs)
 
     def take(self, count: int) -> tuple[list[ConsumerRecord], bool]:
-        """Up to `count` records, and whether that was all."""
+        """Up to `count` records, and whether that was all. Damage is raised after the records before it were taken."""
+        if self._damage is not None:
+            raise self._damage
         taken: list[ConsumerRecord] = []
-        for record in self._records:
-            taken.append(record)
-            if len(taken) == count:
-                return taken, False
+        try:
+            for record in self._records:
+                taken.append(record)
+                if len(taken) == count:
+                    return taken, False
+        except KafkaError as error:
+            if not taken:
+                raise
+            self._damage = error
+            return taken, False
         return taken, True
 
 
@@ -169,8 +178,14 @@ class Fetcher:
         taken: list[ConsumerRecord] = []
         for tp in list(self.assigned):
             entry = self.assigned[tp]
-            while entry.answers and not entry.paused and len(taken) < count:
-                taken += self._take_from(entry, count - len(taken))
+            try:
+                while entry.answers and not entry.paused and len(taken) < count:
+                    taken += self._take_from(entry, count - len(taken))
+            except KafkaError as error:
+                if not taken:
+                    raise
+                self.errors.append(error)  # for the next call: what was taken must reach the application
+                break
             if len(taken) >= count:
                 # The next call begins with the partition after this one.
                 self.assigned[tp] = self.assigned.pop(tp)

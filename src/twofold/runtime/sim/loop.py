@@ -2,7 +2,8 @@
 
 Invariants:
 
-1. Time moves only when nothing is ready to run, and then straight to the next timer.
+1. Time moves only when nothing is ready to run, and then straight to the next timer. (Timers within a microsecond run
+   together; each finds its own time.)
 2. Callbacks run in the order in which they were scheduled; timers of the same moment in the order of their creation.
 3. Tasks and futures of this loop hash by their number, not by their address, so that asyncio's own sets of them
    (TaskGroup, wait) are walked in the same order in every run.
@@ -82,12 +83,13 @@ class SimFuture(asyncio.Future[T]):
 
 
 class SimTimer(asyncio.TimerHandle):
-    __slots__ = ("_number", "life")
+    __slots__ = ("_number", "_sim_loop", "life")
 
     def __init__(
         self, when: float, callback: Callable[..., object], args: Any, loop: "SimLoop", context: Context | None
     ) -> None:
         super().__init__(when, callback, args, loop, context)
+        self._sim_loop = loop
         self._number = loop.next_number()
         self.life: Life | None = None
 
@@ -95,6 +97,12 @@ class SimTimer(asyncio.TimerHandle):
         if self.life is not None:
             self.life.timers.pop(self, None)
         super().cancel()
+
+    def _run(self) -> None:
+        # The loop runs timers that are due within its resolution. Whoever is woken must find that its time has come, or
+        # code that waits for the rest of it would do so for ever.
+        self._sim_loop.reach(self.when())
+        super()._run()
 
     def __lt__(self, other: asyncio.TimerHandle) -> bool:
         assert isinstance(other, SimTimer)
@@ -138,6 +146,9 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def time(self) -> float:
         return self._now
+
+    def reach(self, moment: float) -> None:
+        self._now = max(self._now, moment)
 
     def unfinished_tasks(self) -> list[SimTask[Any]]:
         """In order of creation."""

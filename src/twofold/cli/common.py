@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from twofold.client.connection import parse_addresses
 from twofold.client.errors import BrokerUnreachable, ConnectionLost, GaveUp, NoAnswer
-from twofold.wire.errors import KafkaError
+from twofold.wire.errors import KafkaError, UnknownTopicOrPartition
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -59,7 +60,7 @@ class CliError(Exception):
         self.code = code
 
 
-def run_command(main: Coroutine[Any, Any, int], bootstrap_server: str) -> None:
+def run_command(main: Callable[[], Coroutine[Any, Any, int]], bootstrap_server: str) -> None:
     """Run a command on an event loop and leave with its exit code; errors become one or two lines on stderr."""
     from twofold.logging import configure_logging
     from twofold.runtime.real import run
@@ -67,14 +68,15 @@ def run_command(main: Coroutine[Any, Any, int], bootstrap_server: str) -> None:
     # What the client logs, the command says itself; only what nobody expected is shown.
     configure_logging(level="critical")
     try:
-        code = run(main)
+        parse_addresses(bootstrap_server)
+        code = run(main())
         sys.stdout.flush()
     except CliError as error:
         code = complain(str(error), error.code)
     except KafkaError as error:
         code = complain(*explain(error, bootstrap_server))
     except ValueError as error:
-        code = complain(str(error), USAGE)
+        code = complain(str(error).replace("bootstrap_servers", "--bootstrap-server"), USAGE)
     except BrokenPipeError:
         code = BROKEN_PIPE
         silence_stdout()
@@ -88,6 +90,8 @@ def complain(message: str, code: int) -> int:
 
 def explain(error: KafkaError, bootstrap_server: str) -> tuple[str, int]:
     """A message that says what to change, and the exit code."""
+    if isinstance(error, GaveUp) and isinstance(error.last, UnknownTopicOrPartition):
+        return f"{error.last.message} at {bootstrap_server}; `twofold topic list` shows those that do", FAILED
     if isinstance(error, BrokerUnreachable | ConnectionLost | NoAnswer | GaveUp):
         hint = f"Is a broker running at {bootstrap_server}? Name another with --bootstrap-server"
         return f"{error}\n{hint}, or allow more time with --timeout.", UNREACHABLE

@@ -79,7 +79,7 @@ def consume(
             await _print_records(consumer, formatter, count, ends)
         return OK
 
-    run_command(main(), bootstrap_server)
+    run_command(main, bootstrap_server)
 
 
 def _formatter(output: str, key_separator: str | None) -> Formatter:

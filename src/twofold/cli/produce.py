@@ -94,7 +94,7 @@ def produce(
         finally:
             await producer.close(flush=False)
 
-    run_command(main(), bootstrap_server)
+    run_command(main, bootstrap_server)
 
 
 async def _check_partition(producer: Producer, topic: str, partition: int | None, timeout_s: float) -> None:

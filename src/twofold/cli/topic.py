@@ -84,7 +84,7 @@ def create(
         ignored = (TopicAlreadyExists,) if if_not_exists else ()
         return report(results.errors, "create", bootstrap_server, ignored)
 
-    run_command(main(), bootstrap_server)
+    run_command(main, bootstrap_server)
 
 
 @topic_app.command("list", epilog=EXIT_CODES)
@@ -106,7 +106,7 @@ def list_topics(
             print_table(["TOPIC", "PARTITIONS", "REPLICAS"], rows, right=["PARTITIONS", "REPLICAS"])
         return OK
 
-    run_command(main(), bootstrap_server)
+    run_command(main, bootstrap_server)
 
 
 @topic_app.command("describe", epilog=EXIT_CODES)
@@ -138,7 +138,7 @@ def describe(
                 _print_described(topic, configs[topic.name], starts, ends)
         return report(errors, "describe", bootstrap_server)
 
-    run_command(main(), bootstrap_server)
+    run_command(main, bootstrap_server)
 
 
 @topic_app.command("alter", epilog=EXIT_CODES)
@@ -181,7 +181,7 @@ def alter(
                 print(f"altered {topic}: {', '.join(done)}")
         return report(errors, "alter", bootstrap_server)
 
-    run_command(main(), bootstrap_server)
+    run_command(main, bootstrap_server)
 
 
 @topic_app.command("delete", epilog=EXIT_CODES)
@@ -208,7 +208,7 @@ def delete(
         ignored = (UnknownTopicOrPartition,) if if_exists else ()
         return report(results.errors, "delete", bootstrap_server, ignored)
 
-    run_command(main(), bootstrap_server)
+    run_command(main, bootstrap_server)
 
 
 def _confirm(question: str) -> None:
@@ -245,16 +245,16 @@ def report(
     code = OK
     for key, error in errors.items():
         if not isinstance(error, ignored):
-            code = complain(f"cannot {verb} {key}: {_reason(key, error, bootstrap_server)}", FAILED)
+            code = complain(f"cannot {verb} {key}: {_reason(error, bootstrap_server)}", FAILED)
     return code
 
 
-def _reason(key: object, error: KafkaError, bootstrap_server: str) -> str:
+def _reason(error: KafkaError, bootstrap_server: str) -> str:
     if isinstance(error, UnknownTopicOrPartition):
         return f"no such topic at {bootstrap_server}; `twofold topic list` shows those that exist"
     if isinstance(error, TopicAlreadyExists):
         return f"it exists at {bootstrap_server} already; --if-not-exists accepts that"
-    return error.message if error.message and error.message != f"topic {key!r}" else str(error)
+    return str(error)
 
 
 async def _configs(admin: Admin, topics: list[TopicMetadata], everything: bool) -> dict[str, list[ConfigEntry]]:

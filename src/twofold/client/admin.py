@@ -23,7 +23,7 @@ from twofold.client.admin_model import (
 )
 from twofold.client.cluster import Cluster
 from twofold.client.config import ISOLATION_LEVELS, ClientConfig, ClientOptions, from_dotted, from_keywords
-from twofold.client.metadata import Node, TopicMetadata, group_by_topic, topic_metadata
+from twofold.client.metadata import Node, TopicMetadata, group_by_topic, topic_error, topic_metadata
 from twofold.client.offsets import ListedOffset, list_offsets
 from twofold.client.waiting import Deadline
 from twofold.runtime.api import Runtime
@@ -290,7 +290,7 @@ def _collect(rows: Iterable[tuple[K, Any, Callable[[Any], V]]]) -> Results[K, V]
     errors: dict[K, KafkaError] = {}
     for key, row, convert in rows:
         if row.error_code:
-            error = error_for(row.error_code)(getattr(row, "error_message", None) or _about(key))
+            error = _error(key, row.error_code, getattr(row, "error_message", None))
             if isinstance(error, _WRONG_BROKER):
                 raise error
             errors[key] = error
@@ -299,8 +299,10 @@ def _collect(rows: Iterable[tuple[K, Any, Callable[[Any], V]]]) -> Results[K, V]
     return Results(values, errors)
 
 
-def _about(key: object) -> str:
-    return f"topic {key!r}" if isinstance(key, str) else str(key)
+def _error(key: object, code: int, message: str | None) -> KafkaError:
+    if message:
+        return error_for(code)(message)
+    return topic_error(key, code) if isinstance(key, str) else error_for(code)(str(key))
 
 
 def _nothing(_: object) -> None:

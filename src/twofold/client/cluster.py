@@ -263,10 +263,7 @@ class Cluster:
         found = self.cache.topic(name)
         if found is not None:
             return found
-        error = self.cache.error_of(name)
-        if isinstance(error, UnknownTopicOrPartition) or error is None:
-            error = UnknownTopicOrPartition(f"topic {name!r} does not exist")
-        raise error
+        raise self.cache.error_of(name) or UnknownTopicOrPartition(f"topic {name!r} does not exist")
 
     def track(self, names: Iterable[str]) -> None:
         """Every refresh asks for these too."""

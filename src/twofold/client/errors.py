@@ -46,8 +46,14 @@ class NoAnswer(_Plain, RequestTimedOut):
 
 
 class GaveUp(_Plain, RequestTimedOut):
+    """`last` is the error of the last attempt, when there was one."""
+
     # The caller's own time is over: trying again is not this layer's decision any more.
     retriable = False
+
+    def __init__(self, message: str = "", last: BaseException | None = None) -> None:
+        super().__init__(message)
+        self.last = last
 
 
 class DeliveryTimeout(_Plain, RequestTimedOut):

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from twofold.client.connection import Address
 from twofold.types import TopicId, TopicPartition
-from twofold.wire.errors import KafkaError, error_for
+from twofold.wire.errors import InvalidTopicException, KafkaError, UnknownTopicOrPartition, error_for
 from twofold.wire.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 
 NO_LEADER = -1
@@ -70,7 +70,7 @@ class MetadataCache:
 
     def _update_topic(self, name: str, row: MetadataResponseTopic) -> None:
         if row.error_code:
-            self._errors[name] = error_for(row.error_code)(f"topic {name!r}")
+            self._errors[name] = topic_error(name, row.error_code)
             self.forget(name)
             return
         self._errors.pop(name, None)
@@ -103,6 +103,16 @@ class MetadataCache:
         topic = self._topics.get(tp.topic)
         row = None if topic is None else topic.partitions.get(tp.partition)
         return row if row is not None and row.leader in self.nodes else None
+
+
+def topic_error(name: str, code: int) -> KafkaError:
+    """What a broker says of a topic in one number, in words."""
+    error = error_for(code)
+    if error is UnknownTopicOrPartition:
+        return error(f"topic {name!r} does not exist")
+    if error is InvalidTopicException:
+        return error(f"topic name {name!r}: use up to 249 letters, digits, '.', '_' and '-'")
+    return error(f"topic {name!r}")
 
 
 def topic_metadata(row: MetadataResponseTopic) -> TopicMetadata:

@@ -36,7 +36,7 @@ class Deadline:
 
     def gave_up(self, what: str, last: BaseException | None = None) -> GaveUp:
         message = f"{what} did not succeed within {self.timeout_ms:g} ms ({self.setting})"
-        return GaveUp(f"{message}: {last}" if last is not None else message)
+        return GaveUp(f"{message}: {last}" if last is not None else message, last)
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,7 @@ class LogOpener:
         self._directory = directory
         self._config = config
         self._listing = listing
-        self._names_changed = False
+        self._segments_removed = False
         now = environment.clock.wall_ms()
         segments = [
             Segment(environment.files, environment.indexes, directory, base, self._size_of(base), now)
@@ -124,9 +124,11 @@ class LogOpener:
         if result.log_end_offset < result.log_start_offset:
             self._restart_at_log_start()
         result.recovery_point = min(result.recovery_point, result.log_end_offset)
-        self._names_changed |= result.snapshots.remove_above(result.log_end_offset)
-        self._names_changed |= result.snapshots.remove_strays({segment.base_offset for segment in result.segments})
-        if self._names_changed:
+        result.snapshots.remove_above(result.log_end_offset)
+        result.snapshots.remove_strays({segment.base_offset for segment in result.segments})
+        # Index files and snapshots that come back count for nothing until the recovery point passes them, and that
+        # takes a sync of the directory. A segment that comes back could be taken for a new one of its name.
+        if self._segments_removed:
             self._disk.sync_dir(self._directory)
         return result
 
@@ -184,9 +186,8 @@ class LogOpener:
     def _recover_segment(self, segment: Segment) -> bool:
         """Derive all that follows from a segment's batches; cuts it at the first bad one and returns False there."""
         size = segment.size
-        segment.discard_indexes()
+        segment.discard_txn_index()
         segment.start_empty()
-        self._names_changed = True
         try:
             file = self._environment.files.get(segment.log_path)
             for position, header, buffer, at in iter_checked(file, 0, size):
@@ -227,7 +228,6 @@ class LogOpener:
 
     def _snapshot(self, offset: int) -> None:
         """Write the state that was just derived; whatever file was there may be torn."""
-        self._names_changed = True
         self.result.snapshots.write(offset, encode_snapshot(self.result.producers.entries.values()))
 
     def _load_producers(self, end_offset: int) -> None:
@@ -268,9 +268,9 @@ class LogOpener:
         """A snapshot says nothing without the batches after it; those before the first segment lost theirs."""
         result = self.result
         if result.segments:
-            self._names_changed |= result.snapshots.remove_below(result.segments[0].base_offset)
+            result.snapshots.remove_below(result.segments[0].base_offset)
         else:
-            self._names_changed |= result.snapshots.remove_above(-1)
+            result.snapshots.remove_above(-1)
             result.epochs = EpochCache()
             result.recovered = True
 
@@ -313,7 +313,7 @@ class LogOpener:
         segment.close_files()
         for path in segment.paths():
             self._disk.remove(path)
-        self._names_changed = True
+        self._segments_removed = True
 
 
 def replay(producers: ProducerTable, segments: list[Segment], start: int, end: int) -> None:

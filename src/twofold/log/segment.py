@@ -259,16 +259,12 @@ class Segment:
         path = self.prefix + TXN_INDEX_SUFFIX
         return self._files.disk.exists(path) and self._files.disk.file_size(path) > 0
 
-    def discard_indexes(self) -> None:
-        """Remove the index files: what they say may be wrong."""
-        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
-            self._files.forget(self.prefix + suffix)
-            if self._files.disk.exists(self.prefix + suffix):
-                self._files.disk.remove(self.prefix + suffix)
-
     def discard_txn_index(self) -> None:
-        self._files.forget(self.prefix + TXN_INDEX_SUFFIX)
-        self._files.disk.remove(self.prefix + TXN_INDEX_SUFFIX)
+        """Forget the aborted transactions and their file; the other two files are emptied when they are next written."""
+        path = self.prefix + TXN_INDEX_SUFFIX
+        self._files.forget(path)
+        if self._files.disk.exists(path):
+            self._files.disk.remove(path)
         self._txn_index = TxnIndex()
         self._written[2] = 0
 
@@ -352,7 +348,7 @@ class Segment:
         file = self._files.get(self.log_path)
         file.truncate(size)
         file.sync()
-        self.discard_indexes()
+        self.discard_txn_index()
         self.start_empty()
         for position, header in iter_headers(self._files.get(self.log_path), 0, size):
             self.note(header, header.base_offset, position, index_interval_bytes)

@@ -1,7 +1,7 @@
 """The producer snapshots in a partition's directory."""
 
 import logging
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 
 from twofold.log.files import FilePool
 from twofold.log.producers import ProducerEntry
@@ -73,21 +73,20 @@ class SnapshotStore:
                 self._remove(offset)
         return None
 
-    def remove_above(self, offset: int) -> bool:
-        """Remove those that reflect more of the log than there is; True when the directory has to be synced."""
-        return self._remove_all([known for known in self._offsets if known > offset])
+    def remove_above(self, offset: int) -> None:
+        """Remove those that reflect more of the log than there is."""
+        for known in self._offsets[bisect_right(self._offsets, offset) :]:
+            self._remove(known)
 
-    def remove_below(self, offset: int) -> bool:
-        return self._remove_all([known for known in self._offsets if known < offset])
+    def remove_below(self, offset: int) -> None:
+        for known in self._offsets[: bisect_left(self._offsets, offset)]:
+            self._remove(known)
 
-    def remove_strays(self, bases: set[int]) -> bool:
+    def remove_strays(self, bases: set[int]) -> None:
         """Keep the newest and those where a segment begins."""
-        return self._remove_all([known for known in self._offsets[:-1] if known not in bases])
-
-    def _remove_all(self, offsets: list[int]) -> bool:
-        for offset in offsets:
-            self._remove(offset)
-        return bool(offsets)
+        for known in self._offsets[:-1]:
+            if known not in bases:
+                self._remove(known)
 
     def _remove(self, offset: int) -> None:
         self._offsets.remove(offset)

@@ -1,0 +1,1 @@
+"""Coordinators: pure machines over the partitions of an internal topic."""

@@ -1,0 +1,621 @@
+"""Who is in which group: the classic protocol of joining, syncing, heartbeats and leaving.
+
+1. A generation has one leader and one protocol, and every member of it that gets an assignment gets the one that its
+   leader made for this generation, after it is in the log.
+2. Nobody waits for ever: a rebalance ends when all have joined or its time is up, and whoever has not joined or synced
+   by then is no member any more (a static member stays until its session ends).
+3. A request that waits is answered once, also when its member leaves, is fenced or expires, or the coordinator moves.
+4. Time is an argument. What is due when is in `deadlines`; `tick` does one thing that is due.
+5. A write that fails leaves the group as if it had not been tried, or in a new rebalance.
+
+A group whose members are gone and whose emptiness is in the log is not kept here; the log's state says all of it.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from twofold.coordinator.group.answers import (
+    UNKNOWN_MEMBER,
+    join_error,
+    joined,
+    rebalance_timeout,
+    sync_error,
+    synced,
+)
+from twofold.coordinator.group.classic import ClassicGroup, Member, Protocols, Token
+from twofold.coordinator.group.context import NEW_MEMBER_JOIN_TIMEOUT_MS, Client, GroupConfig, Instant, Outcome
+from twofold.coordinator.group.deadlines import Deadlines
+from twofold.coordinator.group.records import GroupRecord, GroupValue
+from twofold.coordinator.group.state import GroupsState, told
+from twofold.coordinator.group.states import HEARTBEAT, SYNC, Event, State
+from twofold.wire.errors import (
+    NONE,
+    CoordinatorNotAvailable,
+    FencedInstanceId,
+    GroupMaxSizeReached,
+    IllegalGeneration,
+    InconsistentGroupProtocol,
+    InvalidGroupId,
+    InvalidSessionTimeout,
+    KafkaError,
+    MemberIdRequired,
+    RebalanceInProgress,
+    UnknownMemberId,
+    UnknownServerError,
+)
+from twofold.wire.messages.heartbeat import HeartbeatRequest
+from twofold.wire.messages.join_group import JoinGroupRequest
+from twofold.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
+from twofold.wire.messages.sync_group import SyncGroupRequest
+
+MEMBER_ID_REQUIRED_SINCE = 4
+SKIP_ASSIGNMENT_SINCE = 9
+
+# Kinds of deadlines; the key is (kind, group id, member id).
+SESSION, JOIN, SYNC_PHASE = "session", "join", "sync"
+
+
+class Membership:
+    def __init__(self, config: GroupConfig, new_id: Callable[[], str]) -> None:
+        """`new_id` gives a unique text each time: member ids are made of it."""
+        self.config = config
+        self.groups: dict[str, ClassicGroup] = {}
+        self.deadlines: Deadlines[tuple[str, str, str]] = Deadlines()
+        self._new_id = new_id
+
+    # --- life ---
+
+    def load(self, state: GroupsState, now: Instant) -> Outcome:
+        """Take over the groups of a log that was replayed. Every member gets a full session timeout."""
+        out = Outcome()
+        for group_id, value in sorted(state.groups.items()):
+            if value.members:
+                group = self.groups[group_id] = ClassicGroup.from_value(group_id, value)
+                for member in group.members.values():
+                    self._renew(group, member, now)
+                if len(group.members) > self.config.max_size:
+                    self._prepare_rebalance(group, now, out)
+        return out
+
+    def resign(self, error: KafkaError) -> Outcome:
+        """Another broker coordinates these groups now: everybody who waits is told so."""
+        out = Outcome()
+        for group in self.groups.values():
+            for member in group.members.values():
+                self._answer_member(out, group, member, error)
+        self.groups.clear()
+        self.deadlines.clear()
+        return out
+
+    def find(self, state: GroupsState, group_id: str) -> ClassicGroup | None:
+        """The group, as it is or as the log has it."""
+        group = self.groups.get(group_id)
+        if group is None:
+            value = state.groups.get(group_id)
+            group = None if value is None else ClassicGroup.from_value(group_id, value)
+        return group
+
+    def forget(self, state: GroupsState, group_id: str) -> None:
+        """Drop an empty group of which the log says as much as we know, or which the log has removed."""
+        group = self.groups.get(group_id)
+        if group is None or group.state is not State.EMPTY or group.pending_joins:
+            return
+        value = state.groups.get(group_id)
+        if value is None or value.generation == group.generation:
+            del self.groups[group_id]
+            self._cancel_all(group)
+
+    # --- joining ---
+
+    def join(
+        self, state: GroupsState, request: JoinGroupRequest, client: Client, token: Token, now: Instant
+    ) -> Outcome:
+        out = Outcome()
+        group: ClassicGroup | None
+        try:
+            self._check_join(request)
+            group = self._group_to_join(state, request, now)
+            self._accept(group, _Join.of(request, client, token), now, out)
+        except KafkaError as error:
+            member_id = UNKNOWN_MEMBER if isinstance(error, _ANONYMOUS) else request.member_id
+            out.reply(token, join_error(error, member_id))
+            group = self.groups.get(request.group_id)
+        if group is not None and request.group_id not in state.groups and not out.records:
+            self._write_new_group(group, out)
+        return out
+
+    def _check_join(self, request: JoinGroupRequest) -> None:
+        if not request.group_id:
+            raise InvalidGroupId("the group id is empty")
+        least, most = self.config.min_session_timeout_ms, self.config.max_session_timeout_ms
+        if not least <= request.session_timeout_ms <= most:
+            raise InvalidSessionTimeout(
+                f"a session timeout of {request.session_timeout_ms} ms is not between "
+                f"group.min.session.timeout.ms={least} and group.max.session.timeout.ms={most}"
+            )
+
+    def _group_to_join(self, state: GroupsState, request: JoinGroupRequest, now: Instant) -> ClassicGroup:
+        group = self.find(state, request.group_id)
+        if group is None:
+            if request.member_id != UNKNOWN_MEMBER:
+                raise UnknownMemberId(f"there is no group {request.group_id}")
+            group = ClassicGroup(request.group_id, now.wall_ms)
+        self.groups[request.group_id] = group
+        return group
+
+    def _accept(self, group: ClassicGroup, asked: "_Join", now: Instant, out: Outcome) -> None:
+        request, protocols = asked.request, asked.protocols
+        member_id = request.member_id
+        if not self._has_room(group, member_id):
+            self._drop(group, member_id, now, out)
+            raise GroupMaxSizeReached(f"group {group.group_id} has group.max.size={self.config.max_size} members")
+        if not group.supports(request.protocol_type, protocols):
+            raise InconsistentGroupProtocol(
+                f"group {group.group_id} of type {group.protocol_type} has no protocol in common with a member of type "
+                f"{request.protocol_type} that supports {[name for name, _ in protocols]}"
+            )
+        if member_id == UNKNOWN_MEMBER:
+            self._join_new(group, asked, now, out)
+        elif member_id in group.pending_joins:
+            if request.group_instance_id is not None:
+                raise UnknownServerError(f"{member_id} was given to a dynamic member and comes back as a static one")
+            self._add(group, asked, member_id, now, out)
+        else:
+            member = group.check_member(member_id, request.group_instance_id)
+            self._rejoin(group, member, asked, now, out)
+
+    def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
+        if group.state is State.EMPTY:
+            return True
+        member = group.members.get(member_id)
+        if group.state is State.PREPARING_REBALANCE:
+            # Who has joined already counts, not who may: a group above its limit loses those who come last.
+            return (member is not None and member.is_awaiting_join) or group.joining < self.config.max_size
+        return member is not None or len(group.members) < self.config.max_size
+
+    def _join_new(self, group: ClassicGroup, asked: "_Join", now: Instant, out: Outcome) -> None:
+        request, client = asked.request, asked.client
+        instance_id = request.group_instance_id
+        member_id = f"{client.client_id if instance_id is None else instance_id}-{self._new_id()}"
+        if instance_id is not None:
+            known = group.static_members.get(instance_id)
+            if known is None:
+                self._add(group, asked, member_id, now, out)
+            else:
+                self._replace_static(group, group.members[known], member_id, asked, now, out)
+        elif client.version >= MEMBER_ID_REQUIRED_SINCE:
+            # Who cannot keep an id from the answer to a join would come again and again as somebody new (KIP-394).
+            group.pending_joins.add(member_id)
+            self.deadlines.set((SESSION, group.group_id, member_id), now.monotonic_ms + request.session_timeout_ms)
+            out.reply(asked.token, join_error(MemberIdRequired(""), member_id))
+        else:
+            self._add(group, asked, member_id, now, out)
+
+    def _add(self, group: ClassicGroup, asked: "_Join", member_id: str, now: Instant, out: Outcome) -> None:
+        request, client = asked.request, asked.client
+        member = Member(
+            member_id,
+            request.group_instance_id,
+            client.client_id,
+            client.client_host,
+            rebalance_timeout(request),
+            request.session_timeout_ms,
+            asked.protocols,
+        )
+        member.is_new = True
+        if group.state is State.PREPARING_REBALANCE and group.previous_state is State.EMPTY:
+            group.new_member_added = True
+        group.add(member, request.protocol_type, asked.token)
+        # It cannot send heartbeats before it knows its id, and we do not see that it is gone while it waits.
+        self.deadlines.set((SESSION, group.group_id, member_id), now.monotonic_ms + NEW_MEMBER_JOIN_TIMEOUT_MS)
+        self._rebalance_or_complete(group, now, out)
+
+    def _rejoin(self, group: ClassicGroup, member: Member, asked: "_Join", now: Instant, out: Outcome) -> None:
+        request, protocols, token = asked.request, asked.protocols, asked.token
+        if group.state is State.EMPTY:
+            raise UnknownMemberId(f"{member.member_id} is no member of the empty group {group.group_id}")
+        if group.state is not State.PREPARING_REBALANCE and member.protocols == protocols:
+            is_leader = group.leader == member.member_id
+            # A stable group's leader joins when something changed that only it knows of, such as partitions.
+            if group.state is State.COMPLETING_REBALANCE or not is_leader:
+                out.reply(token, joined(group, member))
+                return
+        group.update(member, protocols, rebalance_timeout(request), request.session_timeout_ms)
+        self._park_join(group, member, token, out)
+        self._rebalance_or_complete(group, now, out)
+
+    def _park_join(self, group: ClassicGroup, member: Member, token: Token, out: Outcome) -> None:
+        before = group.await_join(member, token)
+        # The same member asks on another connection; the older request is not left hanging.
+        out.reply(before, join_error(RebalanceInProgress(""), member.member_id))
+
+    def _replace_static(
+        self, group: ClassicGroup, old: Member, member_id: str, asked: "_Join", now: Instant, out: Outcome
+    ) -> None:
+        """A static member has started again and does not know its id: it takes its own place, and gets a new id."""
+        leader = group.leader
+        member = group.replace_static(old, member_id)
+        self._answer_member(out, group, old, FencedInstanceId(f"{member_id} has taken the place of {old.member_id}"))
+        self.deadlines.cancel((SESSION, group.group_id, old.member_id))
+        group.update(member, asked.protocols, rebalance_timeout(asked.request), asked.request.session_timeout_ms)
+        group.await_join(member, asked.token)
+        self._renew(group, member, now)
+        if group.state is State.STABLE:
+            if group.select_protocol() == group.protocol:
+                then = partial(self._static_replaced, group, old, member, leader, asked.client.version)
+                out.write(GroupRecord(group.group_id, group.to_value()), then)
+                return
+            self._prepare_rebalance(group, now, out)
+        elif group.state is State.COMPLETING_REBALANCE:
+            # The leader may be assigning to the old id right now.
+            self._prepare_rebalance(group, now, out)
+        else:
+            self._maybe_complete_join(group, now, out)
+
+    def _static_replaced(
+        self,
+        group: ClassicGroup,
+        old: Member,
+        member: Member,
+        leader: str | None,
+        version: int,
+        error: KafkaError | None,
+        now: Instant,
+    ) -> Outcome:
+        out = Outcome()
+        if group.members.get(member.member_id) is not member:
+            return out
+        token = member.awaiting_join
+        if error is not None:
+            group.update(member, old.protocols, old.rebalance_timeout_ms, old.session_timeout_ms)
+            group.await_join(member, None)
+            restored = group.replace_static(member, old.member_id)
+            self.deadlines.cancel((SESSION, group.group_id, member.member_id))
+            self._renew(group, restored, now)
+            out.reply(token, join_error(told(error), UNKNOWN_MEMBER))
+        elif group.state is State.STABLE and token is not None:
+            group.await_join(member, None)
+            # Before version 9 a leader had to compute the assignment; it is not told that it is the leader.
+            skips = version >= SKIP_ASSIGNMENT_SINCE
+            is_leader = skips and group.leader == member.member_id
+            out.reply(
+                token,
+                joined(group, member, leader if not skips else None, is_leader=is_leader, skip_assignment=is_leader),
+            )
+        return out
+
+    def _write_new_group(self, group: ClassicGroup, out: Outcome) -> None:
+        """A group is in the log before its first rebalance ends, so that a name in use can be listed."""
+        value = GroupValue(state_timestamp_ms=group.state_timestamp_ms)
+
+        def then(error: KafkaError | None, now: Instant) -> Outcome:
+            failed = Outcome()
+            if error is not None and self.groups.get(group.group_id) is group:
+                for member in group.members.values():
+                    self._answer_member(failed, group, member, told(error))
+                del self.groups[group.group_id]
+                self._cancel_all(group)
+            return failed
+
+        out.write(GroupRecord(group.group_id, value), then)
+
+    # --- the join phase ---
+
+    def _rebalance_or_complete(self, group: ClassicGroup, now: Instant, out: Outcome) -> None:
+        if group.may(Event.REBALANCE):
+            self._prepare_rebalance(group, now, out)
+        else:
+            self._maybe_complete_join(group, now, out)
+
+    def _prepare_rebalance(self, group: ClassicGroup, now: Instant, out: Outcome) -> None:
+        if group.state is State.COMPLETING_REBALANCE:
+            self._propagate(group, out, now, RebalanceInProgress(f"group {group.group_id} rebalances"))
+        self.deadlines.cancel((SYNC_PHASE, group.group_id, ""))
+        is_first = group.state is State.EMPTY
+        group.take(Event.REBALANCE, now.wall_ms)
+        if is_first:
+            # Members of a new group tend to start together; one generation for all of them is better than one each.
+            delay_ms = self.config.initial_rebalance_delay_ms
+            group.initial_delay = (delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0))
+            self.deadlines.set((JOIN, group.group_id, ""), now.monotonic_ms + delay_ms)
+        elif group.all_joined:
+            self._complete_join(group, now, out)
+        else:
+            self.deadlines.set((JOIN, group.group_id, ""), now.monotonic_ms + group.rebalance_timeout_ms)
+
+    def _maybe_complete_join(self, group: ClassicGroup, now: Instant, out: Outcome) -> None:
+        if group.state is State.PREPARING_REBALANCE and group.previous_state is not State.EMPTY and group.all_joined:
+            self._complete_join(group, now, out)
+
+    def _join_phase_is_due(self, group: ClassicGroup, now: Instant, out: Outcome) -> None:
+        if group.state is not State.PREPARING_REBALANCE:
+            return
+        if group.initial_delay is not None:
+            delay_ms, left_ms = group.initial_delay
+            if group.new_member_added and left_ms:
+                group.new_member_added = False
+                next_ms = min(self.config.initial_rebalance_delay_ms, left_ms)
+                group.initial_delay = (next_ms, max(left_ms - delay_ms, 0))
+                self.deadlines.set((JOIN, group.group_id, ""), now.monotonic_ms + next_ms)
+                return
+        self._complete_join(group, now, out)
+
+    def _complete_join(self, group: ClassicGroup, now: Instant, out: Outcome) -> None:
+        self.deadlines.cancel((JOIN, group.group_id, ""))
+        for member in list(group.members.values()):
+            if not member.is_awaiting_join and member.group_instance_id is None:
+                self._remove(group, member, out, UnknownMemberId(f"{member.member_id} has not joined in time"))
+        if not group.elect_joined_leader() and group.members:
+            # Only static members, none of which is back: wait until they are, or until their sessions end.
+            self.deadlines.set((JOIN, group.group_id, ""), now.monotonic_ms + group.rebalance_timeout_ms)
+            return
+        group.next_generation(now.wall_ms)
+        if group.state is State.EMPTY:
+            out.write(GroupRecord(group.group_id, group.to_value()), _nothing)
+            return
+        for member in group.members.values():
+            token = group.await_join(member, None)
+            out.reply(token, joined(group, member))
+            self._renew(group, member, now)
+            member.is_new = False
+            group.pending_syncs.add(member.member_id)
+        self.deadlines.set((SYNC_PHASE, group.group_id, ""), now.monotonic_ms + group.rebalance_timeout_ms)
+
+    # --- syncing ---
+
+    def sync(self, request: SyncGroupRequest, token: Token, now: Instant) -> Outcome:
+        out = Outcome()
+        try:
+            group, member = self._check_sync(request)
+        except KafkaError as error:
+            out.reply(token, sync_error(error))
+            return out
+        group.pending_syncs.discard(member.member_id)
+        if not group.pending_syncs:
+            self.deadlines.cancel((SYNC_PHASE, group.group_id, ""))
+        if group.state is State.STABLE:
+            self._renew(group, member, now)
+            out.reply(token, synced(group, member))
+            return out
+        out.reply(member.awaiting_sync, sync_error(RebalanceInProgress("")))
+        member.awaiting_sync = token
+        if group.leader == member.member_id:
+            given = {row.member_id: row.assignment for row in request.assignments}
+            assignments = {member_id: given.get(member_id, b"") for member_id in group.members}
+            then = partial(self._assigned, group, group.generation, assignments)
+            out.write(GroupRecord(group.group_id, group.to_value(assignments)), then)
+        return out
+
+    def _check_sync(self, request: SyncGroupRequest) -> tuple[ClassicGroup, Member]:
+        group, member = self._check_member(
+            request.group_id, request.member_id, request.group_instance_id, request.generation_id
+        )
+        for asked, known in ((request.protocol_type, group.protocol_type), (request.protocol_name, group.protocol)):
+            if asked is not None and known is not None and asked != known:
+                raise InconsistentGroupProtocol(f"group {group.group_id} has the protocol {known}, not {asked}")
+        refused = SYNC[group.state]
+        if refused is not None:
+            raise refused(f"group {group.group_id} is in state {group.state.value}")
+        return group, member
+
+    def _assigned(
+        self,
+        group: ClassicGroup,
+        generation: int,
+        assignments: dict[str, bytes],
+        error: KafkaError | None,
+        now: Instant,
+    ) -> Outcome:
+        out = Outcome()
+        if (
+            self.groups.get(group.group_id) is not group
+            or group.state is not State.COMPLETING_REBALANCE
+            or group.generation != generation
+        ):
+            return out  # a member came or went meanwhile, and this assignment is nobody's
+        if error is not None:
+            self._propagate(group, out, now, told(error))
+            self._prepare_rebalance(group, now, out)
+            return out
+        for member in group.members.values():
+            member.assignment = assignments[member.member_id]
+        group.take(Event.ASSIGNED, now.wall_ms)
+        self._propagate(group, out, now, None)
+        return out
+
+    def _propagate(self, group: ClassicGroup, out: Outcome, now: Instant, error: KafkaError | None) -> None:
+        """Answer all who wait for their assignment."""
+        for member in group.members.values():
+            if error is not None:
+                member.assignment = b""
+            token, member.awaiting_sync = member.awaiting_sync, None
+            if token is not None:
+                out.reply(token, synced(group, member) if error is None else sync_error(error))
+                # Its session may have run out while it was our turn, and then nobody watches it any more.
+                self._renew(group, member, now)
+
+    # --- heartbeats ---
+
+    def heartbeat(self, request: HeartbeatRequest, now: Instant) -> int:
+        """The error code for a member that says that it is there."""
+        try:
+            group, member = self._check_member(
+                request.group_id, request.member_id, request.group_instance_id, request.generation_id
+            )
+        except KafkaError as error:
+            return error.code
+        refused = HEARTBEAT[group.state]
+        if refused is None or refused is RebalanceInProgress:
+            self._renew(group, member, now)
+        return NONE if refused is None else refused.code
+
+    def renew(self, group: ClassicGroup, member_id: str, now: Instant) -> None:
+        """A commit shows that its member is there, too."""
+        member = group.members.get(member_id)
+        if member is not None and group.state in (State.STABLE, State.PREPARING_REBALANCE):
+            self._renew(group, member, now)
+
+    def _check_member(
+        self, group_id: str, member_id: str, group_instance_id: str | None, generation: int
+    ) -> tuple[ClassicGroup, Member]:
+        if not group_id:
+            raise InvalidGroupId("the group id is empty")
+        group = self.groups.get(group_id)
+        if group is None:
+            # One that has members is always here.
+            raise UnknownMemberId(f"{member_id} is no member of group {group_id}")
+        member = group.check_member(member_id, group_instance_id)
+        if generation != group.generation:
+            raise IllegalGeneration(f"group {group_id} is in generation {group.generation}, not {generation}")
+        return group, member
+
+    def _renew(self, group: ClassicGroup, member: Member, now: Instant) -> None:
+        key = (SESSION, group.group_id, member.member_id)
+        self.deadlines.set(key, now.monotonic_ms + member.session_timeout_ms)
+
+    # --- leaving ---
+
+    def leave(self, state: GroupsState, request: LeaveGroupRequest, token: Token, now: Instant) -> Outcome:
+        out = Outcome()
+        if not request.group_id:
+            out.reply(token, LeaveGroupResponse(error_code=InvalidGroupId.code))
+            return out
+        group = self.groups.get(request.group_id)
+        rows: list[MemberResponse] = []
+        for identity in request.members:
+            code = NONE
+            try:
+                if group is None:
+                    raise UnknownMemberId(f"there is no member in group {request.group_id}")
+                self._leave(group, identity, out)
+            except KafkaError as error:
+                code = error.code
+            rows.append(
+                MemberResponse(
+                    member_id=identity.member_id, group_instance_id=identity.group_instance_id, error_code=code
+                )
+            )
+        if group is not None and any(row.error_code == NONE for row in rows):
+            self._members_gone(group, now, out)
+            self.forget(state, request.group_id)
+        response = LeaveGroupResponse(error_code=NONE, members=rows)
+        if out.then is None:
+            out.reply(token, response)
+        else:
+            out.then = partial(_left, token, response)
+        return out
+
+    def _leave(self, group: ClassicGroup, identity: MemberIdentity, out: Outcome) -> None:
+        member_id, instance_id = identity.member_id, identity.group_instance_id
+        if member_id == UNKNOWN_MEMBER and instance_id is not None:
+            # An operator removes a static member, whose id only the member knows.
+            known = group.static_members.get(instance_id)
+            member = None if known is None else group.members[known]
+            if member is None:
+                raise UnknownMemberId(f"group {group.group_id} has no member with the instance id {instance_id}")
+        elif member_id in group.pending_joins:
+            self._take_back(group, member_id)
+            return
+        else:
+            member = group.check_member(member_id, instance_id)
+        self._remove(group, member, out, UnknownMemberId(f"{member.member_id} has left"))
+
+    def _drop(self, group: ClassicGroup, member_id: str, now: Instant, out: Outcome) -> None:
+        """A group is full: who comes last is no member any more, and nobody waits for it."""
+        member = group.members.get(member_id)
+        if member is not None:
+            self._remove(group, member, out, GroupMaxSizeReached(""))
+        elif member_id in group.pending_joins:
+            self._take_back(group, member_id)
+        self._maybe_complete_join(group, now, out)
+
+    def _take_back(self, group: ClassicGroup, member_id: str) -> None:
+        """Forget an id that was given out and never used."""
+        group.remove(member_id)
+        self.deadlines.cancel((SESSION, group.group_id, member_id))
+
+    def _remove(self, group: ClassicGroup, member: Member, out: Outcome, error: KafkaError) -> None:
+        group.remove(member.member_id)
+        self.deadlines.cancel((SESSION, group.group_id, member.member_id))
+        self._answer_member(out, group, member, error)
+
+    def _answer_member(self, out: Outcome, group: ClassicGroup, member: Member, error: KafkaError) -> None:
+        """Whatever a member waits for, it will not come."""
+        member_id = UNKNOWN_MEMBER if isinstance(error, UnknownMemberId) else member.member_id
+        out.reply(member.awaiting_join, join_error(error, member_id))
+        out.reply(member.awaiting_sync, sync_error(error))
+        member.awaiting_join = member.awaiting_sync = None
+
+    def _members_gone(self, group: ClassicGroup, now: Instant, out: Outcome) -> None:
+        if group.state in (State.STABLE, State.COMPLETING_REBALANCE):
+            self._prepare_rebalance(group, now, out)
+        else:
+            self._maybe_complete_join(group, now, out)
+
+    # --- time ---
+
+    def tick(self, state: GroupsState, now: Instant) -> Outcome | None:
+        """Do one thing that is due; None when nothing is."""
+        due = self.deadlines.pop_due(now.monotonic_ms)
+        if due is None:
+            return None
+        kind, group_id, member_id = due
+        out = Outcome()
+        group = self.groups.get(group_id)
+        if group is None:
+            return out
+        if kind == SESSION:
+            self._session_is_over(group, member_id, now, out)
+            self.forget(state, group_id)
+        elif kind == JOIN:
+            self._join_phase_is_due(group, now, out)
+        elif group.pending_syncs and group.state in (State.STABLE, State.COMPLETING_REBALANCE):
+            for late in sorted(group.pending_syncs):
+                self._remove(group, group.members[late], out, UnknownMemberId(f"{late} has not synced in time"))
+            self._prepare_rebalance(group, now, out)
+        return out
+
+    def _session_is_over(self, group: ClassicGroup, member_id: str, now: Instant, out: Outcome) -> None:
+        if member_id in group.pending_joins:
+            group.remove(member_id)
+            self._maybe_complete_join(group, now, out)
+            return
+        member = group.members.get(member_id)
+        if member is not None and not member.is_waiting:
+            self._remove(group, member, out, UnknownMemberId(f"the session of {member_id} has ended"))
+            self._members_gone(group, now, out)
+
+    def _cancel_all(self, group: ClassicGroup) -> None:
+        self.deadlines.cancel((JOIN, group.group_id, ""))
+        self.deadlines.cancel((SYNC_PHASE, group.group_id, ""))
+        for member_id in (*group.members, *group.pending_joins):
+            self.deadlines.cancel((SESSION, group.group_id, member_id))
+
+
+class _Join(NamedTuple):
+    """A join that passed the first checks."""
+
+    request: JoinGroupRequest
+    protocols: Protocols
+    client: Client
+    token: Token
+
+    @classmethod
+    def of(cls, request: JoinGroupRequest, client: Client, token: Token) -> "_Join":
+        protocols = tuple((protocol.name, protocol.metadata) for protocol in request.protocols)
+        return cls(request, protocols, client, token)
+
+
+# Errors that come without the member id of the request.
+_ANONYMOUS = (InvalidGroupId, InvalidSessionTimeout, GroupMaxSizeReached, CoordinatorNotAvailable)
+
+
+def _nothing(error: KafkaError | None, now: Instant) -> Outcome:
+    return Outcome()
+
+
+def _left(token: Token, response: LeaveGroupResponse, error: KafkaError | None, now: Instant) -> Outcome:
+    out = Outcome()
+    out.reply(token, response if error is None else LeaveGroupResponse(error_code=told(error).code))
+    return out

@@ -1,0 +1,253 @@
+"""What a partition of `__consumer_offsets` says: groups, committed offsets, offsets of open transactions.
+
+1. The state is a function of the log alone: live writes, a restart and a change of leadership go through the same
+   `apply`.
+2. A commit belongs to the main offsets at once, or with its transaction; then a commit that stands later in the log,
+   whoever made it, is not overwritten. What counts is where the offsets stand, not where the marker stands.
+3. A removal takes the main offset and all pending ones of its partition.
+4. A group exists from its first record of any kind until the record that removes it.
+5. An offset costs some 120 bytes (its place in the log and the value as it stands there), and changing one costs the
+   same with ten groups and with ten thousand.
+"""
+
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from immutables import Map, MapMutation
+
+from twofold.coordinator.group.records import (
+    EndTransaction,
+    GroupRecord,
+    GroupValue,
+    LogRecord,
+    OffsetRecord,
+    OffsetValue,
+    decode_offset_value,
+)
+from twofold.machine.runtime import Machine
+from twofold.types import NO_PRODUCER_ID
+from twofold.wire.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    InvalidFetchSize,
+    InvalidProducerEpoch,
+    KafkaError,
+    KafkaStorageError,
+    MessageTooLarge,
+    NetworkException,
+    NotCoordinator,
+    NotEnoughReplicas,
+    NotLeaderOrFollower,
+    ProducerFenced,
+    RecordListTooLarge,
+    RequestTimedOut,
+    UnknownServerError,
+    UnknownTopicOrPartition,
+)
+
+Stored: TypeAlias = bytes  # the log offset of a commit (8 bytes), then its value
+Partitions: TypeAlias = Map[int, Stored]
+Topics: TypeAlias = Map[str, Partitions]
+GroupPartition: TypeAlias = tuple[str, str, int]  # group, topic, partition
+Producers: TypeAlias = frozenset[int]
+
+SIMPLE_GROUP = GroupValue()
+"""A group that never had members: somebody committed offsets under its name."""
+
+_LOG_OFFSET = struct.Struct(">Q")
+VALUE_START = _LOG_OFFSET.size
+_NO_TOPICS: Topics = Map()
+_NO_PARTITIONS: Partitions = Map()
+_NO_PENDING: Map[GroupPartition, Stored] = Map()
+_NO_OPEN: Map[tuple[str, int], Producers] = Map()
+_NOBODY: Producers = frozenset()
+
+
+def committed(stored: Stored) -> OffsetValue:
+    return decode_offset_value(stored, VALUE_START)
+
+
+def log_offset(stored: Stored) -> int:
+    return int(_LOG_OFFSET.unpack_from(stored)[0])
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsState:
+    groups: Map[str, GroupValue] = field(default_factory=Map)
+    offsets: Map[str, Topics] = field(default_factory=Map)
+    # Offsets of open transactions by producer, and which producers have some for a partition of a group.
+    pending: Map[int, Map[GroupPartition, Stored]] = field(default_factory=Map)
+    open: Map[str, Map[tuple[str, int], Producers]] = field(default_factory=Map)
+
+    def topics(self, group_id: str) -> Topics:
+        return self.offsets.get(group_id, _NO_TOPICS)
+
+    def offset(self, group_id: str, topic: str, partition: int) -> Stored | None:
+        return self.offsets.get(group_id, _NO_TOPICS).get(topic, _NO_PARTITIONS).get(partition)
+
+    def is_open(self, group_id: str, topic: str, partition: int) -> bool:
+        """Whether a transaction that is not over has committed an offset here."""
+        return (topic, partition) in self.open.get(group_id, _NO_OPEN)
+
+    def has_open(self, group_id: str) -> bool:
+        return group_id in self.open
+
+    def open_partitions(self, group_id: str) -> Iterator[tuple[str, int]]:
+        return iter(self.open.get(group_id, _NO_OPEN))
+
+
+class GroupMachine(Machine[GroupsState, LogRecord]):
+    busy: type[KafkaError] = CoordinatorNotAvailable
+
+    def initial(self) -> GroupsState:
+        return GroupsState()
+
+    def apply(self, state: GroupsState, record: LogRecord, offset: int) -> GroupsState:
+        return self.apply_all(state, ((offset, record),))
+
+    def apply_all(self, state: GroupsState, entries: Iterable[tuple[int, LogRecord]]) -> GroupsState:
+        draft = _Draft(state)
+        for offset, record in entries:
+            if type(record) is OffsetRecord:
+                draft.commit(record, offset)
+            elif type(record) is GroupRecord:
+                draft.set_group(record)
+            elif type(record) is EndTransaction:
+                draft.end_transaction(record)
+            else:
+                raise TypeError(f"{record!r} is no record of a group")
+        return draft.freeze()
+
+    def map_error(self, error: Exception) -> KafkaError:
+        return told(super().map_error(error))
+
+
+_TOLD: dict[type[KafkaError], type[KafkaError]] = {
+    NetworkException: CoordinatorLoadInProgress,
+    UnknownTopicOrPartition: CoordinatorNotAvailable,
+    NotEnoughReplicas: CoordinatorNotAvailable,
+    RequestTimedOut: CoordinatorNotAvailable,
+    NotLeaderOrFollower: NotCoordinator,
+    KafkaStorageError: NotCoordinator,
+    MessageTooLarge: UnknownServerError,
+    RecordListTooLarge: UnknownServerError,
+    InvalidFetchSize: UnknownServerError,
+    ProducerFenced: InvalidProducerEpoch,
+}
+
+
+def told(error: KafkaError) -> KafkaError:
+    """What members are told of an error of the log: they know coordinators, not the leaders of internal partitions."""
+    known = _TOLD.get(type(error))
+    return error if known is None else known(error.message)
+
+
+class _Draft:
+    """A state that is being changed; a map is opened when something in it changes, once per run of records."""
+
+    __slots__ = ("_base", "_groups", "_offsets", "_open", "_pending")
+
+    def __init__(self, base: GroupsState) -> None:
+        self._base = base
+        self._groups: MapMutation[str, GroupValue] | None = None
+        self._offsets: dict[str, dict[str, MapMutation[int, Stored]]] = {}
+        self._pending = base.pending
+        self._open = base.open
+
+    # --- groups ---
+
+    def set_group(self, record: GroupRecord) -> None:
+        if self._groups is None:
+            self._groups = self._base.groups.mutate()
+        if record.value is None:
+            self._groups.pop(record.group_id, None)
+        else:
+            self._groups[record.group_id] = record.value
+
+    def _ensure_group(self, group_id: str) -> None:
+        if group_id not in (self._base.groups if self._groups is None else self._groups):
+            self.set_group(GroupRecord(group_id, SIMPLE_GROUP))
+
+    # --- offsets ---
+
+    def _partitions(self, group_id: str, topic: str) -> MapMutation[int, Stored]:
+        topics = self._offsets.get(group_id)
+        if topics is None:
+            topics = self._offsets[group_id] = {}
+        partitions = topics.get(topic)
+        if partitions is None:
+            partitions = topics[topic] = self._base.topics(group_id).get(topic, _NO_PARTITIONS).mutate()
+        return partitions
+
+    def commit(self, record: OffsetRecord, offset: int) -> None:
+        group_id, topic, partition, value, producer_id, _ = record
+        if value is None:
+            self._partitions(group_id, topic).pop(partition, None)
+            self._forget_pending(group_id, topic, partition)
+            return
+        self._ensure_group(group_id)
+        stored = _LOG_OFFSET.pack(offset) + value
+        if producer_id == NO_PRODUCER_ID:
+            self._partitions(group_id, topic)[partition] = stored
+            return
+        pending = self._pending.get(producer_id, _NO_PENDING).set((group_id, topic, partition), stored)
+        self._pending = self._pending.set(producer_id, pending)
+        opened = self._open.get(group_id, _NO_OPEN)
+        producers = opened.get((topic, partition), _NOBODY) | {producer_id}
+        self._open = self._open.set(group_id, opened.set((topic, partition), producers))
+
+    def _forget_pending(self, group_id: str, topic: str, partition: int) -> None:
+        for producer_id in self._open.get(group_id, _NO_OPEN).get((topic, partition), _NOBODY):
+            left = self._pending[producer_id].delete((group_id, topic, partition))
+            self._pending = self._pending.set(producer_id, left) if left else self._pending.delete(producer_id)
+            self._close(group_id, topic, partition, producer_id)
+
+    def _close(self, group_id: str, topic: str, partition: int, producer_id: int) -> None:
+        opened = self._open[group_id]
+        producers = opened[topic, partition] - {producer_id}
+        if producers:
+            opened = opened.set((topic, partition), producers)
+        else:
+            opened = opened.delete((topic, partition))
+        self._open = self._open.set(group_id, opened) if opened else self._open.delete(group_id)
+
+    def end_transaction(self, record: EndTransaction) -> None:
+        """Nothing happens for a producer that has no offsets here."""
+        producer_id = record.producer_id
+        pending = self._pending.get(producer_id)
+        if pending is None:
+            return
+        self._pending = self._pending.delete(producer_id)
+        for (group_id, topic, partition), stored in pending.items():
+            self._close(group_id, topic, partition, producer_id)
+            if record.committed:
+                partitions = self._partitions(group_id, topic)
+                known = partitions.get(partition)
+                if known is None or log_offset(known) < log_offset(stored):
+                    partitions[partition] = stored
+
+    # --- the outcome ---
+
+    def freeze(self) -> GroupsState:
+        base = self._base
+        offsets = base.offsets
+        if self._offsets:
+            changed = offsets.mutate()
+            for group_id, drafts in self._offsets.items():
+                topics = base.topics(group_id).mutate()
+                for topic, draft in drafts.items():
+                    partitions = draft.finish()
+                    if partitions:
+                        topics[topic] = partitions
+                    else:
+                        topics.pop(topic, None)
+                finished = topics.finish()
+                if finished:
+                    changed[group_id] = finished
+                else:
+                    changed.pop(group_id, None)
+            offsets = changed.finish()
+        groups = base.groups if self._groups is None else self._groups.finish()
+        return GroupsState(groups, offsets, self._pending, self._open)

@@ -32,7 +32,7 @@ async def test_served_apis_are_told_with_their_ranges(version: int) -> None:
     assert told == {api.key: (api.advertised_min, api.max_version) for api in served_apis()}
     assert told[18] == (0, 4)
     assert told[19] == (2, 7)
-    assert 11 not in told, "JoinGroup has no handler yet"
+    assert 24 not in told, "AddPartitionsToTxn has no handler yet"
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from uuid import UUID
 from twofold.broker.authorizer import AllowAll, Authorizer
 from twofold.broker.auto_topics import AutoTopics
 from twofold.broker.dispatch import Dispatcher
+from twofold.broker.group_service import GroupService
 from twofold.broker.lifecycle import Lifecycle
 from twofold.broker.listeners import ListenerAddress, advertised_addresses, listen_addresses
 from twofold.broker.produce_codec import Endpoint
@@ -56,6 +57,7 @@ class Broker:
         self.replicas = ReplicaManager(runtime, settings, self.logs, self.node_id)
         self.topic_rows = TopicRowCache()
         self.auto_topics = AutoTopics(self)
+        self.groups = GroupService(self)
         self.producer_ids = ProducerIds(self._allocate_producer_ids, runtime)
         self.server = Server(runtime, Dispatcher(self, runtime.spawn), server_options(settings))
         self.listeners: list[ListenerAddress] = []
@@ -98,6 +100,7 @@ class Broker:
         await self._listen(addresses)
         await self._register(directory_id)
         self._run(self.logs.run_background(), "log maintenance")
+        self._run(self.groups.run_background(), "offset expiry")
         self.producer_ids.prefetch()  # or the first idempotent producer would have to ask twice
         self.server.open()
 
@@ -139,7 +142,8 @@ class Broker:
 
     async def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Also after a start that failed half-way."""
-        await self.server.stop(timeout_s, self.replicas.purgatory.answer_fetches)
+        await self.server.stop(timeout_s, self._answer_early)
+        self.groups.stop()
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
@@ -148,6 +152,10 @@ class Broker:
         if controller is not None:
             await controller.stop()
         await self.logs.close()
+
+    def _answer_early(self) -> None:
+        self.replicas.purgatory.answer_fetches()
+        self.groups.answer_early()
 
     def _fail(self, error: KafkaError) -> None:
         log.critical("the metadata log failed, the broker cannot go on: %s", error)
@@ -165,6 +173,7 @@ class Broker:
             )
         self.image = image
         self.replicas.apply(delta, image, self.settings)
+        self.groups.apply(delta, image)
 
     def endpoint(self, node_id: int, listener: str) -> Endpoint | None:
         """Where clients of a listener find a broker."""

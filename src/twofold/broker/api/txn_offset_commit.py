@@ -1,0 +1,120 @@
+"""TxnOffsetCommit: API key 28, versions 0-5.
+
+1. Without WRITE on the transactional id: TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53); without READ on the group:
+   GROUP_AUTHORIZATION_FAILED (30), both everywhere. An empty transactional id: INVALID_REQUEST (42) everywhere.
+2. Partition by partition: TOPIC_AUTHORIZATION_FAILED (29), UNKNOWN_TOPIC_OR_PARTITION (3), OFFSET_METADATA_TOO_LARGE
+   (12). The others are committed together; when nothing is left, the answer goes out without further questions.
+3. An empty group id: INVALID_GROUP_ID (24). A group that does not exist is created, except for a member of one of its
+   generations: ILLEGAL_GENERATION (22).
+4. From version 3 on a generation, member id or instance id, where one is given, must be that of the group: 22,
+   UNKNOWN_MEMBER_ID (25), FENCED_INSTANCE_ID (82). Who gives none of them is not fenced; a rebalance refuses nobody.
+5. The offsets are pending until the transaction ends; the answer waits until they are safe, not for that end.
+6. Errors of the log and of the transaction coordinator are rewritten to what clients know (`coordinator.group.state`);
+   before version 2 COORDINATOR_LOAD_IN_PROGRESS (14) is COORDINATOR_NOT_AVAILABLE (15).
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from twofold.broker.authorizer import Operation, ResourceType
+from twofold.broker.context import RequestContext
+from twofold.broker.group_service import guarded
+from twofold.broker.group_topics import CommitRows
+from twofold.coordinator.group.offsets import Committer
+from twofold.coordinator.group.state import told
+from twofold.wire.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    GroupAuthorizationFailed,
+    InvalidRequest,
+    KafkaError,
+    TransactionalIdAuthorizationFailed,
+)
+from twofold.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from twofold.broker.broker import Broker
+
+KEY = 28
+
+LOADING_SINCE = 2
+
+
+def handle(
+    broker: "Broker", context: RequestContext, request: TxnOffsetCommitRequest
+) -> TxnOffsetCommitResponse | Awaitable[TxnOffsetCommitResponse]:
+    _authorize(broker, context, request)
+    rows = CommitRows(broker, context, request.topics)
+    answer = _answer(request, rows)
+    if not rows.commits:
+        return answer([])
+    committer = Committer(request.group_id, request.generation_id, request.member_id, request.group_instance_id)
+
+    def commit() -> "Awaitable[list[int]]":
+        shard = broker.groups.shard(request.group_id)
+        guard = shard.start_verification(request.producer_id, request.producer_epoch)
+        now = shard.now()
+        return shard.write_in_transaction(
+            lambda state, _: shard.offsets.commit_in_transaction(
+                state, committer, rows.commits, request.producer_id, request.producer_epoch, now
+            ),
+            guard,
+        )
+
+    return guarded(commit, answer, lambda error: answer([_code(error, context.version)] * len(rows.commits)))
+
+
+def error_response(request: TxnOffsetCommitRequest, error: KafkaError, version: int) -> TxnOffsetCommitResponse:
+    code = _code(error, version)
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    TxnOffsetCommitResponsePartition(partition_index=row.partition_index, error_code=code)
+                    for row in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _authorize(broker: "Broker", context: RequestContext, request: TxnOffsetCommitRequest) -> None:
+    authorize = broker.authorizer.authorize
+    if not request.transactional_id:
+        raise InvalidRequest("the transactional id is empty")
+    if not authorize(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+        raise TransactionalIdAuthorizationFailed(f"no WRITE on the transactional id {request.transactional_id}")
+    if not authorize(context, Operation.READ, ResourceType.GROUP, request.group_id):
+        raise GroupAuthorizationFailed(f"no READ on group {request.group_id}")
+
+
+def _code(error: KafkaError, version: int) -> int:
+    error = told(error)
+    if isinstance(error, CoordinatorLoadInProgress) and version < LOADING_SINCE:
+        return CoordinatorNotAvailable.code
+    return error.code
+
+
+def _answer(request: TxnOffsetCommitRequest, rows: CommitRows) -> Callable[[list[int]], TxnOffsetCommitResponse]:
+    def answer(codes: list[int]) -> TxnOffsetCommitResponse:
+        return TxnOffsetCommitResponse(
+            topics=[
+                TxnOffsetCommitResponseTopic(
+                    name=topic.name,
+                    partitions=[
+                        TxnOffsetCommitResponsePartition(partition_index=row.partition_index, error_code=code)
+                        for row, code in zip(topic.partitions, codes_of_topic, strict=True)
+                    ],
+                )
+                for topic, codes_of_topic in zip(request.topics, rows.merged(codes), strict=True)
+            ]
+        )
+
+    return answer

@@ -1,0 +1,231 @@
+"""The group coordinator of this broker: a shard for each partition of `__consumer_offsets` that it leads.
+
+1. A group belongs to the partition that the hash of its id chooses; the leader of that partition coordinates it, and
+   everybody else says NOT_COORDINATOR.
+2. Shards follow the metadata: led in a new epoch means loaded anew, led by another means resigned.
+3. Offsets that nobody used for `offsets.retention.minutes`, and those of deleted topics, are removed in the
+   background, some hundred groups at a time.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, TypeVar
+
+from twofold.broker.context import RequestContext
+from twofold.broker.group_shard import GroupShard
+from twofold.config.internal_topics import CONSUMER_OFFSETS, coordinator_partition
+from twofold.controller.delta import ImageDelta
+from twofold.controller.image import MetadataImage
+from twofold.coordinator.group.context import Client, GroupConfig
+from twofold.coordinator.group.records import EndTransaction, LogRecord
+from twofold.coordinator.group.state import GroupsState
+from twofold.machine.runtime import Result
+from twofold.records.compression import Codec
+from twofold.types import TopicPartition
+from twofold.wire.errors import CoordinatorNotAvailable, InvalidGroupId, KafkaError, NotCoordinator
+
+if TYPE_CHECKING:
+    from twofold.broker.broker import Broker
+
+OFFSETS_PER_TURN = 2000
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+class GroupService:
+    def __init__(self, broker: "Broker") -> None:
+        self.shards: dict[int, GroupShard] = {}
+        self._broker = broker
+        self._config = GroupConfig.from_settings(broker.settings)
+        self._partitions = 0
+        self._stopping = False
+        self._deleted_topics: dict[int, set[str]] = {}  # by shard, of those that are still to be cleaned up
+
+    # --- finding ---
+
+    def shard(self, group_id: str, *, allow_empty: bool = False) -> GroupShard:
+        """The shard of a group, if it is here and ready."""
+        if not group_id and not allow_empty:
+            raise InvalidGroupId("the group id is empty")
+        if self._stopping:
+            raise CoordinatorNotAvailable("the broker is stopping")
+        shard = self.shards.get(coordinator_partition(group_id, self._partitions)) if self._partitions else None
+        if shard is None:
+            raise NotCoordinator(f"group {group_id} is not coordinated by this broker")
+        shard.check_active()
+        return shard
+
+    def led(self) -> list[GroupShard]:
+        return [shard for _, shard in sorted(self.shards.items())]
+
+    # --- following the metadata ---
+
+    def apply(self, delta: ImageDelta, image: MetadataImage) -> None:
+        """Called with every new image, after the replicas."""
+        gone = {topic.name for topic in delta.deleted_topics}
+        if CONSUMER_OFFSETS in gone:
+            self._partitions = 0
+            for index in list(self.shards):
+                self._resign(index)
+        for change in delta.changed_topics:
+            if change.topic.name == CONSUMER_OFFSETS:
+                self._partitions = len(change.topic.partitions)
+                for index, state in change.changed():
+                    if state.leader == self._broker.node_id:
+                        self._lead(index, state.leader_epoch)
+                    else:
+                        self._resign(index)
+        if gone:
+            self._forget_topics(gone)
+
+    def _lead(self, index: int, epoch: int) -> None:
+        known = self.shards.get(index)
+        if self._stopping or (known is not None and known.epoch >= epoch):
+            return
+        self._resign(index)
+        broker = self._broker
+        settings = broker.settings
+        shard = self.shards[index] = GroupShard(
+            index,
+            epoch,
+            lambda: broker.replicas.leader(CONSUMER_OFFSETS, index),
+            broker.runtime,
+            broker.replicas.purgatory,
+            self._config,
+            commit_timeout_ms=settings.int("offsets.commit.timeout.ms"),
+            codec=Codec(settings.int("offsets.topic.compression.codec")),
+        )
+        known_log = broker.logs.get(TopicPartition(CONSUMER_OFFSETS, index))
+        if known_log is None or not known_log.exists:
+            shard.open_empty()
+        else:
+            broker.runtime.spawn(self._load(shard), name=f"load {shard}")
+
+    async def _load(self, shard: GroupShard) -> None:
+        await shard.load(self._broker.settings.int("offsets.load.buffer.size"))
+        if self._deleted_topics.get(shard.index):
+            await self._clean_up_topics(shard)
+
+    def _resign(self, index: int) -> None:
+        shard = self.shards.pop(index, None)
+        if shard is not None:
+            shard.resign(NotCoordinator(f"{shard} is led by another broker"))
+
+    def answer_early(self) -> None:
+        """The broker stops: who waits for other members is sent away."""
+        self._stopping = True
+        for shard in self.led():
+            shard.stop_waiting(NotCoordinator("the broker is stopping"))
+
+    def stop(self) -> None:
+        self._stopping = True
+        for index in list(self.shards):
+            self._resign(index)
+
+    # --- in the background ---
+
+    async def run_background(self) -> None:
+        """Let offsets and groups expire, until cancelled."""
+        timers = self._broker.runtime.timers
+        while True:
+            await timers.sleep(self._broker.settings.int("offsets.retention.check.interval.ms") / 1000)
+            for shard in self.led():
+                await self._sweep(
+                    shard, lambda shard, state, group_id: shard.offsets.expire(state, group_id, shard.now())
+                )
+
+    def _forget_topics(self, topics: Iterable[str]) -> None:
+        for shard in self.led():
+            known = self._deleted_topics.setdefault(shard.index, set())
+            known.update(topics)
+            if shard.is_active:
+                self._broker.runtime.spawn(self._clean_up_topics(shard), name=f"offsets of deleted topics in {shard}")
+
+    async def _clean_up_topics(self, shard: GroupShard) -> None:
+        topics = self._deleted_topics.pop(shard.index, set())
+        # A topic that was created again meanwhile may have new commits.
+        gone = [topic for topic in sorted(topics) if self._broker.image.topic(topic) is None]
+        if gone:
+            await self._sweep(shard, lambda shard, state, group_id: shard.offsets.delete_topics(state, group_id, gone))
+
+    async def _sweep(self, shard: GroupShard, find: Callable[[GroupShard, GroupsState, str], list[LogRecord]]) -> None:
+        """Write what `find` says of each group; a turn of the loop looks at a bounded number of offsets."""
+        looked_at = 0
+        for group_id in sorted(shard.state.groups):
+            if not shard.is_active:
+                return
+            state = shard.state
+            looked_at += 1 + sum(map(len, state.topics(group_id).values()))
+            records = find(shard, state, group_id)
+            if records:
+                self._remove(shard, group_id, records)
+            if looked_at >= OFFSETS_PER_TURN:
+                looked_at = 0
+                await self._broker.runtime.timers.sleep(0)
+
+    def _remove(self, shard: GroupShard, group_id: str, records: list[LogRecord]) -> None:
+        try:
+            done = shard.remove(lambda state, now: Result(records, None), group_id)
+        except KafkaError as error:
+            log.warning("%d offsets of group %s are not removed now: %s", len(records), group_id, error)
+        else:
+            done.add_done_callback(lambda done: done.cancelled() or done.exception())  # tried again in the next round
+
+    # --- transactions ---
+
+    def complete_transaction(
+        self,
+        partition: int,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        committed: bool,
+        transaction_version: int = 2,
+    ) -> "asyncio.Future[None]":
+        """Write the marker of a transaction to a partition of `__consumer_offsets`; done when its offsets are visible.
+
+        What the log refuses is raised: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+        """
+        shard = self.shards.get(partition)
+        if shard is None:
+            raise NotCoordinator(f"{CONSUMER_OFFSETS}-{partition} is led by another broker")
+        shard.check_active()
+        marker = EndTransaction(producer_id, producer_epoch, coordinator_epoch, committed, transaction_version)
+        return shard.write(lambda state, now: Result([marker], None))
+
+
+def client_of(context: RequestContext) -> Client:
+    return Client(context.version, context.client_id or "", f"/{context.client_host}")
+
+
+def when_done(future: "asyncio.Future[T]", convert: Callable[[T], R]) -> R | Awaitable[R]:
+    """The converted result: at once if it is there, else to be awaited."""
+    return convert(future.result()) if future.done() else _later(future, convert)
+
+
+def guarded(
+    start: "Callable[[], Awaitable[T]]", convert: Callable[[T], R], failed: Callable[[KafkaError], R]
+) -> R | Awaitable[R]:
+    """Like `when_done`, for requests whose errors have a place in each row."""
+    try:
+        future = start()
+        if isinstance(future, asyncio.Future) and future.done():
+            return convert(future.result())
+    except KafkaError as error:
+        return failed(error)
+    return _guarded_later(future, convert, failed)
+
+
+async def _guarded_later(future: Awaitable[T], convert: Callable[[T], R], failed: Callable[[KafkaError], R]) -> R:
+    try:
+        return convert(await future)
+    except KafkaError as error:
+        return failed(error)
+
+
+async def _later(future: "asyncio.Future[T]", convert: Callable[[T], R]) -> R:
+    return convert(await future)

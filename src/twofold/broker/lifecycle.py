@@ -2,8 +2,7 @@
 
 1. A broker registers with a new incarnation id at each start and may lead once a heartbeat has shown that it has seen
    its own registration.
-2. A heartbeat that fails is repeated; one that says that the registration is gone or replaced ends the lifecycle, for
-   another process then runs under our id.
+2. A heartbeat that fails is told in the log and the next one follows at its time.
 """
 
 import logging
@@ -24,6 +23,7 @@ from twofold.wire.messages.broker_registration import (
 )
 
 PLAINTEXT_PROTOCOL = 0
+CATCH_UP_S = 0.02
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +81,13 @@ class Lifecycle:
         if response.error_code != NONE:
             raise error_for(response.error_code)(f"broker {self._node_id} cannot be registered")
         self.broker_epoch = response.broker_epoch
+        await self._become_active()
         log.info("broker %d is registered with epoch %d", self._node_id, self.broker_epoch)
+
+    async def _become_active(self) -> None:
+        """Beat until the controller lets this broker lead: it wants to hear that we have seen our registration."""
+        while (await self.beat()).is_fenced:
+            await self._runtime.timers.sleep(CATCH_UP_S)
 
     async def beat(self, *, want_shut_down: bool = False) -> BrokerHeartbeatResponse:
         response = await self._controller.heartbeat(

@@ -55,14 +55,14 @@ def load(what: str, address: str, *, topic: str, record_bytes: int, seconds: flo
 def create(address: str, topic: str) -> None:
     from confluent_kafka.admin import AdminClient, NewTopic
 
-    admin = AdminClient({"bootstrap.servers": address})
+    admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
     admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result()
 
 
 def delete(address: str, topic: str) -> None:
     from confluent_kafka.admin import AdminClient
 
-    admin = AdminClient({"bootstrap.servers": address})
+    admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
     admin.delete_topics([topic])[topic].result()
 
 
@@ -78,7 +78,7 @@ def median_rates(
 
 def run(report: Report, *, seconds: float = 3, rounds: int = 3, with_oracle: bool = True) -> None:
     table = Table(title="one confluent-kafka process, MB/s (records/s)")
-    for column in ("", "ceiling", "twofold", "ratio", "apache kafka", "twofold/kafka"):
+    for column in ("", "ceiling", "twofold", "ratio", "kafka", "vs kafka"):
         table.add_column(column, justify="right" if column else "left", no_wrap=True)
     rows = []
     with ExitStack() as stack:
@@ -97,10 +97,11 @@ def run(report: Report, *, seconds: float = 3, rounds: int = 3, with_oracle: boo
                 everyone = {"ceiling": top, **brokers}
                 produce = partial(load, "produce", topic=topic, record_bytes=record_bytes, seconds=seconds, flags=flags)
                 kind = "idempotent" if idempotent else "plain"
-                label = f"produce {record_bytes} B {kind}"
+                size = "1 KB" if record_bytes == 1024 else f"{record_bytes} B"
+                label = f"produce {size} {kind}"
                 rows.append((label, record_bytes, median_rates(produce, everyone, rounds, label)))
                 if idempotent:
-                    label = f"fetch {record_bytes} B"
+                    label = f"fetch {size}"
                     fetch = partial(load, "fetch", topic=topic, record_bytes=record_bytes, seconds=seconds)
                     rows.append((label, record_bytes, median_rates(fetch, everyone, rounds, label)))
                 for address in brokers.values():

@@ -259,7 +259,7 @@ class _Fetch:
             or self._bytes >= min(request.min_bytes, self._max_bytes)
             or not any(entry.partition for _, entries in self._topics for entry in entries)
             or self._broker.replicas.purgatory.stopping
-            or self._is_full()
+            or (self._bytes > 0 and self._is_full())
         )
 
     def _is_full(self) -> bool:

@@ -277,8 +277,10 @@ class LogOpener:
     def _drop_behind_lost_start(self) -> None:
         """The first segments were never synced, and the cut took their names: what follows is behind a hole."""
         result = self.result
-        if result.segments and result.segments[0].base_offset > max(result.recovery_point, result.log_start_offset):
-            first = result.segments[0]
+        if not result.segments:
+            return
+        first = result.segments[0]
+        if 0 < first.base_offset - max(result.recovery_point, result.log_start_offset) <= MAX_RELATIVE_OFFSET:
             log.warning(
                 "%s: it begins at %d, the recovery point is %d; removing it and all after it",
                 first.log_path,

@@ -260,7 +260,7 @@ class Segment:
         return self._files.disk.exists(path) and self._files.disk.file_size(path) > 0
 
     def discard_txn_index(self) -> None:
-        """Forget the aborted transactions and their file; the other two files are emptied when they are next written."""
+        """Forget the aborted transactions and their file; the other two files are emptied when next written."""
         path = self.prefix + TXN_INDEX_SUFFIX
         self._files.forget(path)
         if self._files.disk.exists(path):

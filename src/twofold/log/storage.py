@@ -9,7 +9,7 @@ from bisect import bisect_left
 
 from twofold.config.topic import LogConfig
 from twofold.log.checkpoints import PARTITION_METADATA, encode_partition_metadata
-from twofold.log.offset_index import CorruptIndex
+from twofold.log.offset_index import MAX_RELATIVE_OFFSET, CorruptIndex
 from twofold.log.opening import LogOpener, OpenedLog, rebuild_txn_index
 from twofold.log.retention import should_roll
 from twofold.log.scan import InvalidBatch
@@ -87,18 +87,20 @@ class LogStorage(SyncedLog):
         """The segment that takes the next bytes: the active one, or a new one."""
         self._clean = False
         if not self._segments:
-            return self._create_segment(base_offset)
+            return self._create_segment(self._start_for(base_offset, last_offset))
         active = self._segments[-1]
         if should_roll(active, self.config, size, last_offset, max_timestamp, now_ms):
-            # The new segment starts at the log end, so that a hole in the files can be told from one in the offsets;
-            # only a leader's hole that no relative offset spans is left out.
-            start = self.log_end_offset if last_offset - self.log_end_offset < 2**31 else base_offset
+            start = self._start_for(base_offset, last_offset)
             if active.size:
                 return self._roll_at(start)
             if not active.fits(last_offset):
                 self._remove_segments([active])
                 return self._create_segment(start)
         return active
+
+    def _start_for(self, base_offset: int, last_offset: int) -> int:
+        """Where a new segment starts: at the log end, unless a leader's hole is larger than a relative offset spans."""
+        return self.log_end_offset if last_offset - self.log_end_offset <= MAX_RELATIVE_OFFSET else base_offset
 
     def _create_segment(self, base_offset: int) -> Segment:
         environment = self._environment

@@ -134,12 +134,16 @@ async def test_frames_cut_anywhere_are_put_together():
 
 
 @on_loop
-async def test_a_claimed_size_costs_no_memory_before_its_bytes_arrive():
+async def test_a_claimed_size_costs_memory_only_as_its_bytes_arrive():
     async with serving() as (server, address), connected(*address) as wire:
         wire.send_raw(struct.pack(">i", 100_000_000) + OTHER)
         await until(lambda: any(c._frame is not None for c in server.connections))
         (connection,) = server.connections
-        assert len(connection._frame) <= server_module.FIRST_BUFFER_BYTES
+        for sent, held in ((0, 64 * 1024), (100_000, 1_200_000), (1_000_000, 1_200_000), (2_000_000, 5_000_000)):
+            wire.send_raw(bytes(sent))
+            expected = connection._filled + sent
+            await until(lambda wanted=expected: connection._filled == wanted)
+            assert len(connection._frame) <= held
 
 
 @on_loop

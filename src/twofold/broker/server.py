@@ -26,15 +26,16 @@ from twofold.runtime.api import Listener, Runtime, TimerHandle
 
 PRODUCE = b"\x00\x00"  # the API key, first in a frame
 SHARED_BUFFER_BYTES = 256 * 1024
-# A frame's buffer grows with what arrives: a client that only claims to send 100 MB gets no more than this. Common
-# clients send requests of up to 1 MiB and a little.
-FIRST_BUFFER_BYTES = (1024 + 64) * 1024
+# A frame's buffer grows with what arrives, so that a client pays for what it only claims to send: first a small one,
+# then one that the requests of common clients fit into (1 MiB and a little), then twice as much each time.
+SMALL_BUFFER_BYTES = 64 * 1024
+LARGE_BUFFER_BYTES = (1024 + 64) * 1024
+EARNEST_BYTES = 16 * 1024  # who has sent so much of a large frame gets the large buffer at once
 SPARE_BUFFERS = 8
 WRITE_HIGH_WATER_BYTES = 64 * 1024
 MAX_RESPONSE_BYTES = 16 * 1024 * 1024
 MIN_RESPONSE_BYTES = 64 * 1024
 MAX_HELD_BYTES = 256 * 1024 * 1024
-SMALL_FRAME_BYTES = 64 * 1024
 REQUESTS_PER_TURN = 64
 MAX_OVERLAPPED = 1000
 
@@ -114,10 +115,7 @@ class Server:
         """How large an answer may be whose size is ours to choose."""
         return max(MIN_RESPONSE_BYTES, min(MAX_RESPONSE_BYTES, MAX_HELD_BYTES - self.held_bytes))
 
-    def take_buffer(self, size: int) -> bytearray:
-        """A buffer for a frame of `size` bytes, or for its beginning."""
-        if size <= SMALL_FRAME_BYTES:
-            return bytearray(size)
+    def take_large_buffer(self) -> bytearray:
         while self.spare_buffers:
             buffer = self.spare_buffers.pop()
             try:
@@ -126,11 +124,11 @@ class Server:
             except BufferError:
                 continue
             return buffer
-        return bytearray(FIRST_BUFFER_BYTES)
+        return bytearray(LARGE_BUFFER_BYTES)
 
     def give_back(self, buffer: bytearray) -> None:
         """Keep a buffer for a later frame. The loop may still hold it, so whether it is free is asked then."""
-        if len(buffer) == FIRST_BUFFER_BYTES and len(self.spare_buffers) < SPARE_BUFFERS:
+        if len(buffer) == LARGE_BUFFER_BYTES and len(self.spare_buffers) < SPARE_BUFFERS:
             self.spare_buffers.append(buffer)
 
     def admit(self, connection: "Connection") -> bool:
@@ -304,7 +302,10 @@ class Connection(asyncio.BufferedProtocol):
     def _begin_frame(self, data: memoryview, size: int) -> None:
         self._size = size
         self._filled = len(data)
-        self._frame = self._server.take_buffer(size)
+        if size <= SMALL_BUFFER_BYTES or self._filled < EARNEST_BYTES:
+            self._frame = bytearray(min(size, SMALL_BUFFER_BYTES))
+        else:
+            self._frame = self._server.take_large_buffer()
         self._frame[: self._filled] = data
 
     def _continue_frame(self, nbytes: int) -> None:
@@ -318,8 +319,11 @@ class Connection(asyncio.BufferedProtocol):
             return
         if self._filled < len(frame):
             return
-        # A new buffer and not a longer one: asyncio's own loop still exports the old one here.
-        self._frame = bytearray(min(self._size, 2 * len(frame)))
+        # Another buffer and not a longer one: the loop still exports this one here.
+        if len(frame) < LARGE_BUFFER_BYTES:
+            self._frame = self._server.take_large_buffer()
+        else:
+            self._frame = bytearray(min(self._size, 2 * len(frame)))
         self._frame[: self._filled] = frame
 
     def _check_size(self, size: int) -> None:

@@ -179,6 +179,23 @@ def test_a_batch_the_broker_finds_too_large_is_sent_in_halves() -> None:
     play(story, batch_size=100_000, linger_ms=5)
 
 
+def test_a_record_that_is_too_large_fails_alone_whatever_it_travelled_with() -> None:
+    async def story(_: Simulation, broker: FakeBroker, producer: Producer) -> None:
+        broker.max_message_bytes = 700
+        for sizes in ([10, 900], [900, 10], [10, 10, 900, 10], [900, 900, 10]):
+            deliveries = [await producer.send("t", b"x" * size) for size in sizes]
+            await producer.flush()
+            for size, delivery in zip(sizes, deliveries, strict=True):
+                if size > 700:
+                    with pytest.raises(MessageTooLarge):
+                        await delivery
+                else:
+                    await delivery
+        assert len(broker.partition("t").values()) == 6
+
+    play(story, batch_size=100_000, linger_ms=5)
+
+
 def test_a_leader_that_moves_is_followed() -> None:
     async def story(sim: Simulation, broker: FakeBroker, producer: Producer) -> None:
         other = await FakeBroker(sim.runtime("other"), "other", topics=broker.topics, node_id=2).start()

@@ -81,11 +81,12 @@ class ProducerBatch:
         return builder.build()
 
     def halves(self) -> list["ProducerBatch"]:
-        """The same records in two batches of about the same size."""
+        """The same records in two batches of about the same size; neither is empty."""
         middle = self.size // 2
+        last = self.count - 1
         parts: list[ProducerBatch] = []
         for index, record in enumerate(iter_records(self.build())):
-            if len(parts) == 0 or (len(parts) == 1 and parts[0].size >= middle):
+            if len(parts) == 0 or (len(parts) == 1 and (parts[0].size >= middle or index == last)):
                 part = ProducerBatch(self.tp, self.builder.codec, self.created, self.done.get_loop().create_future())
                 parts.append(part)
                 self.parts.append((index, part))

@@ -74,6 +74,8 @@ class Partition:
         """Lead in `leader_epoch`; also called when only the in-sync replicas changed."""
         if leader_epoch < self.leader_epoch:
             return
+        if self.leader_epoch < 0:
+            self._sync_recovered()
         if leader_epoch > self.leader_epoch:
             self.log.assign_leader_epoch(leader_epoch)
         self.is_leader = True
@@ -83,6 +85,11 @@ class Partition:
         self.replicas = replicas
         self.changes += 1
         self.maybe_advance_high_watermark()
+
+    def _sync_recovered(self) -> None:
+        """What a killed process left unsynced is acknowledged to whoever sends it again: first make it as safe."""
+        if self.log.log_end_offset - self.log.recovery_point >= self.log.config.flush_messages:
+            self.log.flush()
 
     def resign(self, leader_id: int, leader_epoch: int) -> None:
         """Another broker leads, or the partition is deleted: whoever waits here must look elsewhere."""

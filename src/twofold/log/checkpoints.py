@@ -89,7 +89,7 @@ def decode_uuid(text: str) -> uuid.UUID:
 
 
 def encode_partition_metadata(topic_id: TopicId) -> bytes:
-    return f"version: 0\ntopic_id: {encode_uuid(topic_id)}\n".encode()
+    return f"version: 0\ntopic_id: {encode_uuid(topic_id)}".encode()
 
 
 def read_topic_id(disk: Disk, directory: str) -> TopicId | None:

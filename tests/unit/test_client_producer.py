@@ -87,6 +87,16 @@ def test_a_full_batch_does_not_linger() -> None:
     play(story, linger_ms=5_000, batch_size=1_000)
 
 
+def test_a_caller_in_a_tight_loop_does_not_keep_full_batches_from_leaving() -> None:
+    async def story(_: Simulation, broker: FakeBroker, producer: Producer) -> None:
+        await (await producer.send("t", b"warm up"))
+        for number in range(2_000):
+            await producer.send("t", b"%d" % number)
+        assert len(producer._sender.queue(TopicPartition("t", 0)).sequences.unacked) == 5
+
+    play(story, batch_size=200)
+
+
 def test_five_requests_are_in_flight_and_no_more() -> None:
     async def story(sim: Simulation, broker: FakeBroker, producer: Producer) -> None:
         await producer.send("t", b"first")

@@ -73,6 +73,9 @@ class Producer:
             raise MessageTooLarge(
                 f"a record of {size} bytes for topic {topic!r} is above max_request_size={self.config.max_request_size}"
             )
+        if self._sender.full_batches_wait:
+            # A caller in a tight loop gives way once a batch, or nothing would leave before the buffer is full.
+            await self._runtime.timers.sleep(0)
         deadline: Deadline | None = None
         metadata = self._cluster.peek(topic)
         if (

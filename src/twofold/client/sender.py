@@ -57,6 +57,7 @@ class Sender:
         self.memory = BufferMemory(config.buffer_memory)
         self.queues: dict[TopicPartition, PartitionQueue] = {}
         self.identity: Identity | None = None
+        self.full_batches_wait = False  # since the task last ran
         self._runtime = runtime
         self._config = config
         self._cluster = cluster
@@ -86,6 +87,7 @@ class Sender:
     def open_batch(self, queue: PartitionQueue) -> ProducerBatch:
         """A new batch at the end of the queue; the one before it, if any, is complete."""
         if queue.waiting:
+            self.full_batches_wait = True
             self.mark_ready(queue)
         now = self._runtime.clock.monotonic()
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -141,6 +143,7 @@ class Sender:
         while True:
             await self._wake.wait()
             self._wake.clear()
+            self.full_batches_wait = False
             self._end_linger()
             self._drain()
 

@@ -395,6 +395,28 @@ def test_a_sync_that_was_under_way_does_not_vouch_for_what_was_cut_and_written_a
     asyncio.run(work())
 
 
+def test_a_log_can_be_cut_while_it_is_being_synced() -> None:
+    kit = Kit(segment_bytes=100)
+
+    async def work() -> None:
+        slow = SlowDisk()
+        kit.manager.environment.blocking = slow
+        for _ in range(5):
+            kit.data()
+        waiting = asyncio.create_task(kit.log.sync())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        kit.log.truncate_to(1)
+        slow.gate.set()
+        await waiting
+        assert kit.log.failure is None
+        assert kit.data() == 1
+        await kit.log.sync()
+        assert kit.log.recovery_point == 2
+
+    asyncio.run(work())
+
+
 def test_a_log_can_go_while_it_is_being_synced() -> None:
     kit = Kit()
 

@@ -40,7 +40,8 @@ class FlushPlan:
     up_to: int
     derived_to: int
     generation: int
-    files: list[PinnedFile] = field(default_factory=list)
+    active: PinnedFile | None = None
+    paths: list[str] = field(default_factory=list)
     writes: list[tuple[str, bytes]] = field(default_factory=list)
     directories: list[str] = field(default_factory=list)
     covered: list[tuple[Changes, int]] = field(default_factory=list)
@@ -51,14 +52,25 @@ class FlushPlan:
     def run(self) -> None:
         for path, data in self.writes:
             write_atomically(self.disk, path, data)
-        for pinned in self.files:
-            pinned.file.sync()
+        for path in self.paths:
+            self._sync(path)
+        if self.active is not None:
+            self.active.file.sync()
         for directory in self.directories:
             self.disk.sync_dir(directory)
 
+    def _sync(self, path: str) -> None:
+        """Of files that nobody writes to there may be thousands: they are opened one at a time, beside the pool."""
+        file = self.disk.open(path)
+        try:
+            file.sync()
+        finally:
+            file.close()
+
     def release(self, files: FilePool) -> None:
-        for pinned in self.files:
-            files.unpin(pinned)
+        if self.active is not None:
+            files.unpin(self.active)
+            self.active = None
 
 
 class Durability:

@@ -57,7 +57,9 @@ class SyncedLog(LogState):
                 await self._environment.blocking(plan.run)
                 self._durability.done(plan)
         except OSError as error:
-            self._fail("cannot be synced", error)
+            if plan is None or plan.generation == self._durability.generation:
+                self._fail("cannot be synced", error)
+            # Otherwise the log was cut meanwhile, and files of the plan may be gone.
         finally:
             self._durability.in_flight = None
             self._durability.writing = False
@@ -82,16 +84,18 @@ class SyncedLog(LogState):
 
     def _plan_segments(self, plan: FlushPlan, derived_to: int) -> bool:
         """Add the logs between recovery point and `up_to`, and what is derived from segments before `derived_to`."""
-        files = self._environment.files
         first = self._floor(self.recovery_point)
         for segment in self._segments[first : bisect_left(self._bases, plan.up_to)]:
-            plan.files.append(files.pin(segment.log_path))
+            if segment is self._segments[-1]:
+                plan.active = self._environment.files.pin(segment.log_path)
+            else:
+                plan.paths.append(segment.log_path)
         first = bisect_left(self._bases, self._durability.derived_point)
         last = bisect_left(self._bases, derived_to)
         for at in range(first, last):
-            plan.files += map(files.pin, self._segments[at].index_paths())
+            plan.paths += self._segments[at].index_paths()
             if self._end_of(at) in self._snapshots:
-                plan.files.append(files.pin(self._snapshots.path(self._end_of(at))))
+                plan.paths.append(self._snapshots.path(self._end_of(at)))
         return first < last
 
     def _plan_names(self, plan: FlushPlan) -> None:
@@ -104,7 +108,7 @@ class SyncedLog(LogState):
             plan.cover(durability.parent)
             path = f"{self.directory}/{PARTITION_METADATA}"
             if self._environment.disk.exists(path):
-                plan.files.append(self._environment.files.pin(path))
+                plan.paths.append(path)
 
     def _plan_epochs(self, plan: FlushPlan) -> None:
         if self._durability.writing:

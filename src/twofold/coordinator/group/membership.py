@@ -99,10 +99,11 @@ class Membership:
     def forget(self, state: GroupsState, group_id: str) -> None:
         """Drop an empty group of which the log says as much as we know, or which the log has removed."""
         group = self.groups.get(group_id)
-        if group is None or group.state is not State.EMPTY or group.pending_joins:
+        if group is None or group.state is not State.EMPTY:
             return
         value = state.groups.get(group_id)
-        if value is None or value.generation == group.generation:
+        # Ids that were given out are worth nothing in a group that was deleted.
+        if value is None or (value.generation == group.generation and not group.pending_joins):
             del self.groups[group_id]
             self._cancel_all(group)
 
@@ -608,7 +609,7 @@ class _Join(NamedTuple):
 
 
 # Errors that come without the member id of the request.
-_ANONYMOUS = (InvalidGroupId, InvalidSessionTimeout, GroupMaxSizeReached, CoordinatorNotAvailable)
+_ANONYMOUS = (GroupMaxSizeReached, CoordinatorNotAvailable)
 
 
 def _nothing(error: KafkaError | None, now: Instant) -> Outcome:

@@ -1,7 +1,8 @@
 """Groups as administrators see them: listed and described.
 
 1. A group is listed from its first record on. Filters by state and by type ignore case; an unknown word matches none.
-2. Subscriptions and assignments are shown of a stable group only: otherwise they are on their way to change.
+2. Protocol and subscriptions are shown of a stable group only: otherwise they are on their way to change. An assignment
+   is shown until the next one takes its place: its member may still be working on it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -62,7 +63,7 @@ def _members(group: ClassicGroup, is_stable: bool) -> list[DescribedGroupMember]
             client_id=member.client_id,
             client_host=member.client_host,
             member_metadata=member.metadata(group.protocol) if is_stable else b"",
-            member_assignment=member.assignment if is_stable else b"",
+            member_assignment=member.assignment,
         )
         for member in group.members.values()
     ]

@@ -48,7 +48,7 @@ def handle(
 
 
 def error_response(request: JoinGroupRequest, error: KafkaError, version: int) -> JoinGroupResponse:
-    return _fit(version, join_error(error))
+    return _fit(version, join_error(error, request.member_id))
 
 
 def _fit(version: int, response: JoinGroupResponse) -> JoinGroupResponse:

@@ -1,11 +1,11 @@
 """TxnOffsetCommit: API key 28, versions 0-5.
 
 1. Without WRITE on the transactional id: TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53); without READ on the group:
-   GROUP_AUTHORIZATION_FAILED (30), both everywhere. An empty transactional id: INVALID_REQUEST (42) everywhere.
+   GROUP_AUTHORIZATION_FAILED (30), both everywhere.
 2. Partition by partition: TOPIC_AUTHORIZATION_FAILED (29), UNKNOWN_TOPIC_OR_PARTITION (3), OFFSET_METADATA_TOO_LARGE
    (12). The others are committed together; when nothing is left, the answer goes out without further questions.
-3. An empty group id: INVALID_GROUP_ID (24). A group that does not exist is created, except for a member of one of its
-   generations: ILLEGAL_GENERATION (22).
+3. An empty group id: INVALID_GROUP_ID (24). An empty transactional id: INVALID_REQUEST (42). A group that does not
+   exist is created, except for a member of one of its generations: ILLEGAL_GENERATION (22).
 4. From version 3 on a generation, member id or instance id, where one is given, must be that of the group: 22,
    UNKNOWN_MEMBER_ID (25), FENCED_INSTANCE_ID (82). Who gives none of them is not fenced; a rebalance refuses nobody.
 5. The offsets are pending until the transaction ends; the answer waits until they are safe, not for that end.
@@ -57,6 +57,8 @@ def handle(
 
     def commit() -> "Awaitable[list[int]]":
         shard = broker.groups.shard(request.group_id)
+        if not request.transactional_id:
+            raise InvalidRequest("the transactional id is empty")
         guard = shard.start_verification(request.producer_id, request.producer_epoch)
         now = shard.now()
         return shard.write_in_transaction(
@@ -87,8 +89,6 @@ def error_response(request: TxnOffsetCommitRequest, error: KafkaError, version: 
 
 def _authorize(broker: "Broker", context: RequestContext, request: TxnOffsetCommitRequest) -> None:
     authorize = broker.authorizer.authorize
-    if not request.transactional_id:
-        raise InvalidRequest("the transactional id is empty")
     if not authorize(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
         raise TransactionalIdAuthorizationFailed(f"no WRITE on the transactional id {request.transactional_id}")
     if not authorize(context, Operation.READ, ResourceType.GROUP, request.group_id):

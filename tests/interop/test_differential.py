@@ -34,4 +34,4 @@ def test_suite_is_wide_enough() -> None:
     """At least one case a theme and names that tell them apart: they name the topics too."""
     names = [str(case) for case in ALL]
     assert len(set(names)) == len(names)
-    assert len(names) >= 120
+    assert len(names) >= 400

@@ -80,15 +80,27 @@ class Probe:
 
     def __init__(self, server: Server, case: Case) -> None:
         self.server = server
-        self.answers: dict[str, Any] = {}
+        self._answers: dict[str, Any] = {}
         self._prefix = f"{case.group}-{case.name}".replace("_", "-")
         self._names: dict[Any, str] = {}
         self._connection: Connection | None = None
+        self._others: list[Connection] = []
 
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    def close_all(self) -> None:
+        self.close()
+        for connection in self._others:
+            connection.close()
+
+    def connect(self) -> Connection:
+        """One more connection, for a story of several clients; it is closed with the case."""
+        connection = Connection(self.server.host, self.server.port)
+        self._others.append(connection)
+        return connection
 
     @property
     def connection(self) -> Connection:
@@ -136,14 +148,22 @@ class Probe:
         return payload
 
     def record(self, label: str, answer: Any) -> None:
-        assert label not in self.answers, f"the label {label!r} is used twice"
-        self.answers[label] = self.normalise(answer)
+        assert label not in self._answers, f"the label {label!r} is used twice"
+        self._answers[label] = answer
+
+    def answers(self) -> dict[str, Any]:
+        """All that was recorded, in normal form: at the end, because an id may be seen before it is known whose."""
+        return {label: self.normalise(answer) for label, answer in self._answers.items()}
 
     # Set-up
 
     def tell(self, api: str, version: int, **body: Any) -> dict[str, Any]:
         """Ask without recording."""
         return self.connection.ask(api, version, **body)
+
+    def mask(self, value: str, name: str) -> None:
+        """From now on this text, which every server chooses for itself, shows as a name."""
+        self._names.setdefault(value, name)
 
     def name(self, suffix: str = "topic") -> str:
         """A name that no other case uses."""
@@ -203,7 +223,7 @@ class Probe:
             return rows if key in ORDERED else sorted(rows, key=sort_key)
         if isinstance(value, uuid.UUID):
             return self._names.setdefault(value, f"<topic id {1 + len(self._names)}>")
-        if key == "producer_id":
+        if key == "producer_id" or isinstance(value, str):
             return self._names.get(value, value)
         if isinstance(value, int) and abs(value - time.time() * 1000) < HOUR_MS:
             return "<now>"
@@ -240,7 +260,10 @@ def produce_body(topic: str, data: bytes | None, *, partition: int = 0, acks: in
     }
 
 
-IDENTITY = "name topic_id topic partition_index partition index key api_key node_id broker_id".split()  # noqa: SIM905
+IDENTITY = (
+    *("name", "topic_id", "topic", "partition_index", "partition", "index", "key", "api_key", "node_id", "broker_id"),
+    *("group_id", "member_id", "group_instance_id"),
+)
 
 
 def sort_key(row: Any) -> str:
@@ -255,8 +278,8 @@ def run_case(case: Case, server: Server) -> dict[str, Any]:
     try:
         case.run(probe)
     finally:
-        probe.close()
-    return probe.answers
+        probe.close_all()
+    return probe.answers()
 
 
 def differences(case: Case, oracle: Mapping[str, Any], twofold: Mapping[str, Any]) -> list[str]:

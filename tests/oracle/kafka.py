@@ -47,7 +47,6 @@ SETTINGS = {
     "transaction.state.log.min.isr": "1",
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
-    "group.initial.rebalance.delay.ms": "0",
 }
 
 
@@ -55,8 +54,14 @@ Done = subprocess.CompletedProcess[str]
 
 
 # What the oracle and Twofold have in common in a comparison. Test batches carry old timestamps, and retention must not
-# take them away while a suite runs.
-COMMON_SETTINGS = {"node.id": "1", "log.retention.ms": "-1"}
+# take them away while a suite runs. A group waits for nobody at first, and a session may be short enough to watch it
+# expire.
+COMMON_SETTINGS = {
+    "node.id": "1",
+    "log.retention.ms": "-1",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
+}
 
 
 class Oracle:

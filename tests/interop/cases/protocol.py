@@ -40,6 +40,19 @@ def versions_outside_the_range_close(probe: Probe) -> None:
         ("DescribeConfigs", 0),
         ("DescribeProducers", 1),
         ("FindCoordinator", 7),
+        ("OffsetCommit", 1),
+        ("OffsetCommit", 11),
+        ("OffsetFetch", 0),
+        ("OffsetFetch", 11),
+        ("JoinGroup", 10),
+        ("SyncGroup", 6),
+        ("Heartbeat", 5),
+        ("LeaveGroup", 6),
+        ("DescribeGroups", 7),
+        ("ListGroups", 6),
+        ("DeleteGroups", 3),
+        ("OffsetDelete", 1),
+        ("TxnOffsetCommit", 6),
     ):
         probe.raw(f"{api} {version}", frame(header(KEYS[api], version) + b"\0" * 40))
 

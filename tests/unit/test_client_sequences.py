@@ -76,6 +76,8 @@ class World:
     def send(self) -> bool:
         sequences = self.sequences
         if sequences.wants_identity():
+            for batch in sequences.untold():
+                self.give_up(batch)
             if self.current == sequences.identity:
                 bumped = self.current.bumped()
                 assert bumped is not None
@@ -110,8 +112,8 @@ class World:
         if batch.fate is not None:
             batch.on_wire = False
         elif answer == "ok":
-            batch.fate = Fate.ACKNOWLEDGED
-            self.sequences.on_acknowledged(batch)
+            for settled in (*self.sequences.on_acknowledged(batch), batch):
+                settled.fate = Fate.ACKNOWLEDGED
         elif answer == "out of order" and self.sequences.is_gap_explained(batch):
             self.sequences.on_out_of_order(batch)
         elif answer == "try again":
@@ -127,6 +129,11 @@ class World:
                 self.sequences.on_unknown(entry[0])
         self.answers.clear()
         self.wire.clear()
+
+    def restart_broker(self) -> None:
+        """Its memory of a producer then goes back to the last batch, as after a clean stop of Kafka."""
+        self.lose_connection()
+        self.broker.recent = deque(list(self.broker.recent)[-1:], maxlen=WINDOW)
 
     def give_up(self, batch: Batch) -> None:
         batch.fate = Fate.FAILED
@@ -154,6 +161,8 @@ FAULTS = [
     "refuse for now",
     "expire",
     "lose the connection and expire",
+    "restart the broker",
+    "restart the broker and expire",
 ]
 # Each round: how many to send, how many of them arrive, how many answers come back, and what goes wrong then.
 rounds = st.lists(
@@ -176,6 +185,8 @@ def test_every_batch_is_appended_once_and_in_order_whatever_fails(
             world.arrive()
         for _ in range(to_answer):
             world.answer()
+        if "restart" in fault:
+            world.restart_broker()
         if "lose the connection" in fault:
             world.lose_connection()
         if "expire" in fault:
@@ -191,6 +202,39 @@ def test_every_batch_is_appended_once_and_in_order_whatever_fails(
     assert len(appended) == len(set(appended)), "a batch was appended twice"
     assert appended == sorted(appended), "batches changed their order"
     assert set(acknowledged) <= set(appended), "an acknowledged batch is not there"
+
+
+def test_batches_that_a_restarted_broker_forgot_are_acknowledged_by_the_one_it_remembers() -> None:
+    world = World()
+    world.give(1), world.settle()
+    for _ in range(4):
+        world.give(2)
+    for _ in range(4):
+        world.send()
+        world.arrive()
+    world.restart_broker()
+    world.give(1)
+    world.settle()
+    assert world.broker.appended == [0, 1, 2, 3, 4, 5]
+    assert {batch.fate for batch in world.all} == {Fate.ACKNOWLEDGED}
+
+
+def test_a_broker_that_lost_what_it_acknowledged_is_told_from_one_that_forgot() -> None:
+    world = World()
+    world.give(1), world.settle()
+    world.give(1), world.settle()
+    for _ in range(2):
+        world.give(1)
+    world.send(), world.send()
+    world.lose_connection()
+    world.broker.last -= 1  # a power cut took the second batch
+    world.broker.recent.pop()
+    while not world.sequences.wants_identity():
+        world.send()
+        world.deliver()
+    assert world.sequences.untold() == [world.all[2]]
+    world.settle()
+    assert world.broker.appended == [0, 1, 3]
 
 
 def test_a_batch_keeps_its_number_over_attempts() -> None:

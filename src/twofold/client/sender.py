@@ -201,6 +201,9 @@ class Sender:
 
     def _renumber(self, queue: PartitionQueue) -> None:
         """A number of this partition will never be used: start again at 0, under an epoch that it has not seen."""
+        for batch in queue.sequences.untold():
+            message = f"{batch.tp}: the broker lost records before these, or no longer tells whether it has these"
+            self._fail(queue, batch, OutOfOrderSequenceNumber(message))
         if self.identity is not None and self.identity == queue.sequences.identity:
             self.identity = self.identity.bumped()
         if self.identity is not None:
@@ -324,7 +327,9 @@ class Sender:
 
     def _on_success(self, batch: ProducerBatch, base_offset: int, append_time: int) -> None:
         queue = self.queues[batch.tp]
-        queue.sequences.on_acknowledged(batch)
+        for implied in queue.sequences.on_acknowledged(batch):
+            self._release(implied)
+            implied.succeed(-1, -1)  # where, the broker does not tell any more
         queue.failures = 0
         queue.not_before = 0.0
         self._release(batch)

@@ -1,15 +1,16 @@
 """Which batch of a partition may be sent next, and under which sequence number. Pure: no clock, no network.
 
 A broker accepts a producer's batches only in the order of their sequence numbers, and recognises a batch that comes
-twice while it is among the last five. What follows from it:
+twice while it is among the last five, or after its restart perhaps only if it is the last. What follows from it:
 
 1. A batch gets its number when it is first sent and keeps it for every further attempt, until 4.
 2. At most `max_unacked` batches are unacknowledged, so that each stays within the broker's memory.
 3. While a batch waits for another attempt nothing newer is sent, and only the lowest one is tried: order is kept.
 4. When a number will never be used (its batch failed or was given up), numbers start anew at 0 under the next epoch.
-   Before that, every batch in doubt is tried again under its old number: the broker either has it (and acknowledges,
-   once) or misses the one before it (OUT_OF_ORDER_SEQUENCE_NUMBER). Only the latter proves that it was never appended;
-   renumbering one that was would double it.
+   Before that, every batch in doubt is tried again under its old number, lowest first. One that the broker takes or
+   knows proves that it has all before it, also those that it called OUT_OF_ORDER_SEQUENCE_NUMBER because it remembers
+   only later ones. Where it calls all of them so it has none, since it would know the last. Where the last was given
+   up instead, those before it stay unknown and fail, too: renumbering a batch that was appended would double it.
 5. A batch is never sent under an older identity than one before it.
 6. Until a batch of an identity is acknowledged, one is out at a time: a broker that does not know a producer yet takes
    any number as its first, so that a second batch could overtake a first one that failed.
@@ -51,7 +52,18 @@ B = TypeVar("B", bound=Sequenced)
 class PartitionSequences(Generic[B]):
     """The unacknowledged batches of one partition, lowest first."""
 
-    __slots__ = ("_known", "_max_unacked", "_numbered", "_resetting", "identity", "next_sequence", "unacked")
+    __slots__ = (
+        "_known",
+        "_max_unacked",
+        "_missed",
+        "_numbered",
+        "_resetting",
+        "_suspect",
+        "_unprovable",
+        "identity",
+        "next_sequence",
+        "unacked",
+    )
 
     def __init__(self, *, idempotent: bool, max_unacked: int) -> None:
         self.unacked: list[B] = []
@@ -61,6 +73,9 @@ class PartitionSequences(Generic[B]):
         self._max_unacked = max_unacked
         self._resetting = False
         self._known = not idempotent  # whether the broker has appended a batch of this identity
+        self._suspect: B | None = None  # the lowest, called out of order although nothing before it failed
+        self._missed: list[B] = []  # called out of order while in doubt
+        self._unprovable: list[B] = []  # whether the broker has them, a later one would have told that was given up
 
     def next_retry(self) -> B | None:
         """The batch that must be tried again before anything else, when it may be now."""
@@ -90,7 +105,11 @@ class PartitionSequences(Generic[B]):
     def start_anew(self, identity: Identity) -> None:
         """Number what is left from 0 under an identity that this partition has not used."""
         assert self.wants_identity() and identity != self.identity
+        assert not self.untold()
         self._resetting = False
+        self._suspect = None
+        self._missed.clear()
+        self._unprovable.clear()
         self._adopt(identity)
         for batch in self.unacked:
             self._number(batch)
@@ -108,9 +127,16 @@ class PartitionSequences(Generic[B]):
             self._number(batch)
         self.unacked.append(batch)
 
-    def on_acknowledged(self, batch: B) -> None:
+    def on_acknowledged(self, batch: B) -> list[B]:
+        """Returns what the broker has, too, because it has this one: numbers before it that it did not recognise."""
         self._known = self._known or batch.identity == self.identity
-        self._remove(batch)
+        if batch not in self.unacked:
+            return []
+        implied = self.unacked[: self.unacked.index(batch)] if self._numbered else []
+        implied = [other for other in implied if other.identity == batch.identity and not other.on_wire]
+        for settled in (*implied, batch):
+            self.unacked.remove(settled)
+        return implied
 
     def on_unknown(self, batch: B) -> None:
         """The attempt failed, and whether the broker has the batch is not known."""
@@ -122,18 +148,43 @@ class PartitionSequences(Generic[B]):
         batch.on_wire = False
 
     def on_out_of_order(self, batch: B) -> None:
-        """The broker misses the batch before this one, so it has no attempt of this one either."""
+        """The broker misses the batch before this one, or has forgotten this one: those after it will tell."""
+        if batch is self.unacked[0] and not self._resetting:
+            self._resetting = True
+            self._suspect = batch
+        if batch.in_doubt:
+            self._missed.append(batch)
         batch.on_wire = False
         batch.in_doubt = False
 
     def is_gap_explained(self, batch: B) -> bool:
-        """Whether OUT_OF_ORDER_SEQUENCE_NUMBER for `batch` comes from one before it that failed or was given up."""
-        return self._resetting or (bool(self.unacked) and self.unacked[0] is not batch)
+        """Whether OUT_OF_ORDER_SEQUENCE_NUMBER for `batch` comes from one before it that failed or was given up.
+
+        Or perhaps from a broker that has the batch and remembers only later ones.
+        """
+        if not self._resetting and self.unacked and self.unacked[0] is batch:
+            return batch.in_doubt and len(self.unacked) > 1
+        return self._resetting or bool(self.unacked)
+
+    def untold(self) -> list[B]:
+        """When everything else is settled: those to be failed, because the broker lost what it had acknowledged before
+        them, or because it cannot be found out whether it has them."""
+        return [
+            batch
+            for batch in self.unacked
+            if batch is self._suspect or (batch in self._missed and batch in self._unprovable)
+        ]
 
     def on_failed(self, batch: B) -> None:
         """The batch is given up; its number, if it has one, will not be used again."""
-        if self._remove(batch) and self._numbered:
+        if batch not in self.unacked:
+            return
+        position = self.unacked.index(batch)
+        del self.unacked[position]
+        if self._numbered and batch.base_sequence != NO_SEQUENCE:
             self._resetting = True
+            if batch.on_wire or batch.in_doubt:
+                self._unprovable += self.unacked[:position]
 
     def split(self, batch: B, parts: Sequence[B]) -> None:
         """Put smaller batches in the place, and under the numbers, of one that the broker refused as too large."""
@@ -156,9 +207,3 @@ class PartitionSequences(Generic[B]):
         batch.identity = self.identity
         batch.base_sequence = self.next_sequence
         self.next_sequence = increment_sequence(self.next_sequence, batch.count)
-
-    def _remove(self, batch: B) -> bool:
-        if batch not in self.unacked:
-            return False
-        self.unacked.remove(batch)
-        return batch.base_sequence != NO_SEQUENCE

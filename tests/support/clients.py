@@ -245,7 +245,7 @@ class AioKafka:
 
 
 class Kcat:
-    """Debian's kcat. It creates a topic by writing to it and cannot read configs; metadata stands in for those."""
+    """Debian's kcat. It creates a topic by writing to it and cannot read configs."""
 
     name = "kcat"
 
@@ -286,9 +286,6 @@ class Kcat:
     def offset_for_time(self, topic: str, partition: int, timestamp: int) -> int:
         text = self._run("-Q", "-t", f"{topic}:{partition}:{timestamp}")
         return int(text.split("offset")[-1])
-
-    def configs(self, topic: str) -> dict[str, str] | None:
-        return None
 
 
 CLIENTS = (Confluent, KafkaPython, AioKafka, Kcat)

@@ -23,7 +23,7 @@ from twofold.log.checkpoints import (
     read_topic_id,
 )
 from twofold.log.epochs import CorruptCheckpoint, EpochCache
-from twofold.log.files import FilePool
+from twofold.log.files import FilePool, pool_size
 from twofold.log.manager import DataDirectoryError, LogManager, LogOptions
 from twofold.runtime.files import read_file
 from twofold.runtime.sim.disk import SimDisk
@@ -172,6 +172,11 @@ def test_thousands_of_partitions_need_no_files_before_they_are_written() -> None
         kit.manager.get_or_create(TopicPartition("wide", index), TOPIC_ID, kit.config)
     assert kit.disk.list(DATA) == [".lock"]
     assert len(kit.manager.environment.files) == 0
+
+
+@pytest.mark.parametrize(("limit", "size"), [(20, 16), (256, 128), (1024, 512), (20_000, 8192), (1 << 20, 8192)])
+def test_half_of_the_open_file_limit_is_left_to_connections(limit: int, size: int) -> None:
+    assert pool_size(limit) == size
 
 
 def test_open_files_are_bounded_however_many_partitions_are_used() -> None:

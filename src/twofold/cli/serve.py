@@ -126,7 +126,9 @@ def _data_dir(options: argparse.Namespace, settings: "Settings") -> str:
 
 
 def _run(settings: "Settings", data_dir: str) -> int:
-    from twofold.runtime.real import run
+    from twofold.runtime.real import raise_open_file_limit, run
+
+    raise_open_file_limit()
 
     return run(_serve(settings, data_dir))
 

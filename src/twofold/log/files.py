@@ -9,7 +9,13 @@ from collections import OrderedDict
 
 from twofold.runtime.api import Disk, File
 
-DEFAULT_OPEN_FILES = 512
+MOST_OPEN_FILES = 8192
+LEAST_OPEN_FILES = 16
+
+
+def pool_size(open_file_limit: int) -> int:
+    """Half of what the process may open, so that the other half is left to connections; never more than is of use."""
+    return max(LEAST_OPEN_FILES, min(MOST_OPEN_FILES, open_file_limit // 2))
 
 
 class PinnedFile:
@@ -25,7 +31,7 @@ class PinnedFile:
 class FilePool:
     __slots__ = ("disk", "_capacity", "_open")
 
-    def __init__(self, disk: Disk, capacity: int = DEFAULT_OPEN_FILES) -> None:
+    def __init__(self, disk: Disk, capacity: int) -> None:
         if capacity < 1:
             raise ValueError(f"{capacity} open files are too few: at least 1 is needed")
         self.disk = disk

@@ -33,7 +33,7 @@ from twofold.log.checkpoints import (
     write_meta_properties,
 )
 from twofold.log.environment import LogEnvironment
-from twofold.log.files import DEFAULT_OPEN_FILES, FilePool
+from twofold.log.files import FilePool, pool_size
 from twofold.log.log import PartitionLog
 from twofold.log.opening import list_directory
 from twofold.log.syncing import SyncedLog
@@ -58,7 +58,7 @@ CLOSE_AT_ONCE = 16
 class LogOptions:
     """The settings of a broker that concern its logs; the names are those of server.properties."""
 
-    open_files: int = DEFAULT_OPEN_FILES
+    open_files: int | None = None  # by default what the limit of the process allows
     retention_check_interval_ms: int = 300_000
     initial_task_delay_ms: int = 30_000
     flush_offset_checkpoint_interval_ms: int = 60_000
@@ -113,7 +113,7 @@ class LogManager:
             random=runtime.random,
             blocking=runtime.blocking,
             spawn=runtime.spawn,
-            files=FilePool(runtime.disk, self.options.open_files),
+            files=FilePool(runtime.disk, self.options.open_files or pool_size(runtime.disk.open_file_limit())),
             owner=self,
             verification_enabled=self.options.transaction_verification_enabled,
             producer_id_expiration_ms=self.options.producer_id_expiration_ms,

@@ -103,6 +103,10 @@ class Disk(Protocol):
 
     def free_bytes(self, path: str) -> int: ...
 
+    def open_file_limit(self) -> int:
+        """How many files and sockets this process may have open."""
+        ...
+
     def lock(self, path: str) -> DiskLock:
         """Exclusive between processes; BlockingIOError when another holds it."""
         ...

@@ -8,6 +8,7 @@ import errno
 import fcntl
 import logging
 import os
+import resource
 import socket
 import stat
 import struct
@@ -31,6 +32,9 @@ log = logging.getLogger(__name__)
 
 # fdatasync leaves out the times of the file, which nothing here relies on after a crash. macOS has only fsync.
 _sync_data: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
+
+
+UNLIMITED_FILES = 1 << 20
 
 
 class RealClock:
@@ -148,6 +152,13 @@ class RealFile:
         os.close(self._fd)
 
 
+def raise_open_file_limit() -> None:
+    """As many open files as the system allows this process: for who owns the process, before the broker starts."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 class RealDiskLock:
     __slots__ = ("_fd",)
 
@@ -214,6 +225,10 @@ class RealDisk:
     def free_bytes(self, path: str) -> int:
         status = os.statvfs(path)
         return status.f_bavail * status.f_frsize
+
+    def open_file_limit(self) -> int:
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return UNLIMITED_FILES if limit == resource.RLIM_INFINITY else limit
 
     def lock(self, path: str) -> RealDiskLock:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

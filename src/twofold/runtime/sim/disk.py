@@ -27,6 +27,9 @@ from twofold.runtime.api import Data, File
 DEFAULT_CAPACITY_BYTES = 1 << 40
 
 
+SIM_FILE_LIMIT = 1024
+
+
 class PowerCut(BaseException):
     """Power went away in the middle of a disk operation (`SimDisk.cut_power_after`).
 
@@ -411,6 +414,9 @@ class SimDisk:
     def free_bytes(self, path: str) -> int:
         self._node(path)
         return max(0, self.capacity_bytes - self.used_bytes)
+
+    def open_file_limit(self) -> int:
+        return SIM_FILE_LIMIT
 
     def lock(self, path: str) -> SimDiskLock:
         self.open(path, create=True).close()

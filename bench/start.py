@@ -53,7 +53,7 @@ def run(report: Report, *, rounds: int = 5) -> None:
                 took = first_acknowledged(server.port, started)
                 if number >= 0:  # the first start writes the bytecode
                     times.append(took)
-                    memory.append(server.memory_bytes())
+                    memory.append(server.resident_bytes)
             finally:
                 server.kill()
     started = time.perf_counter()

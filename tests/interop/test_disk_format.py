@@ -39,7 +39,7 @@ def written() -> Iterator[Twofold]:
                     assert produced["responses"][0]["partition_responses"][0]["error_code"] == 0
                 filler = batch([Record(value=bytes(10_000))])
                 client.ask("Produce", 7, **produce_body(TOPIC, filler))
-        server.stop(clean=True)
+        server.stop()
         yield server
 
 

@@ -28,7 +28,7 @@ class TwofoldServer:
 
     @property
     def pid(self) -> int:
-        assert self._process is not None
+        assert self._process is not None, "the server is not running"
         return self._process.pid
 
     def start(self, *, wait: bool = True) -> None:
@@ -38,7 +38,8 @@ class TwofoldServer:
         if wait:
             wait_until(lambda: is_ready(self.host, self.port), self._process, patience_s=30, output=self.output)
 
-    def is_running(self) -> bool:
+    @property
+    def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
     def kill(self) -> None:
@@ -49,16 +50,24 @@ class TwofoldServer:
 
     def stop(self) -> int:
         """SIGTERM; returns the exit code."""
-        assert self._process is not None
+        assert self._process is not None, "the server is not running"
         code = stop(self._process, how=signal.SIGTERM, patience_s=20)
         self._process = None
         return code
 
-    def memory_bytes(self) -> int:
+    @property
+    def resident_bytes(self) -> int:
         return memory_of(self.pid)
+
+    @property
+    def open_files(self) -> int:
+        return len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
 
     def log_text(self) -> str:
         return self.output.read_text(errors="replace")
+
+    def log_lines(self) -> int:
+        return len(self.log_text().splitlines())
 
     def __enter__(self) -> "TwofoldServer":
         self.start()
@@ -69,6 +78,6 @@ class TwofoldServer:
 
 
 def memory_of(pid: int) -> int:
-    """Resident bytes of the process group's leader and its children (a wrapper may stand before the server)."""
+    """Resident bytes of a process."""
     fields = Path(f"/proc/{pid}/statm").read_text().split()
     return int(fields[1]) * 4096

@@ -1,6 +1,7 @@
 """A coordinator with a log in memory and a clock in hand."""
 
 import struct
+from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
@@ -32,14 +33,14 @@ def subscription(*topics: str) -> bytes:
 class World:
     """Writes are committed at once, or kept until `commit_all` (`holding`), or refused (`refusal`)."""
 
-    def __init__(self, log: list[LogRecord] | None = None, **config: Any) -> None:
+    def __init__(self, log: list[LogRecord] | None = None, ids: Iterator[int] | None = None, **config: Any) -> None:
         settings = {"initial_rebalance_delay_ms": 0, **config}
         self.config = GroupConfig(**settings)
         self.machine = GroupMachine()
         self.log: list[LogRecord] = [] if log is None else log
         self.state: GroupsState = self.machine.apply_all(self.machine.initial(), enumerate(self.log))
-        ids = count(1)
-        self.membership = Membership(self.config, lambda: f"{next(ids)}")
+        self.ids = ids or count(1)
+        self.membership = Membership(self.config, lambda: f"{next(self.ids)}")
         self.offsets = Offsets(self.config, self.membership)
         self.monotonic_ms = 0
         self.wall_ms = WALL
@@ -57,7 +58,7 @@ class World:
     def restart(self, **config: Any) -> "World":
         """A new coordinator on the same log."""
         settings = {name: getattr(self.config, name) for name in GroupConfig.__slots__}
-        world = World(self.log, **(settings | config))
+        world = World(self.log, self.ids, **(settings | config))
         world.wall_ms = self.wall_ms
         return world
 
@@ -211,7 +212,7 @@ class World:
         )
         return self.membership.heartbeat(request, self.now)
 
-    def leave(self, *members: str | tuple[str, str | None], group: str = "g") -> LeaveGroupResponse:
+    def send_leave(self, *members: str | tuple[str, str | None], group: str = "g") -> int:
         token = next(self._tokens)
         identities = [
             MemberIdentity(member_id=member)
@@ -221,7 +222,10 @@ class World:
         ]
         request = LeaveGroupRequest(group_id=group, members=identities)
         self.run(self.membership.leave(self.state, request, token, self.now))
-        answer = self.answer(token)
+        return token
+
+    def leave(self, *members: str | tuple[str, str | None], group: str = "g") -> LeaveGroupResponse:
+        answer = self.answer(self.send_leave(*members, group=group))
         assert isinstance(answer, LeaveGroupResponse)
         return answer
 

@@ -93,10 +93,14 @@ def test_public_surface_is_this_and_nothing_else() -> None:
         "ConsumerRecord",
         "CreatedTopic",
         "Delivery",
+        "GroupDescription",
+        "GroupListing",
         "ListedOffset",
         "LoopThread",
+        "MemberDescription",
         "NewTopic",
         "Node",
+        "OffsetAndMetadata",
         "OffsetSpec",
         "PartitionMetadata",
         "Producer",
@@ -130,21 +134,28 @@ def test_methods_of_the_clients_are_these_and_nothing_else() -> None:
         "seek_to_timestamp",
     ]
     assert _public(twofold.client.Admin) == [
+        "alter_group_offsets",
         "bootstrap",
         "close",
         "create_partitions",
         "create_topics",
+        "delete_group_offsets",
+        "delete_groups",
         "delete_topics",
         "describe_cluster",
         "describe_configs",
+        "describe_groups",
         "describe_producers",
         "describe_topics",
         "from_config",
         "incremental_alter_configs",
+        "list_group_offsets",
+        "list_groups",
         "list_offsets",
         "list_topics",
     ]
 
 
 def _public(cls: type) -> list[str]:
-    return sorted(name for name in vars(cls) if not name.startswith("_"))
+    bases = [base for base in cls.__mro__ if base.__module__.startswith("twofold.")]
+    return sorted({name for base in bases for name in vars(base) if not name.startswith("_")})

@@ -21,6 +21,7 @@ from twofold.client.admin_model import (
 from twofold.client.blocking import LoopThread
 from twofold.client.consumer import Consumer
 from twofold.client.fetcher import ConsumerRecord
+from twofold.client.group_model import GroupDescription, GroupListing, MemberDescription, OffsetAndMetadata
 from twofold.client.metadata import Node, PartitionMetadata, TopicMetadata
 from twofold.client.offsets import ListedOffset, OffsetSpec
 from twofold.client.producer import Producer
@@ -37,10 +38,14 @@ __all__ = [
     "ConsumerRecord",
     "CreatedTopic",
     "Delivery",
+    "GroupDescription",
+    "GroupListing",
     "ListedOffset",
     "LoopThread",
+    "MemberDescription",
     "NewTopic",
     "Node",
+    "OffsetAndMetadata",
     "OffsetSpec",
     "PartitionMetadata",
     "Producer",

@@ -1,4 +1,4 @@
-"""The administrator's client: topics, configs, offsets, producers.
+"""The administrator's client: topics, configs, offsets, producers; groups are in `twofold.client.groups`.
 
 Calls that name several topics (or partitions, or resources) return `Results`: what succeeded and what failed, each by
 its name. `results.get()` raises the first failure.
@@ -23,6 +23,7 @@ from twofold.client.admin_model import (
 )
 from twofold.client.cluster import Cluster
 from twofold.client.config import ISOLATION_LEVELS, ClientConfig, ClientOptions, from_dotted, from_keywords
+from twofold.client.groups import GroupCalls
 from twofold.client.metadata import Node, TopicMetadata, group_by_topic, topic_error, topic_metadata
 from twofold.client.offsets import ListedOffset, list_offsets
 from twofold.client.waiting import Deadline
@@ -87,7 +88,7 @@ T = TypeVar("T")
 _WRONG_BROKER = (NotController, NotLeaderOrFollower)
 
 
-class Admin:
+class Admin(GroupCalls):
     """`async with Admin(bootstrap_servers=...) as admin`; must be made while its loop runs."""
 
     def __init__(self, *, runtime: Runtime | None = None, **options: Unpack[ClientOptions]) -> None:

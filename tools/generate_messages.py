@@ -2,7 +2,7 @@
 
 kio has one class per message and version. A handler wants one shape per message: the union of the fields of all
 versions, with plain types (int milliseconds instead of timedelta, int instead of an error enum). This script writes
-those dataclasses; `wire/codec.py` converts between them and the bytes of each version.
+those classes; `wire/codec.py` converts between them and the bytes of each version.
 
 Run `python tools/generate_messages.py` after an upgrade of kio; a test fails when the result differs.
 """
@@ -145,28 +145,49 @@ def annotation(member: Member) -> str:
     return inner
 
 
+def parameter(entity: Entity, member: Member) -> tuple[str, str, str | None]:
+    """Name, annotation and default."""
+    required = member.versions == entity.versions and member.default is NOT_GIVEN
+    hint = annotation(member)
+    default = default_text(member, required)
+    if default is None and not required:
+        default = "()" if member.array else "None"
+    if member.kind == "datetime_i64" and (default == "None" or (default is None and member.nullable)):
+        default = "-1"
+    if default == "None" and "None" not in hint:
+        hint = f"{hint} | None"
+    return member.name, hint, default
+
+
+def wrapped(head: str, body: str, tail: str) -> list[str]:
+    """As the formatter would break it."""
+    if len(head + body + tail) <= 120:
+        return [head + body + tail]
+    indent = " " * (len(head) - len(head.lstrip()) + 4)
+    if len(indent + body) <= 120 and head.lstrip().startswith("def"):
+        return [head, indent + body, " " * (len(indent) - 4) + tail]
+    items = body.rstrip(",").split(", ")
+    return [head, *(f"{indent}{item}," for item in items), " " * (len(indent) - 4) + tail]
+
+
 def render(entity: Entity, doc: str, done: dict[str, str]) -> None:
     if entity.name in done:
         return
     for member in entity.members.values():
         if member.entity:
             render(member.entity, "", done)
-    lines = ["@dataclass(frozen=True, slots=True, kw_only=True)", f"class {entity.name}:"]
+    parameters = [parameter(entity, member) for member in entity.members.values()]
+    lines = [f"class {entity.name}(Message):"]
     if doc:
         lines += [f'    """{doc}"""', ""]
-    if not entity.members:
-        lines += [] if doc else ["    pass"]
-    for member in entity.members.values():
-        required = member.versions == entity.versions and member.default is NOT_GIVEN
-        hint = annotation(member)
-        default = default_text(member, required)
-        if default is None and not required:
-            default = "()" if member.array else "None"
-        if member.kind == "datetime_i64" and (default == "None" or (default is None and member.nullable)):
-            default = "-1"
-        if default == "None" and "None" not in hint:
-            hint = f"{hint} | None"
-        lines.append(f"    {member.name}: {hint}" + (f" = {default}" if default is not None else ""))
+    names = list(entity.members)
+    slots = ", ".join(f'"{name}"' for name in names) + ("," if len(names) == 1 else "")
+    lines += wrapped("    __slots__ = (", slots, ")")
+    if names:
+        lines += [f"    {name}: {hint}" for name, hint, _ in parameters]
+        given = ", ".join(f"{name}: {hint}" + (f" = {default}" if default else "") for name, hint, default in parameters)
+        lines += ["", *wrapped("    def __init__(", f"self, *, {given}", ") -> None:")]
+        lines += [f"        self.{name} = {name}" for name in names]
     done[entity.name] = "\n".join(lines)
 
 
@@ -219,11 +240,12 @@ def module_text(key: int, api: str) -> str:
         spans.append(f"{min(versions)}-{newest}")
         render(root, f"API key {key}, versions {min(versions)}-{newest}.", done)
     body = "\n\n\n".join(done.values())
-    imports = ["from dataclasses import dataclass"]
+    imports = []
     if "Sequence[" in body:
-        imports.insert(0, "from collections.abc import Sequence")
+        imports.append("from collections.abc import Sequence")
     if "UUID" in body:
         imports.append("from uuid import UUID")
+    imports += [""] * bool(imports) + ["from twofold.wire.message import Message"]
     head = f'"""Written by tools/generate_messages.py from kio\'s schemas; do not edit. API key {key}."""\n\n'
     return head + "\n".join(imports) + "\n\n\n" + body + "\n"
 

@@ -10,6 +10,8 @@ import typing
 from collections.abc import Callable
 from typing import Any
 
+from .message import Message
+
 FIXED = {
     "int8": "b", "int16": "h", "int32": "i", "int64": "q", "uint8": "B", "uint16": "H", "uint32": "I", "uint64": "Q",
     "float64": "d", "bool": "?", "error_code": "h", "timedelta_i32": "i", "timedelta_i64": "q", "datetime_i64": "q",
@@ -38,7 +40,7 @@ def plain_name(name: str, kafka_type: str) -> str:
 
 
 def _entity_in(hint: Any) -> type | None:
-    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+    if isinstance(hint, type) and (issubclass(hint, Message) or dataclasses.is_dataclass(hint)):
         return hint
     return next((found for argument in typing.get_args(hint) if (found := _entity_in(argument))), None)
 

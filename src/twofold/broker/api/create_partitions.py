@@ -7,13 +7,13 @@
    REQUEST_TIMED_OUT (7) for every topic.
 """
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from twofold.broker.authorizer import Operation, ResourceType
 from twofold.broker.context import RequestContext
 from twofold.broker.forwarding import forward
 from twofold.wire.errors import KafkaError, TopicAuthorizationFailed
+from twofold.wire.message import replace
 from twofold.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,

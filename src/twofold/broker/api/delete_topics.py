@@ -10,7 +10,6 @@
    REQUEST_TIMED_OUT (7) for every topic.
 """
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -18,6 +17,7 @@ from twofold.broker.authorizer import Operation, ResourceType
 from twofold.broker.context import RequestContext
 from twofold.broker.forwarding import forward
 from twofold.wire.errors import InvalidRequest, KafkaError, TopicAuthorizationFailed, TopicDeletionDisabled
+from twofold.wire.message import replace
 from twofold.wire.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,

@@ -8,7 +8,6 @@
 5. Not the coordinator 16, loading 14: on the rows of the groups that it concerns.
 """
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from twofold.broker.authorizer import Operation, ResourceType, authorized_operations
@@ -16,6 +15,7 @@ from twofold.broker.context import RequestContext
 from twofold.coordinator.group.overview import describe_group
 from twofold.coordinator.group.states import State
 from twofold.wire.errors import NONE, GroupAuthorizationFailed, GroupIdNotFound, KafkaError
+from twofold.wire.message import replace
 from twofold.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@
 """
 
 from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from twofold.broker.api.describe_configs import check_own_id
@@ -20,6 +19,7 @@ from twofold.broker.context import RequestContext
 from twofold.broker.forwarding import forward
 from twofold.controller.image import BROKER_RESOURCE, CLUSTER_DEFAULT, TOPIC_RESOURCE
 from twofold.wire.errors import ClusterAuthorizationFailed, InvalidRequest, KafkaError, TopicAuthorizationFailed
+from twofold.wire.message import replace
 from twofold.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     AlterConfigsResourceResponse,

@@ -17,7 +17,6 @@
 """
 
 from collections.abc import Awaitable
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -26,6 +25,7 @@ from twofold.broker.context import RequestContext
 from twofold.broker.group_service import client_of, when_done
 from twofold.coordinator.group.answers import join_error
 from twofold.wire.errors import GroupAuthorizationFailed, KafkaError
+from twofold.wire.message import replace
 from twofold.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 if TYPE_CHECKING:

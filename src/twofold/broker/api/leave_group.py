@@ -9,7 +9,6 @@
 """
 
 from collections.abc import Awaitable
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from twofold.broker.authorizer import Operation, ResourceType
 from twofold.broker.context import RequestContext
 from twofold.broker.group_service import when_done
 from twofold.wire.errors import NONE, GroupAuthorizationFailed, KafkaError
+from twofold.wire.message import replace
 from twofold.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 
 if TYPE_CHECKING:

@@ -18,7 +18,6 @@
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -43,6 +42,7 @@ from twofold.wire.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
+from twofold.wire.message import replace
 from twofold.wire.messages.metadata import (
     MetadataRequest,
     MetadataResponse,

@@ -1,41 +1,65 @@
 """Written by tools/generate_messages.py from kio's schemas; do not edit. API key 33."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from twofold.wire.message import Message
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlterableConfig:
+class AlterableConfig(Message):
+    __slots__ = ("name", "value")
     name: str
     value: str | None
 
+    def __init__(self, *, name: str, value: str | None) -> None:
+        self.name = name
+        self.value = value
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlterConfigsResource:
+
+class AlterConfigsResource(Message):
+    __slots__ = ("resource_type", "resource_name", "configs")
     resource_type: int
     resource_name: str
     configs: Sequence[AlterableConfig]
 
+    def __init__(self, *, resource_type: int, resource_name: str, configs: Sequence[AlterableConfig]) -> None:
+        self.resource_type = resource_type
+        self.resource_name = resource_name
+        self.configs = configs
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlterConfigsRequest:
+
+class AlterConfigsRequest(Message):
     """API key 33, versions 0-2."""
 
+    __slots__ = ("resources", "validate_only")
     resources: Sequence[AlterConfigsResource]
     validate_only: bool
 
+    def __init__(self, *, resources: Sequence[AlterConfigsResource], validate_only: bool) -> None:
+        self.resources = resources
+        self.validate_only = validate_only
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlterConfigsResourceResponse:
+
+class AlterConfigsResourceResponse(Message):
+    __slots__ = ("error_code", "error_message", "resource_type", "resource_name")
     error_code: int
     error_message: str | None
     resource_type: int
     resource_name: str
 
+    def __init__(self, *, error_code: int, error_message: str | None, resource_type: int, resource_name: str) -> None:
+        self.error_code = error_code
+        self.error_message = error_message
+        self.resource_type = resource_type
+        self.resource_name = resource_name
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlterConfigsResponse:
+
+class AlterConfigsResponse(Message):
     """API key 33, versions 0-2."""
 
-    throttle_time_ms: int = 0
+    __slots__ = ("throttle_time_ms", "responses")
+    throttle_time_ms: int
     responses: Sequence[AlterConfigsResourceResponse]
+
+    def __init__(self, *, throttle_time_ms: int = 0, responses: Sequence[AlterConfigsResourceResponse]) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.responses = responses

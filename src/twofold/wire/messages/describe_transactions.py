@@ -1,24 +1,41 @@
 """Written by tools/generate_messages.py from kio's schemas; do not edit. API key 65."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from twofold.wire.message import Message
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribeTransactionsRequest:
+class DescribeTransactionsRequest(Message):
     """API key 65, versions 0-0."""
 
-    transactional_ids: Sequence[str] = ()
+    __slots__ = ("transactional_ids",)
+    transactional_ids: Sequence[str]
+
+    def __init__(self, *, transactional_ids: Sequence[str] = ()) -> None:
+        self.transactional_ids = transactional_ids
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicData:
+class TopicData(Message):
+    __slots__ = ("topic", "partitions")
     topic: str
-    partitions: Sequence[int] = ()
+    partitions: Sequence[int]
+
+    def __init__(self, *, topic: str, partitions: Sequence[int] = ()) -> None:
+        self.topic = topic
+        self.partitions = partitions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionState:
+class TransactionState(Message):
+    __slots__ = (
+        "error_code",
+        "transactional_id",
+        "transaction_state",
+        "transaction_timeout_ms",
+        "transaction_start_time_ms",
+        "producer_id",
+        "producer_epoch",
+        "topics",
+    )
     error_code: int
     transactional_id: str
     transaction_state: str
@@ -28,10 +45,35 @@ class TransactionState:
     producer_epoch: int
     topics: Sequence[TopicData]
 
+    def __init__(
+        self,
+        *,
+        error_code: int,
+        transactional_id: str,
+        transaction_state: str,
+        transaction_timeout_ms: int,
+        transaction_start_time_ms: int,
+        producer_id: int,
+        producer_epoch: int,
+        topics: Sequence[TopicData],
+    ) -> None:
+        self.error_code = error_code
+        self.transactional_id = transactional_id
+        self.transaction_state = transaction_state
+        self.transaction_timeout_ms = transaction_timeout_ms
+        self.transaction_start_time_ms = transaction_start_time_ms
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.topics = topics
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribeTransactionsResponse:
+
+class DescribeTransactionsResponse(Message):
     """API key 65, versions 0-0."""
 
-    throttle_time_ms: int = 0
+    __slots__ = ("throttle_time_ms", "transaction_states")
+    throttle_time_ms: int
     transaction_states: Sequence[TransactionState]
+
+    def __init__(self, *, throttle_time_ms: int = 0, transaction_states: Sequence[TransactionState]) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.transaction_states = transaction_states

@@ -1,41 +1,73 @@
 """Written by tools/generate_messages.py from kio's schemas; do not edit. API key 43."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from twofold.wire.message import Message
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicPartitions:
+class TopicPartitions(Message):
+    __slots__ = ("topic", "partitions")
     topic: str
-    partitions: Sequence[int] = ()
+    partitions: Sequence[int]
+
+    def __init__(self, *, topic: str, partitions: Sequence[int] = ()) -> None:
+        self.topic = topic
+        self.partitions = partitions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ElectLeadersRequest:
+class ElectLeadersRequest(Message):
     """API key 43, versions 0-2."""
 
+    __slots__ = ("topic_partitions", "timeout_ms", "election_type")
     topic_partitions: Sequence[TopicPartitions] | None
-    timeout_ms: int = 60000
-    election_type: int = 0
+    timeout_ms: int
+    election_type: int
+
+    def __init__(
+        self, *, topic_partitions: Sequence[TopicPartitions] | None, timeout_ms: int = 60000, election_type: int = 0
+    ) -> None:
+        self.topic_partitions = topic_partitions
+        self.timeout_ms = timeout_ms
+        self.election_type = election_type
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionResult:
+class PartitionResult(Message):
+    __slots__ = ("partition_id", "error_code", "error_message")
     partition_id: int
     error_code: int
     error_message: str | None
 
+    def __init__(self, *, partition_id: int, error_code: int, error_message: str | None) -> None:
+        self.partition_id = partition_id
+        self.error_code = error_code
+        self.error_message = error_message
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaElectionResult:
+
+class ReplicaElectionResult(Message):
+    __slots__ = ("topic", "partition_result")
     topic: str
     partition_result: Sequence[PartitionResult]
 
+    def __init__(self, *, topic: str, partition_result: Sequence[PartitionResult]) -> None:
+        self.topic = topic
+        self.partition_result = partition_result
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ElectLeadersResponse:
+
+class ElectLeadersResponse(Message):
     """API key 43, versions 0-2."""
 
-    throttle_time_ms: int = 0
+    __slots__ = ("throttle_time_ms", "replica_election_results", "error_code")
+    throttle_time_ms: int
     replica_election_results: Sequence[ReplicaElectionResult]
-    error_code: int = 0
+    error_code: int
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        replica_election_results: Sequence[ReplicaElectionResult],
+        error_code: int = 0,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.replica_election_results = replica_election_results
+        self.error_code = error_code

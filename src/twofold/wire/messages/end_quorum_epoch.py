@@ -1,72 +1,134 @@
 """Written by tools/generate_messages.py from kio's schemas; do not edit. API key 54."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from uuid import UUID
 
+from twofold.wire.message import Message
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaInfo:
+
+class ReplicaInfo(Message):
+    __slots__ = ("candidate_id", "candidate_directory_id")
     candidate_id: int
     candidate_directory_id: UUID | None
 
+    def __init__(self, *, candidate_id: int, candidate_directory_id: UUID | None) -> None:
+        self.candidate_id = candidate_id
+        self.candidate_directory_id = candidate_directory_id
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionData:
+
+class PartitionData(Message):
+    __slots__ = ("partition_index", "leader_id", "leader_epoch", "preferred_successors", "preferred_candidates")
     partition_index: int
     leader_id: int
     leader_epoch: int
-    preferred_successors: Sequence[int] = ()
-    preferred_candidates: Sequence[ReplicaInfo] = ()
+    preferred_successors: Sequence[int]
+    preferred_candidates: Sequence[ReplicaInfo]
+
+    def __init__(
+        self,
+        *,
+        partition_index: int,
+        leader_id: int,
+        leader_epoch: int,
+        preferred_successors: Sequence[int] = (),
+        preferred_candidates: Sequence[ReplicaInfo] = (),
+    ) -> None:
+        self.partition_index = partition_index
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
+        self.preferred_successors = preferred_successors
+        self.preferred_candidates = preferred_candidates
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicData:
+class TopicData(Message):
+    __slots__ = ("topic_name", "partitions")
     topic_name: str
     partitions: Sequence[PartitionData]
 
+    def __init__(self, *, topic_name: str, partitions: Sequence[PartitionData]) -> None:
+        self.topic_name = topic_name
+        self.partitions = partitions
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaderEndpoint:
+
+class LeaderEndpoint(Message):
+    __slots__ = ("name", "host", "port")
     name: str
     host: str
     port: int
 
+    def __init__(self, *, name: str, host: str, port: int) -> None:
+        self.name = name
+        self.host = host
+        self.port = port
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndQuorumEpochRequest:
+
+class EndQuorumEpochRequest(Message):
     """API key 54, versions 0-1."""
 
-    cluster_id: str | None = None
+    __slots__ = ("cluster_id", "topics", "leader_endpoints")
+    cluster_id: str | None
     topics: Sequence[TopicData]
-    leader_endpoints: Sequence[LeaderEndpoint] = ()
+    leader_endpoints: Sequence[LeaderEndpoint]
+
+    def __init__(
+        self,
+        *,
+        cluster_id: str | None = None,
+        topics: Sequence[TopicData],
+        leader_endpoints: Sequence[LeaderEndpoint] = (),
+    ) -> None:
+        self.cluster_id = cluster_id
+        self.topics = topics
+        self.leader_endpoints = leader_endpoints
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionDataResult:
+class PartitionDataResult(Message):
+    __slots__ = ("partition_index", "error_code", "leader_id", "leader_epoch")
     partition_index: int
     error_code: int
     leader_id: int
     leader_epoch: int
 
+    def __init__(self, *, partition_index: int, error_code: int, leader_id: int, leader_epoch: int) -> None:
+        self.partition_index = partition_index
+        self.error_code = error_code
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicDataResult:
+
+class TopicDataResult(Message):
+    __slots__ = ("topic_name", "partitions")
     topic_name: str
     partitions: Sequence[PartitionDataResult]
 
+    def __init__(self, *, topic_name: str, partitions: Sequence[PartitionDataResult]) -> None:
+        self.topic_name = topic_name
+        self.partitions = partitions
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeEndpoint:
+
+class NodeEndpoint(Message):
+    __slots__ = ("node_id", "host", "port")
     node_id: int
     host: str
     port: int
 
+    def __init__(self, *, node_id: int, host: str, port: int) -> None:
+        self.node_id = node_id
+        self.host = host
+        self.port = port
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndQuorumEpochResponse:
+
+class EndQuorumEpochResponse(Message):
     """API key 54, versions 0-1."""
 
+    __slots__ = ("error_code", "topics", "node_endpoints")
     error_code: int
     topics: Sequence[TopicDataResult]
-    node_endpoints: Sequence[NodeEndpoint] = ()
+    node_endpoints: Sequence[NodeEndpoint]
+
+    def __init__(
+        self, *, error_code: int, topics: Sequence[TopicDataResult], node_endpoints: Sequence[NodeEndpoint] = ()
+    ) -> None:
+        self.error_code = error_code
+        self.topics = topics
+        self.node_endpoints = node_endpoints

@@ -1,36 +1,57 @@
 """Written by tools/generate_messages.py from kio's schemas; do not edit. API key 13."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from twofold.wire.message import Message
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberIdentity:
+class MemberIdentity(Message):
+    __slots__ = ("member_id", "group_instance_id", "reason")
     member_id: str
-    group_instance_id: str | None = None
-    reason: str | None = None
+    group_instance_id: str | None
+    reason: str | None
+
+    def __init__(self, *, member_id: str, group_instance_id: str | None = None, reason: str | None = None) -> None:
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.reason = reason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaveGroupRequest:
+class LeaveGroupRequest(Message):
     """API key 13, versions 0-5."""
 
+    __slots__ = ("group_id", "member_id", "members")
     group_id: str
-    member_id: str = ""
-    members: Sequence[MemberIdentity] = ()
+    member_id: str
+    members: Sequence[MemberIdentity]
+
+    def __init__(self, *, group_id: str, member_id: str = "", members: Sequence[MemberIdentity] = ()) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+        self.members = members
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberResponse:
+class MemberResponse(Message):
+    __slots__ = ("member_id", "group_instance_id", "error_code")
     member_id: str
     group_instance_id: str | None
     error_code: int
 
+    def __init__(self, *, member_id: str, group_instance_id: str | None, error_code: int) -> None:
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.error_code = error_code
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaveGroupResponse:
+
+class LeaveGroupResponse(Message):
     """API key 13, versions 0-5."""
 
+    __slots__ = ("error_code", "throttle_time_ms", "members")
     error_code: int
-    throttle_time_ms: int = 0
-    members: Sequence[MemberResponse] = ()
+    throttle_time_ms: int
+    members: Sequence[MemberResponse]
+
+    def __init__(self, *, error_code: int, throttle_time_ms: int = 0, members: Sequence[MemberResponse] = ()) -> None:
+        self.error_code = error_code
+        self.throttle_time_ms = throttle_time_ms
+        self.members = members

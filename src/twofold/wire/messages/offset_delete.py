@@ -1,44 +1,71 @@
 """Written by tools/generate_messages.py from kio's schemas; do not edit. API key 47."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from twofold.wire.message import Message
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetDeleteRequestPartition:
+class OffsetDeleteRequestPartition(Message):
+    __slots__ = ("partition_index",)
     partition_index: int
 
+    def __init__(self, *, partition_index: int) -> None:
+        self.partition_index = partition_index
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetDeleteRequestTopic:
+
+class OffsetDeleteRequestTopic(Message):
+    __slots__ = ("name", "partitions")
     name: str
     partitions: Sequence[OffsetDeleteRequestPartition]
 
+    def __init__(self, *, name: str, partitions: Sequence[OffsetDeleteRequestPartition]) -> None:
+        self.name = name
+        self.partitions = partitions
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetDeleteRequest:
+
+class OffsetDeleteRequest(Message):
     """API key 47, versions 0-0."""
 
+    __slots__ = ("group_id", "topics")
     group_id: str
     topics: Sequence[OffsetDeleteRequestTopic]
 
+    def __init__(self, *, group_id: str, topics: Sequence[OffsetDeleteRequestTopic]) -> None:
+        self.group_id = group_id
+        self.topics = topics
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetDeleteResponsePartition:
+
+class OffsetDeleteResponsePartition(Message):
+    __slots__ = ("partition_index", "error_code")
     partition_index: int
     error_code: int
 
+    def __init__(self, *, partition_index: int, error_code: int) -> None:
+        self.partition_index = partition_index
+        self.error_code = error_code
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetDeleteResponseTopic:
+
+class OffsetDeleteResponseTopic(Message):
+    __slots__ = ("name", "partitions")
     name: str
     partitions: Sequence[OffsetDeleteResponsePartition]
 
+    def __init__(self, *, name: str, partitions: Sequence[OffsetDeleteResponsePartition]) -> None:
+        self.name = name
+        self.partitions = partitions
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetDeleteResponse:
+
+class OffsetDeleteResponse(Message):
     """API key 47, versions 0-0."""
 
+    __slots__ = ("error_code", "throttle_time_ms", "topics")
     error_code: int
-    throttle_time_ms: int = 0
+    throttle_time_ms: int
     topics: Sequence[OffsetDeleteResponseTopic]
+
+    def __init__(
+        self, *, error_code: int, throttle_time_ms: int = 0, topics: Sequence[OffsetDeleteResponseTopic]
+    ) -> None:
+        self.error_code = error_code
+        self.throttle_time_ms = throttle_time_ms
+        self.topics = topics

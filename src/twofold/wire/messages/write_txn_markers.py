@@ -1,52 +1,99 @@
 """Written by tools/generate_messages.py from kio's schemas; do not edit. API key 27."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from twofold.wire.message import Message
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WritableTxnMarkerTopic:
+class WritableTxnMarkerTopic(Message):
+    __slots__ = ("name", "partition_indexes")
     name: str
-    partition_indexes: Sequence[int] = ()
+    partition_indexes: Sequence[int]
+
+    def __init__(self, *, name: str, partition_indexes: Sequence[int] = ()) -> None:
+        self.name = name
+        self.partition_indexes = partition_indexes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WritableTxnMarker:
+class WritableTxnMarker(Message):
+    __slots__ = (
+        "producer_id",
+        "producer_epoch",
+        "transaction_result",
+        "topics",
+        "coordinator_epoch",
+        "transaction_version",
+    )
     producer_id: int
     producer_epoch: int
     transaction_result: bool
     topics: Sequence[WritableTxnMarkerTopic]
     coordinator_epoch: int
-    transaction_version: int = 0
+    transaction_version: int
+
+    def __init__(
+        self,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        transaction_result: bool,
+        topics: Sequence[WritableTxnMarkerTopic],
+        coordinator_epoch: int,
+        transaction_version: int = 0,
+    ) -> None:
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.transaction_result = transaction_result
+        self.topics = topics
+        self.coordinator_epoch = coordinator_epoch
+        self.transaction_version = transaction_version
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriteTxnMarkersRequest:
+class WriteTxnMarkersRequest(Message):
     """API key 27, versions 1-2."""
 
+    __slots__ = ("markers",)
     markers: Sequence[WritableTxnMarker]
 
+    def __init__(self, *, markers: Sequence[WritableTxnMarker]) -> None:
+        self.markers = markers
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WritableTxnMarkerPartitionResult:
+
+class WritableTxnMarkerPartitionResult(Message):
+    __slots__ = ("partition_index", "error_code")
     partition_index: int
     error_code: int
 
+    def __init__(self, *, partition_index: int, error_code: int) -> None:
+        self.partition_index = partition_index
+        self.error_code = error_code
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WritableTxnMarkerTopicResult:
+
+class WritableTxnMarkerTopicResult(Message):
+    __slots__ = ("name", "partitions")
     name: str
     partitions: Sequence[WritableTxnMarkerPartitionResult]
 
+    def __init__(self, *, name: str, partitions: Sequence[WritableTxnMarkerPartitionResult]) -> None:
+        self.name = name
+        self.partitions = partitions
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WritableTxnMarkerResult:
+
+class WritableTxnMarkerResult(Message):
+    __slots__ = ("producer_id", "topics")
     producer_id: int
     topics: Sequence[WritableTxnMarkerTopicResult]
 
+    def __init__(self, *, producer_id: int, topics: Sequence[WritableTxnMarkerTopicResult]) -> None:
+        self.producer_id = producer_id
+        self.topics = topics
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriteTxnMarkersResponse:
+
+class WriteTxnMarkersResponse(Message):
     """API key 27, versions 1-2."""
 
+    __slots__ = ("markers",)
     markers: Sequence[WritableTxnMarkerResult]
+
+    def __init__(self, *, markers: Sequence[WritableTxnMarkerResult]) -> None:
+        self.markers = markers

@@ -199,7 +199,9 @@ def test_the_last_session_to_end_leaves_an_empty_generation_in_the_log() -> None
     record = world.log[-1]
     assert isinstance(record, GroupRecord)
     assert record.value is not None
-    assert (record.value.generation, record.value.members, record.value.protocol_type) == (2, (), "consumer")
+    value = record.value
+    assert (value.generation, value.members, value.leader, value.protocol) == (2, (), None, None)
+    assert value.protocol_type == "consumer"
 
 
 def test_heartbeats_keep_a_session_through_a_rebalance() -> None:

@@ -8,7 +8,7 @@ Its files are Kafka's. Values are opaque here; what they mean is the controller'
    commits are told in the order of the offsets.
 4. What a crash left in the log beyond the last sync is part of it: with one voter nobody can have decided otherwise. It
    is committed, like the rest, by the first sync of the next epoch.
-5. After a failed sync nothing is committed any more: what the disk holds is then unknown (KAFKA-10778).
+5. After a failed write or sync nothing is committed any more: what the disk holds is then unknown (KAFKA-10778).
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from twofold.raft.quorum_state import QuorumState, read_quorum_state, write_quor
 from twofold.records.batch import BatchBuilder, crc_is_valid, iter_headers, iter_records
 from twofold.runtime.api import Runtime
 from twofold.types import TopicPartition
-from twofold.wire.errors import KafkaError, NotController, RecordListTooLarge
+from twofold.wire.errors import KafkaError, KafkaStorageError, NotController, RecordListTooLarge
 
 METADATA_PARTITION = TopicPartition("__cluster_metadata", 0)
 METADATA_TOPIC_ID = UUID(int=1)
@@ -157,7 +157,11 @@ class MetadataLog:
         return self._append(builder.build())
 
     def _append(self, batch: bytes) -> int:
-        last_offset = self._log.append(batch, origin=Origin.RAFT, leader_epoch=self.epoch).last_offset
+        try:
+            last_offset = self._log.append(batch, origin=Origin.RAFT, leader_epoch=self.epoch).last_offset
+        except KafkaStorageError as error:
+            self._fail(error)
+            raise
         if self._syncing is None:
             self._syncing = self._runtime.spawn(self._sync(), name="metadata log sync")
         return last_offset
@@ -184,7 +188,7 @@ class MetadataLog:
                 waiter.set_result(None)
 
     def _fail(self, error: KafkaError) -> None:
-        log.error("the metadata log cannot be synced and is given up: %s", error)
+        log.error("the metadata log is given up: %s", error)
         self.is_leader = False
         waiting, self._waiting = self._waiting, []
         for _, waiter in waiting:

@@ -283,10 +283,20 @@ class GroupShard:
             partition = self._port.partition
             self.machine.commit(partition.log.high_watermark - 1)
             if not future.done():
-                waiting = [(partition, partition.log.log_end_offset - 1)]
-                on_done = partial(self._safe_or_late, future)
-                self._purgatory.park_produce(waiting, self._commit_timeout_s, on_done)
+                self._await_commit(partition, partition.log.log_end_offset - 1, future)
         return future
+
+    def _await_commit(self, partition: Partition, offset: int, future: "asyncio.Future[Any]") -> None:
+        def on_done(produce: DelayedProduce) -> None:
+            self.machine.commit(partition.log.high_watermark - 1)
+            if not future.done():
+                late = RequestTimedOut(f"{self}: not committed after {self._commit_timeout_s} s")
+                future.set_exception(told(late))
+            if produce.waiting and self.is_active:
+                # Nobody waits for the answer any more, but what was written is to be seen once it is safe.
+                self._await_commit(partition, offset, future)
+
+        self._purgatory.park_produce([(partition, offset)], self._commit_timeout_s, on_done)
 
     def remove(
         self, handler: Callable[[GroupsState, int], Result[LogRecord, None]], group_id: str
@@ -309,12 +319,6 @@ class GroupShard:
         """The guard that the first offsets of a transaction must bring to the log."""
         self.check_active()
         return self._port.partition.log.start_verification(producer_id, producer_epoch, 0)
-
-    def _safe_or_late(self, future: "asyncio.Future[Any]", produce: DelayedProduce) -> None:
-        self.machine.commit(self._port.partition.log.high_watermark - 1)
-        if not future.done():
-            late = RequestTimedOut(f"{self}: not committed after {self._commit_timeout_s} s")
-            future.set_exception(told(late))
 
     def call(self, step: Callable[[GroupsState, Token, Instant], Outcome]) -> "asyncio.Future[Any]":
         """Take a step of the membership for somebody who waits for its answer."""

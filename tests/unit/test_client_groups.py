@@ -366,7 +366,9 @@ def test_partitions_without_an_offset_have_no_row_and_unstable_ones_are_not_wait
     async def story(sim: Simulation, one: GroupBroker, two: GroupBroker, admin: Admin) -> None:
         one.unstable.add(T0)
         start = sim.now_s
-        found = (await admin.list_group_offsets({"a": [T0, T1], "b": [T1]}, require_stable=True)).get()
+        found = (
+            await admin.list_group_offsets(["a", "b"], partitions={"a": [T0, T1], "b": [T1]}, require_stable=True)
+        ).get()
         assert list(found["a"].values) == [T1] and isinstance(found["a"].errors[T0], errors.UnstableOffsetCommit)
         assert found["b"].get() == {}
         assert sim.now_s - start < 1.0

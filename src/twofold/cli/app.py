@@ -8,6 +8,7 @@ import typer
 
 from twofold.cli.common import EXIT_CODES, USAGE, OutputFormat, complain, print_json
 from twofold.cli.consume import consume
+from twofold.cli.group import group_app
 from twofold.cli.produce import produce
 from twofold.cli.topic import topic_app
 from twofold.version import VERSION
@@ -22,6 +23,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(topic_app, name="topic")
+app.add_typer(group_app, name="group")
 app.command("produce", epilog=EXIT_CODES)(produce)
 app.command("consume", epilog=EXIT_CODES)(consume)
 

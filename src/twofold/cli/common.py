@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -113,6 +114,28 @@ def parse_pairs(pairs: Iterable[str], option: str) -> dict[str, str]:
             raise CliError(f"{option} {pair!r} is not of the form key=value", USAGE)
         parsed[key.strip()] = value.strip()
     return parsed
+
+
+def timestamp_ms(text: str, shown: str) -> int:
+    """Milliseconds since 1970 or an ISO 8601 moment; `shown` is how the user wrote it."""
+    if text.isdecimal():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise CliError(
+            f"{shown} is neither milliseconds since 1970 nor a time like 2026-07-01T12:00:00", USAGE
+        ) from None
+    # Without a zone it is the user's own time, which astimezone() assumes.
+    return int(moment.astimezone(UTC).timestamp() * 1000)
+
+
+def confirm(question: str, otherwise: str) -> None:
+    """Ask at a terminal; `otherwise` is what a no leads to."""
+    if not sys.stdin.isatty():
+        raise CliError("this needs an answer and stdin is not a terminal: add --yes", USAGE)
+    if not typer.confirm(question, err=True):
+        raise CliError(otherwise, FAILED)
 
 
 def print_json(value: object) -> None:

@@ -1,7 +1,6 @@
 """`twofold consume`: records to standard output."""
 
 import sys
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -17,6 +16,7 @@ from twofold.cli.common import (
     Timeout,
     parse_pairs,
     run_command,
+    timestamp_ms,
 )
 from twofold.cli.records import TEMPLATE_HELP, Formatter, json_line, plain, template
 from twofold.cli.topic import connected
@@ -106,22 +106,9 @@ def _check_start(start: str) -> None:
     if start in ("beginning", "end") or start.removeprefix("-").isdecimal():
         return
     if start.startswith("@"):
-        _timestamp_ms(start[1:])
+        timestamp_ms(start[1:], start)
         return
     raise CliError(f"--offset {start!r} is none of: beginning, end, an offset, -N, @TIMESTAMP", USAGE)
-
-
-def _timestamp_ms(text: str) -> int:
-    if text.isdecimal():
-        return int(text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise CliError(
-            f"@{text} is neither milliseconds since 1970 nor a time like 2026-07-01T12:00:00", USAGE
-        ) from None
-    # Without a zone it is the user's own time, which astimezone() assumes.
-    return int(moment.astimezone(UTC).timestamp() * 1000)
 
 
 async def _seek(consumer: Consumer, start: str) -> None:
@@ -133,7 +120,7 @@ async def _seek(consumer: Consumer, start: str) -> None:
         for tp in consumer.assignment:
             await consumer.position(tp)
     elif start.startswith("@"):
-        await consumer.seek_to_timestamp(_timestamp_ms(start[1:]))
+        await consumer.seek_to_timestamp(timestamp_ms(start[1:], start))
     elif start.startswith("-"):
         begins = await consumer.beginning_offsets(consumer.assignment)
         for tp, end in (await consumer.end_offsets(consumer.assignment)).items():

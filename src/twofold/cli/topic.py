@@ -1,6 +1,5 @@
 """`twofold topic`: create, list, describe, alter, delete."""
 
-import sys
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -20,6 +19,7 @@ from twofold.cli.common import (
     OutputFormat,
     Timeout,
     complain,
+    confirm,
     parse_pairs,
     print_json,
     print_table,
@@ -197,7 +197,7 @@ def delete(
 
     async def main() -> int:
         if not yes:
-            _confirm(f"Delete {', '.join(topics)} at {bootstrap_server} with all records?")
+            confirm(f"Delete {', '.join(topics)} at {bootstrap_server} with all records?", "nothing was deleted")
         async with connected(bootstrap_server, timeout) as admin:
             results = await admin.delete_topics(topics)
         if output is OutputFormat.JSON:
@@ -209,13 +209,6 @@ def delete(
         return report(results.errors, "delete", bootstrap_server, ignored)
 
     run_command(main, bootstrap_server)
-
-
-def _confirm(question: str) -> None:
-    if not sys.stdin.isatty():
-        raise CliError("this needs an answer and stdin is not a terminal: add --yes", USAGE)
-    if not typer.confirm(question, err=True):
-        raise CliError("nothing was deleted", FAILED)
 
 
 class connected:  # noqa: N801 - reads as a verb: async with connected(...)

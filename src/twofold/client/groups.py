@@ -151,15 +151,16 @@ class GroupCalls:
 
     async def list_group_offsets(
         self,
-        groups: Iterable[str] | Mapping[str, Iterable[TopicPartition] | None],
+        groups: Iterable[str],
         *,
+        partitions: Mapping[str, Iterable[TopicPartition]] | None = None,
         require_stable: bool = False,
     ) -> Results[str, GroupOffsets]:
-        """What each group has committed: everything, or in those partitions. One without an offset has no row, a group
-        that does not exist none at all. With `require_stable` a partition whose offset is part of an open transaction
-        is an error of its own, UNSTABLE_OFFSET_COMMIT; it is not waited for."""
-        wanted = {name: groups[name] for name in groups} if isinstance(groups, Mapping) else dict.fromkeys(groups)
-        topics = {name: None if rows is None else group_by_topic(rows) for name, rows in wanted.items()}
+        """What each group has committed: everything, or what `partitions` names for it. A partition without an offset
+        has no row, a group that does not exist none at all. With `require_stable` a partition whose offset is part of
+        an open transaction is an error of its own, UNSTABLE_OFFSET_COMMIT; it is not waited for."""
+        chosen = {name: group_by_topic(rows) for name, rows in (partitions or {}).items()}
+        topics = {name: chosen.get(name) for name in groups}
 
         async def ask(node: Node, names: list[str], deadline: Deadline) -> Mapping[str, GroupOffsets | KafkaError]:
             connection = await self._cluster.connection(node.node_id, deadline)
@@ -234,6 +235,8 @@ class GroupCalls:
         outcomes: dict[str, V | KafkaError] = {}
 
         async def attempt() -> None:
+            if not names:
+                return
             problem: KafkaError | None = None
             nodes, failed = await self._coordinators([name for name in names if name not in outcomes], deadline)
             answers: dict[str, V | KafkaError] = {**failed}

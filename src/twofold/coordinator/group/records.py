@@ -214,7 +214,7 @@ def decode(
         if kind <= OFFSET_COMMIT and kind >= OFFSET_COMMIT_LEGACY:
             group, topic, partition = _offset_key(key)
             if value is not None:
-                decode_offset_value(value)
+                check_offset_value(value)
             return OffsetRecord(group, topic, partition, value, producer_id, producer_epoch)
         if kind == GROUP_METADATA:
             fields = _Fields(key, 2)
@@ -227,12 +227,24 @@ def decode(
 
 
 def _offset_key(key: bytes) -> tuple[str, str, int]:
-    at = 4 + _INT16.unpack_from(key, 2)[0]
-    group = key[4:at].decode()
-    end = at + 2 + _INT16.unpack_from(key, at)[0]
-    if at < 4 or end < at + 2:
-        raise MalformedRecord(f"the key {key.hex()} has a string of negative length")
-    return group, key[at + 2 : end].decode(), _INT32.unpack_from(key, end)[0]
+    group, topic = _names(key[2:-4])
+    return group, topic, _INT32.unpack_from(key, len(key) - 4)[0]
+
+
+@lru_cache(maxsize=10_000)
+def _names(raw: bytes) -> tuple[str, str]:
+    """Group and topic: those of one commit follow each other, and come again with the next."""
+    fields = _Fields(raw, 0)
+    group, topic = fields.string(), fields.string()
+    if fields.at != len(raw):
+        raise MalformedRecord(f"{len(raw) - fields.at} bytes follow the names in the key of a committed offset")
+    return group, topic
+
+
+def check_offset_value(data: bytes) -> None:
+    """Raise what reading the value would raise. Almost all have this form: no metadata, the id of the topic."""
+    if len(data) != 42 or data[:2] != b"\x00\x04" or data[14] != 1 or data[23:26] != b"\x01\x00\x10":
+        decode_offset_value(data)
 
 
 def decode_offset_value(data: bytes, start: int = 0) -> OffsetValue:

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from api.admin_world import Deny
 from oracle.wire import decode_response, encode_request, fit
 from twofold.broker import group_shard
+from twofold.broker.authorizer import CLUSTER_NAME, Operation
 from twofold.broker.broker import Broker
 from twofold.broker.context import Frame, Peer
 from twofold.broker.dispatch import Dispatcher
@@ -442,3 +444,41 @@ async def test_a_producer_with_an_older_epoch_commits_nothing(node: Node) -> Non
     assert await node.commit_in_transaction(77, 11, epoch=4) == 47
     await node.broker.groups.complete_transaction(node.shard().index, 77, 6, 0, True)
     assert await node.offset() == 10
+
+
+# Permissions
+
+
+@simulated()
+async def test_every_request_asks_for_permission(node: Node) -> None:
+    await node.commit(5)
+    deny = node.broker.authorizer = Deny(
+        (Operation.READ, "g"), (Operation.DESCRIBE, "g"), (Operation.DELETE, "g"), (Operation.DESCRIBE, CLUSTER_NAME)
+    )
+    member = {"group_id": "g", "generation_id": 1, "member_id": "m"}
+    assert (await node.send_join()())["error_code"] == 30
+    assert (await node.ask("SyncGroup", 3, assignments=[], **member))["error_code"] == 30
+    assert (await node.ask("Heartbeat", 3, **member))["error_code"] == 30
+    assert (await node.ask("LeaveGroup", 3, group_id="g", members=[]))["error_code"] == 30
+    assert await node.commit(6) == 30
+    assert await node.commit_in_transaction(7, 6) == 30
+    assert await node.offset() == await node.offset(stable=True) == "error 30"
+    assert (await node.ask("OffsetDelete", 0, group_id="g", topics=[]))["error_code"] == 30
+    assert (await node.ask("DescribeGroups", 5, groups=["g"]))["groups"][0]["error_code"] == 30
+    assert (await node.ask("DeleteGroups", 2, groups_names=["g"]))["results"][0]["error_code"] == 30
+    assert await node.groups() == {}
+    deny.denied = {(Operation.WRITE, "x")}
+    assert await node.commit_in_transaction(7, 6) == 53
+
+
+@simulated()
+async def test_topics_that_may_not_be_read_are_refused_one_by_one(node: Node) -> None:
+    await node.commit(5)
+    node.broker.authorizer = Deny((Operation.READ, "t"), (Operation.DESCRIBE, "t"))
+    assert await node.commit(6) == 29
+    assert await node.commit_in_transaction(7, 6) == 29
+    assert await node.offset() == "error 29"
+    rows = [{"name": "t", "partitions": [{"partition_index": 0}]}]
+    answer = await node.ask("OffsetDelete", 0, group_id="g", topics=rows)
+    assert answer["topics"][0]["partitions"][0]["error_code"] == 29
+    assert (await node.ask("OffsetFetch", 7, group_id="g", topics=None))["topics"] == []

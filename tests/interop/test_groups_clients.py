@@ -33,6 +33,7 @@ from support.server import TwofoldServer
 LONG = bool(os.environ.get("TWOFOLD_LONG"))
 SERVERS = ("twofold", "oracle") if LONG else ("twofold",)
 PARTITIONS = 6
+STATIC_SESSION_MS = 20_000  # long enough for a restart on a busy machine
 
 interop = [pytest.mark.interop, pytest.mark.timeout(600)]
 
@@ -98,13 +99,13 @@ class TestStories:
 
         def story(client: str) -> None:
             with crew(server, tmp_path, f"static-{client}", ["static"], PARTITIONS) as group:
-                one = group.add(client, instance=f"{client}-one")
-                two = group.add(client, instance=f"{client}-two")
+                one = group.add(client, instance=f"{client}-one", session_ms=STATIC_SESSION_MS)
+                two = group.add(client, instance=f"{client}-two", session_ms=STATIC_SESSION_MS)
                 group.settle()
                 for restarted, other in ((one, two), (two, one)):
                     owned, undisturbed = restarted.owned(), len(ownerships(other))
                     group.crash(restarted)
-                    back = group.add(client, instance=restarted.client_id)
+                    back = group.add(client, instance=restarted.client_id, session_ms=STATIC_SESSION_MS)
                     group.settle()
                     assert back.owned() == owned
                     assert len(ownerships(other)) == undisturbed, "the other member went through a rebalance"

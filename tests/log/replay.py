@@ -6,6 +6,7 @@ from twofold.log.log import PartitionLog
 from twofold.log.opening import replay_batch
 from twofold.log.producer_table import ProducerTable
 from twofold.log.segment import Segment
+from twofold.log.snapshots import decode_snapshot
 from twofold.log.txn_index import AbortedEntry
 from twofold.records.batch import Header, crc_is_valid, iter_headers, read_header
 from twofold.runtime.files import read_file
@@ -50,6 +51,7 @@ def assert_derived_state_is_a_replay(log: PartitionLog, history: list[bytes]) ->
         assert_indexes(log, segment)
     assert_aborted(log, truth.aborted)
     assert_producers(log, truth.table)
+    assert_snapshots(log, history)
     assert_epochs(log, truth.epochs)
 
 
@@ -101,6 +103,14 @@ def assert_producers(log: PartitionLog, table: ProducerTable) -> None:
     assert log._producers.oldest_open_transaction() == table.oldest_open_transaction()
     end = log.log_end_offset
     assert log.last_stable_offset == (end if unstable < 0 else max(unstable, log.log_start_offset))
+
+
+def assert_snapshots(log: PartitionLog, history: list[bytes]) -> None:
+    """Each snapshot that is left can be read, and says what the batches before it say."""
+    for offset in log._snapshots.offsets():
+        found = decode_snapshot(read_file(log._environment.disk, log._snapshots.path(offset)))
+        table = Truth([batch for batch in history if read_header(batch).base_offset < offset]).table
+        assert found == [entry._replace(window=entry.window[-1:]) for entry in table.entries.values()]
 
 
 def assert_epochs(log: PartitionLog, epochs: list[tuple[int, int]]) -> None:

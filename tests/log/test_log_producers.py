@@ -499,6 +499,19 @@ def test_rc_fetch_cross_segment() -> None:
         kit.restart()
 
 
+def test_aborts_in_several_later_segments_are_all_found() -> None:
+    kit = Kit()
+    for pid in (1, 2, 3):
+        kit.data(pid, 0, txn=True)
+    for pid in (3, 1, 2):
+        kit.log.roll()
+        kit.mark(pid, commit=False)
+    aborted = kit.log.read(0, 1000, Bound.LAST_STABLE).aborted
+    assert aborted is not None
+    assert sorted(aborted) == [(1, 0), (2, 1), (3, 2)]
+    assert kit.log.read(4, 1000, Bound.LAST_STABLE).aborted == ((1, 0), (2, 1))
+
+
 def test_delayed_rc_fetch() -> None:
     kit = Kit()
     kit.data(P, 0, txn=True)

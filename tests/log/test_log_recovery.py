@@ -9,7 +9,9 @@ from replay import assert_derived_state_is_a_replay, stored_batches
 
 from twofold.log.api import Bound
 from twofold.log.checkpoints import RECOVERY_POINTS, decode_offsets, encode_offsets
+from twofold.records.batch import iter_records
 from twofold.runtime.files import read_file
+from twofold.runtime.sim.disk import CutMode
 from twofold.wire.errors import KafkaStorageError, OffsetOutOfRange
 
 LOG = f"{DATA}/{TP}/{0:020d}.log"
@@ -136,6 +138,65 @@ def test_producers_that_expired_are_not_loaded() -> None:
     kit.clock.now_ms += kit.options.producer_id_expiration_ms
     kit.start()
     assert [row.producer_id for row in kit.log.producers()] == [8]
+
+
+def test_a_leader_epoch_that_falls_is_damage() -> None:
+    kit = Kit()
+    for epoch in (3, 3, 5):
+        kit.append(data_batch(), leader_epoch=epoch)
+    kit.disk.open(LOG).write(batch_size() + 12, (2).to_bytes(4, "big"))
+    kit.crash(power_cut=False)
+    assert kit.log.log_end_offset == 1
+
+
+def test_a_snapshot_whose_segments_are_gone_counts_for_nothing() -> None:
+    kit = Kit()
+    kit.data(7, 0)
+    kit.stop()
+    for suffix in (".log", ".index", ".timeindex"):
+        kit.disk.remove(f"{DATA}/{TP}/{0:020d}{suffix}")
+    for name in (RECOVERY_POINTS, "log-start-offset-checkpoint"):
+        kit.disk.open(f"{DATA}/{name}", create=True).write(0, encode_offsets({TP: 5}))
+    kit.disk.remove(f"{DATA}/.kafka_cleanshutdown")
+    kit.start()
+    assert kit.data(8, 0) == 5
+    kit.crash(power_cut=False)
+    assert [row.producer_id for row in kit.log.producers()] == [8]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_recovery_cut_does_not_come_back_behind_new_batches(seed: int) -> None:
+    kit = Kit(seed=seed, mode=CutMode.REORDERED)
+    for value in (b"first", b"lost.", b"stale"):
+        kit.data(value=value)
+    kit.log.flush(1)
+    kit.manager.checkpoint()
+    file = kit.disk.open(LOG)
+    file.write(2 * len(data_batch(value=b"first")) - 1, b"?")
+    file.sync()
+    kit.crash(power_cut=False)
+    assert kit.log.log_end_offset == 1
+    kit.data(value=b"newer")
+    kit.crash()
+    values = [record.value for batch in stored_batches(kit.log) for record in iter_records(batch)]
+    assert values in ([b"first"], [b"first", b"newer"])
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("roll_first", [True, False])
+def test_producers_below_a_durable_log_start_survive(seed: int, roll_first: bool) -> None:
+    """A segment below the log start is not looked at after a crash: what it says about producers must be elsewhere."""
+    kit = Kit(seed=seed, mode=CutMode.REORDERED)
+    kit.data(7, 0)
+    kit.log.flush()
+    if roll_first:
+        kit.log.roll()
+    kit.log.advance_log_start(1)
+    kit.manager.checkpoint()
+    kit.log.roll()
+    kit.data()
+    kit.crash()
+    assert [row.producer_id for row in kit.log.producers()] == [7]
 
 
 # Failing disks

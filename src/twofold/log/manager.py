@@ -147,9 +147,11 @@ class LogManager:
                 )
         if not clean:
             self._recover_all()
-        log.info(
-            "%s: %d partitions after %s shutdown", self.directory, len(self._logs), "a clean" if clean else "an unclean"
-        )
+        if self.meta_properties() is None:
+            log.info("%s: a new data directory", self.directory)
+        else:
+            end = "a clean" if clean else "an unclean"
+            log.info("%s: %d partitions after %s shutdown", self.directory, len(self._logs), end)
 
     def _create_directory(self) -> None:
         """Make the directory, durably: nothing in it survives a power cut if its own name does not."""

@@ -102,7 +102,7 @@ class LogOpener:
         ]
         producers = ProducerTable()
         producers.high_watermark = high_watermark
-        snapshots = SnapshotStore(environment.files, directory, list(listing.snapshots))
+        snapshots = SnapshotStore(self._disk, directory, list(listing.snapshots))
         self.result = OpenedLog(segments, producers, self._read_epochs(), snapshots, log_start_offset)
         self.result.recovery_point = recovery_point
 

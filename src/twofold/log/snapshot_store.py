@@ -3,9 +3,9 @@
 import logging
 from bisect import bisect_left, bisect_right, insort
 
-from twofold.log.files import FilePool
 from twofold.log.producers import ProducerEntry
 from twofold.log.snapshots import CorruptSnapshot, decode_snapshot
+from twofold.runtime.api import Disk
 from twofold.runtime.files import TEMPORARY_SUFFIX, read_file
 
 log = logging.getLogger("twofold.log")
@@ -14,11 +14,10 @@ SNAPSHOT_SUFFIX = ".snapshot"
 
 
 class SnapshotStore:
-    __slots__ = ("_directory", "_disk", "_files", "_offsets")
+    __slots__ = ("_directory", "_disk", "_offsets")
 
-    def __init__(self, files: FilePool, directory: str, offsets: list[int] | None = None) -> None:
-        self._files = files
-        self._disk = files.disk
+    def __init__(self, disk: Disk, directory: str, offsets: list[int] | None = None) -> None:
+        self._disk = disk
         self._directory = directory
         self._offsets = sorted(offsets or ())
 
@@ -49,7 +48,6 @@ class SnapshotStore:
             file.write(0, data)
         finally:
             file.close()
-        self._files.forget(path)  # a pooled file would be the one that is replaced here
         self._disk.rename(path + TEMPORARY_SUFFIX, path)
         if offset not in self:
             insort(self._offsets, offset)
@@ -90,7 +88,6 @@ class SnapshotStore:
 
     def _remove(self, offset: int) -> None:
         self._offsets.remove(offset)
-        self._files.forget(self.path(offset))
         try:
             self._disk.remove(self.path(offset))
         except FileNotFoundError:

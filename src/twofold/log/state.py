@@ -83,7 +83,7 @@ class LogState:
         self._aborted_bases: list[int] = []
         self._producers = ProducerTable()
         self._epochs = EpochCache()
-        self._snapshots = SnapshotStore(environment.files, directory)
+        self._snapshots = SnapshotStore(environment.disk, directory)
         self._durability = Durability(recovery_point)
         self._doomed: list[tuple[int, list[str]]] = []
         self._positions: dict[int, tuple[int, int]] = {}

@@ -126,8 +126,8 @@ def timestamp_ms(text: str, shown: str) -> int:
         raise CliError(
             f"{shown} is neither milliseconds since 1970 nor a time like 2026-07-01T12:00:00", USAGE
         ) from None
-    # Without a zone it is the user's own time, which astimezone() assumes.
-    return int(moment.astimezone(UTC).timestamp() * 1000)
+    # Without a zone it is the user's own time, which astimezone() assumes. Numbers below zero mean other things.
+    return max(0, int(moment.astimezone(UTC).timestamp() * 1000))
 
 
 def confirm(question: str, otherwise: str) -> None:

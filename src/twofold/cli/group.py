@@ -212,9 +212,12 @@ def _print_described(row: GroupReport) -> None:
 
 
 def _lag(row: GroupReport) -> str:
+    unknown = sum(entry.lag is None for entry in row.rows)
+    rest = f"not known of {unknown} partition{'s' if unknown > 1 else ''}"
     if row.lag is None or row.stable_lag is None:
-        return "-"
-    return f"{row.lag} to the end of the log, {row.stable_lag} to the last stable offset"
+        return rest if unknown else "-"
+    text = f"{row.lag} to the end of the log, {row.stable_lag} to the last stable offset"
+    return f"{text}, {rest}" if unknown else text
 
 
 def _host(member: MemberDescription) -> str:

@@ -33,7 +33,8 @@ PREPARING = "PreparingRebalance"
 COMPLETING = "CompletingRebalance"
 ASSIGNING = "Assigning"
 RECONCILING = "Reconciling"
-POLL_MS = 1_000
+POLL_MS = 100
+"""Short: a poll of nothing but markers returns no records and takes its time, while positions move on."""
 
 Offsets = Mapping[TopicPartition, ListedOffset]
 
@@ -258,8 +259,8 @@ def _membership_problems(report: GroupReport) -> list[Problem]:
             return [_rebalancing("more members may join (group.initial.rebalance.delay.ms)")]
         return [
             _rebalancing(
-                "every member has to join again, and has as long as its max.poll.interval.ms; "
-                f"from before there are {names_of(earlier)}"
+                "every member has to join again, for which it has its max.poll.interval.ms; "
+                f"those from before, who may not have, are {names_of(earlier)}"
             )
         ]
     if state == COMPLETING:

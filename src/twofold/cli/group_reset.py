@@ -148,7 +148,9 @@ def choose_target(
             "timestamp", timestamp_ms(to_datetime, f"--to-datetime {to_datetime}")
         )
     if by_duration is not None:
-        choices["--by-duration"] = lambda: Target("timestamp", int(time.time() * 1000) - duration_ms(by_duration))
+        choices["--by-duration"] = lambda: Target(
+            "timestamp", max(0, int(time.time() * 1000) - duration_ms(by_duration))
+        )
     if shift_by is not None:
         choices["--shift-by"] = lambda: Target("shift", shift_by)
     if to_offset is not None:

@@ -14,7 +14,7 @@ from twofold.log.files import FilePool
 from twofold.log.index_cache import IndexCache
 from twofold.log.offset_index import ENTRY_SIZE as OFFSET_ENTRY_SIZE
 from twofold.log.offset_index import MAX_RELATIVE_OFFSET, CorruptIndex, OffsetIndex
-from twofold.log.scan import InvalidBatch, iter_headers
+from twofold.log.scan import InvalidBatch, find_batch, iter_headers
 from twofold.log.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
 from twofold.log.time_index import TimeIndex
 from twofold.log.txn_index import ENTRY_SIZE as TXN_ENTRY_SIZE
@@ -283,10 +283,7 @@ class Segment:
         last_offset, start = self.offset_index.lookup(offset)
         if last_offset == offset or offset <= self.base_offset:
             return start
-        for position, header in self.headers(start):
-            if header.base_offset + header.last_offset_delta >= offset:
-                return position
-        return self.size
+        return find_batch(self._files.get(self.log_path), start, self.size, offset)
 
     def end_of_read(self, start: int, max_bytes: int, limit: int, at_least_one: bool) -> int:
         """Where to stop so that whole batches of at most `max_bytes` lie between; `start` when not even one fits.

@@ -54,13 +54,14 @@ Done = subprocess.CompletedProcess[str]
 
 
 # What the oracle and Twofold have in common in a comparison. Test batches carry old timestamps, and retention must not
-# take them away while a suite runs. A group waits for nobody at first, and a session may be short enough to watch it
-# expire.
+# take them away while a suite runs. A group waits for nobody at first and is full soon, and a session may be so short
+# that it can be seen to expire.
 COMMON_SETTINGS = {
     "node.id": "1",
     "log.retention.ms": "-1",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
+    "group.max.size": "6",
 }
 
 

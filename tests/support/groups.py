@@ -27,7 +27,7 @@ from oracle.processes import spawn, stop, tail
 from support.group_member import SESSION_TIMEOUT_MS, Partition
 
 CLIENTS = ("confluent-kafka", "kafka-python", "aiokafka")
-SETTINGS = {"group.initial.rebalance.delay.ms": "100", "log.retention.ms": "-1"}
+SETTINGS = {"group.initial.rebalance.delay.ms": "100", "group.max.size": "100", "log.retention.ms": "-1"}
 SESSION_S = SESSION_TIMEOUT_MS / 1000
 PATIENCE_S = 40.0
 HERE = Path(__file__).parent

@@ -163,8 +163,8 @@ class Member:
         self._sync_version = SYNC_OF[self.version] if version is None else version
         self._send("SyncGroup", self._sync_version, body)
 
-    def synced(self, label: str) -> Answer:
-        answer: Answer = self._receive("SyncGroup", self._sync_version)
+    def synced(self, label: str, *, patience_s: float | None = None) -> Answer:
+        answer: Answer = self._receive("SyncGroup", self._sync_version, patience_s)
         self._record(label, answer)
         return answer
 
@@ -174,6 +174,12 @@ class Member:
 
     def heartbeat(self, label: str, *, until: int | None = None, **over: Any) -> Answer:
         return self._ask(label, "Heartbeat", HEARTBEAT_OF[self.version], {**self._identity(), **over}, until)
+
+    def heartbeat_elsewhere(self, label: str) -> None:
+        """On another connection: its own may be waiting. What it sent before has arrived by then."""
+        own, self.connection = self.connection, self.probe.connect()
+        self.heartbeat(label)
+        self.connection = own
 
     def leave(self, label: str) -> Answer:
         row = {"member_id": self.id, "group_instance_id": self.instance, "reason": "done"}

@@ -1,9 +1,11 @@
 """Stories of several members: rebalances as each of them sees it. No answer depends on the clock."""
 
+import time
 from collections.abc import Callable
 
 from interop.cases.groups_kit import Group, Member, alone, settle, subscription
-from oracle.compare import Cases, Probe
+from interop.cases.groups_members import leave
+from oracle.compare import Cases, Differs, Probe
 
 CASES = Cases("stories")
 case = CASES.case
@@ -358,3 +360,185 @@ def a_join_that_waits_holds_up_its_own_connection(probe: Probe) -> None:
     one.join("rejoins")
     two.joined("joins")
     probe.record("then the other answer", two.connection.receive() is not None)
+
+
+FORGOTTEN = "nobody is left without an answer: the oracle forgets it"
+NO_JOIN = {
+    "error_code": 27,
+    "generation_id": -1,
+    "protocol_type": None,
+    "protocol_name": None,
+    "leader": "",
+    "skip_assignment": False,
+    "member_id": "differential-<uuid of follower>",
+    "members": [],
+}
+NO_SYNC = {"error_code": 27, "protocol_type": None, "protocol_name": None, "assignment": b""}
+
+
+@case({"follower: on its old connection": Differs(FORGOTTEN, NO_JOIN)})
+def a_second_join_of_one_that_waits(probe: Probe) -> None:
+    group, leader, follower = pair(probe)
+    follower.protocols = CHANGED
+    follower.send_join()
+    group.await_state("PreparingRebalance")
+    first, follower.connection = follower.connection, probe.connect()
+    follower.send_join()
+    group.await_state("PreparingRebalance")
+    leader.join("rejoins")
+    follower.joined("joins on its new connection")
+    follower.connection = first
+    follower.joined("on its old connection", patience_s=0.3)
+
+
+@case({"follower: on its old connection": Differs(FORGOTTEN, NO_SYNC)})
+def a_second_sync_of_one_that_waits(probe: Probe) -> None:
+    group = Group(probe)
+    leader = alone(group, "leader")
+    follower = group.member("follower")
+    follower.send_enter()
+    group.await_state("PreparingRebalance", 2)
+    leader.join("rejoins")
+    follower.joined("joins")
+    follower.send_sync()
+    follower.heartbeat_elsewhere("is there meanwhile")
+    first, follower.connection = follower.connection, probe.connect()
+    follower.send_sync()
+    follower.heartbeat_elsewhere("is there still")
+    leader.lead("assigns", leader, follower)
+    follower.synced("is assigned on its new connection")
+    follower.connection = first
+    follower.synced("on its old connection", patience_s=0.3)
+
+
+@case()
+def one_that_waits_to_join_is_sent_away(probe: Probe) -> None:
+    group, leader, follower = pair(probe)
+    follower.protocols = CHANGED
+    follower.send_join()
+    group.await_state("PreparingRebalance")
+    leave(probe, "somebody sends it away", 5, group.id, follower.id)
+    follower.joined("is told")
+    leader.heartbeat("is told")
+    leader.join("is alone")
+
+
+@case({"follower: is told": Differs(FORGOTTEN, NO_SYNC | {"error_code": 25})})
+def one_that_waits_for_its_assignment_is_sent_away(probe: Probe) -> None:
+    group = Group(probe)
+    leader = alone(group, "leader")
+    follower = group.member("follower")
+    follower.send_enter()
+    group.await_state("PreparingRebalance", 2)
+    leader.join("rejoins")
+    follower.joined("joins")
+    follower.send_sync()
+    follower.heartbeat_elsewhere("is there meanwhile")
+    leave(probe, "somebody sends it away", 5, group.id, follower.id)
+    follower.synced("is told", patience_s=0.3)
+    leader.lead("is told", leader, follower)
+    leader.join("is alone")
+
+
+@case()
+def the_leader_rejoins_before_the_sync(probe: Probe) -> None:
+    group = Group(probe)
+    leader = alone(group, "leader")
+    follower = group.member("follower")
+    follower.send_enter()
+    group.await_state("PreparingRebalance", 2)
+    leader.join("rejoins")
+    follower.joined("joins")
+    leader.join("joins again, unchanged")
+    follower.join("joins again, unchanged")
+    follower.send_sync()
+    follower.heartbeat_elsewhere("is there meanwhile")
+    leader.protocols = CHANGED
+    leader.send_join()
+    follower.synced("is told to rejoin")
+    follower.join("rejoins")
+    leader.joined("joins, changed")
+
+
+@case()
+def a_group_that_is_full(probe: Probe) -> None:
+    """`group.max.size` is 6."""
+    group = Group(probe)
+    members = [group.member(f"member {index}") for index in range(6)]
+    members[0].enter("alone")
+    for count, member in enumerate(members[1:], 2):
+        member.send_enter()
+        group.await_state("PreparingRebalance", count)
+    early = group.member("early")
+    early.join("while the others wait")
+    early.leave("gives its id back")
+    early.id = ""
+    members[0].send_join()
+    for member in members:
+        member.joined("joins")
+    early.join("once they are in")
+    for member in members[1:]:
+        member.send_sync()
+    members[0].lead("assigns", *members)
+    for member in members[1:]:
+        member.synced("is assigned")
+    for version in (3, 4, 9):
+        group.member(f"late v{version}", version=version).join("joins a full group")
+    group.member("static", instance="instance").join("joins a full group")
+    members[5].leave("leaves")
+    late = group.member("late")
+    late.send_enter()
+    group.await_state("PreparingRebalance", 6)
+    for member in members[:5]:
+        member.send_join()
+    for member in (*members[:5], late):
+        member.joined("joins again")
+
+
+@case()
+def a_static_member_that_does_not_rejoin_keeps_its_place(probe: Probe) -> None:
+    group = Group(probe)
+    static = alone(group, "static", instance="instance", rebalance_ms=400)
+    other = group.member("other", rebalance_ms=400)
+    other.send_enter()
+    group.await_state("PreparingRebalance", 2)
+    other.joined("joins without waiting for it any longer")
+    group.describe("both are in")
+    static.heartbeat("is behind")
+    other.lead("assigns", other, static)
+    static.heartbeat("is still behind")
+    static.send_join()
+    other.heartbeat("is told", until=27)
+    other.join("rejoins")
+    static.joined("is back")
+
+
+@case()
+def a_static_member_whose_session_ends_is_out(probe: Probe) -> None:
+    group = Group(probe)
+    leader = alone(group, "leader")
+    static = group.member("static", instance="instance", session_ms=1000)
+    static.send_join()
+    group.await_state("PreparingRebalance", 2)
+    leader.join("rejoins")
+    static.joined("joins")
+    leader.lead("assigns", leader, static)
+    static.sync("is assigned")
+    leader.heartbeat("is told in the end", until=27)
+    static.heartbeat("is a stranger")
+    static.join("joins with its old id")
+    leader.join("is alone")
+    group.member("static again", instance="instance").send_join()
+    group.await_state("PreparingRebalance", 2)
+
+
+@case()
+def heartbeats_and_commits_keep_a_session(probe: Probe) -> None:
+    topic = probe.topic()
+    member = alone(Group(probe), session_ms=1000)
+    time.sleep(0.6)
+    member.heartbeat("beats")
+    time.sleep(0.6)
+    member.commit("commits", topic)
+    time.sleep(0.6)
+    member.heartbeat("is in")

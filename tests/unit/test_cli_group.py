@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.cli.common import USAGE, CliError
+from twofold.cli.common import FAILED, OK, USAGE, CliError
 from twofold.cli.group_report import GroupReport, OffsetRow, _membership_problems, names_of, ranges
-from twofold.cli.group_reset import Target, _scope, choose_target, duration_ms, parse_offsets
+from twofold.cli.group_reset import Target, _report, _scope, choose_target, duration_ms, parse_offsets
 from twofold.client import GroupDescription, MemberDescription, Node, TopicPartition
+from twofold.wire.errors import TopicAuthorizationFailed, UnknownMemberId
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 
@@ -122,6 +123,16 @@ def test_partitions_are_shown_in_runs() -> None:
     partitions = [TopicPartition("t", index) for index in (7, 0, 1, 2, 10)] + [U0]
     assert ranges(partitions) == "t:0-2,7,10 u:0"
     assert ranges([]) == ""
+
+
+def test_partitions_that_fail_for_one_reason_are_said_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    joined, secret = UnknownMemberId("group 'g' has members"), TopicAuthorizationFailed("u")
+    assert _report({T0: joined, U0: secret, T1: joined}) == FAILED
+    assert capsys.readouterr().err.splitlines() == [
+        "twofold: cannot reset t:0-1: UNKNOWN_MEMBER_ID: group 'g' has members",
+        "twofold: cannot reset u:0: TOPIC_AUTHORIZATION_FAILED: u",
+    ]
+    assert _report({}) == OK
 
 
 # Why a group does not get on

@@ -97,7 +97,8 @@ def describe(
                 if index:
                     print()
                 _print_described(row)
-        return report(results.errors, "describe", bootstrap_server)
+        # One that went after it was listed is no news for who asked for all there are.
+        return report(results.errors, "describe", bootstrap_server, () if groups else (GroupIdNotFound,))
 
     run_command(main, bootstrap_server)
 

@@ -118,7 +118,7 @@ async def report_groups(
     wanted = {name: _partitions(group, committed.values[name].values) for name, group in groups.items()}
     ends = await ends_of(admin, {tp for partitions in wanted.values() for tp in partitions})
     reports = {
-        name: GroupReport(group, tuple(_row(tp, group, committed.values[name].values, ends) for tp in wanted[name]))
+        name: GroupReport(group, _rows(wanted[name], group, committed.values[name].values, ends))
         for name, group in groups.items()
     }
     if exact:
@@ -155,19 +155,28 @@ async def ends_of(admin: Admin, partitions: Iterable[TopicPartition]) -> Ends:
     return Ends(starts, stables, await admin.list_offsets(latest))
 
 
-def _row(
-    tp: TopicPartition, group: GroupDescription, committed: Mapping[TopicPartition, OffsetAndMetadata], ends: Ends
-) -> OffsetRow:
-    owner = next((member for member in group.members if tp in (member.assignment or ())), None)
-    row = OffsetRow(
-        tp,
-        committed.get(tp),
-        start=_offset(ends.starts.get(tp)),
-        end=_offset(ends.ends.get(tp)),
-        stable=_offset(ends.stables.get(tp)),
-        member=owner,
+def _rows(
+    partitions: Iterable[TopicPartition],
+    group: GroupDescription,
+    committed: Mapping[TopicPartition, OffsetAndMetadata],
+    ends: Ends,
+) -> tuple[OffsetRow, ...]:
+    owners = {tp: member for member in group.members for tp in member.assignment or ()}
+    rows = (
+        OffsetRow(
+            tp,
+            committed.get(tp),
+            start=_offset(ends.starts.get(tp)),
+            end=_offset(ends.ends.get(tp)),
+            stable=_offset(ends.stables.get(tp)),
+            member=owners.get(tp),
+        )
+        for tp in partitions
     )
-    return replace(row, lag=_distance(row.position, row.end), stable_lag=_distance(row.position, row.stable))
+    return tuple(
+        replace(row, lag=_distance(row.position, row.end), stable_lag=_distance(row.position, row.stable))
+        for row in rows
+    )
 
 
 def _offset(listed: ListedOffset | None) -> int | None:

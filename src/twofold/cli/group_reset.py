@@ -283,7 +283,7 @@ async def _partitions(
     wanted = list(target.offsets) if target.kind == "file" else list(committed)
     topics = await admin.describe_topics(scope or {tp.topic for tp in wanted})
     if scope is None and target.kind != "file":
-        gone = [tp for tp in wanted if isinstance(topics.errors.get(tp.topic), UnknownTopicOrPartition)]
+        gone = {tp for tp in wanted if isinstance(topics.errors.get(tp.topic), UnknownTopicOrPartition)}
         if gone:
             complain(f"left out {ranges(gone)}: no such topic any more", OK)
         wanted = [tp for tp in wanted if tp not in gone]

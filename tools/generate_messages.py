@@ -185,7 +185,7 @@ def render(entity: Entity, doc: str, done: dict[str, str]) -> None:
     lines += wrapped("    __slots__ = (", slots, ")")
     if names:
         lines += [f"    {name}: {hint}" for name, hint, _ in parameters]
-        given = ", ".join(f"{name}: {hint}" + (f" = {default}" if default else "") for name, hint, default in parameters)
+        given = ", ".join(f"{name}: {hint}" + (f" = {value}" if value else "") for name, hint, value in parameters)
         lines += ["", *wrapped("    def __init__(", f"self, *, {given}", ") -> None:")]
         lines += [f"        self.{name} = {name}" for name in names]
     done[entity.name] = "\n".join(lines)

@@ -100,10 +100,10 @@ def test_internal_segment_bytes_goes_below_the_bound_of_segment_bytes():
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
-        ({"no.such": "1"}, "Unknown topic config name: no.such"),
+        ({"no.such": "1"}, "no topic setting is called no.such"),
         ({"retension.ms": "1"}, "did you mean retention.ms"),
         ({"retention.ms": "-2"}, "retention.ms"),
-        ({"retention.ms": "x"}, "Invalid value x for configuration retention.ms"),
+        ({"retention.ms": "x"}, "retention.ms=x"),
         ({"segment.bytes": "1048575"}, "at least 1048576"),
         ({"max.message.bytes": "-1"}, "at least 0"),
         ({"cleanup.policy": "compact,"}, "any of compact, delete"),
@@ -134,5 +134,5 @@ def test_compaction_lags_are_compared_with_the_brokers_settings_too():
 
 
 def test_null_is_no_value():
-    with pytest.raises(InvalidConfig, match="Null value"):
+    with pytest.raises(InvalidConfig, match="needs a value"):
         parse_topic_config("retention.ms", None)

@@ -163,7 +163,7 @@ class Dispatcher:
                 "%s version %d from %s (client id %s) failed: %r",
                 name, context.version, context.peer, context.client_id, error, exc_info=error,
             )  # fmt: skip
-            error = UnknownServerError("The server experienced an unexpected error when processing the request.")
+            error = UnknownServerError("the broker failed at this request; its log says where")
         if handler.error_response is None:
             raise CloseConnection(f"{name} has no form for the error {error}")
         response = handler.error_response(request, error, context.version)

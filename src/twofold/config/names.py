@@ -21,7 +21,7 @@ def is_valid_topic(name: str) -> bool:
 def check_topic_name(name: str) -> None:
     """Raise INVALID_TOPIC_EXCEPTION with the reason, or do nothing."""
     if not is_valid_topic(name):
-        raise InvalidTopicException(f"Topic name is invalid: {_reason(name)}")
+        raise InvalidTopicException(f"no topic can have this name: {_reason(name)}")
 
 
 def collision_key(name: str) -> str:
@@ -31,9 +31,9 @@ def collision_key(name: str) -> str:
 
 def _reason(name: str) -> str:
     if not name:
-        return "the empty string is not allowed"
+        return "it is empty"
     if name in (".", ".."):
-        return f"'{name}' is not allowed"
+        return f"'{name}' is a directory to the file system"
     if len(name) > MAX_LENGTH:
-        return f"the length of '{name}' is longer than the max allowed length {MAX_LENGTH}"
-    return f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+        return f"'{name}' has {len(name)} characters, {MAX_LENGTH} are the most"
+    return f"'{name}' has other characters than ASCII letters and digits, '.', '_' and '-'"

@@ -310,13 +310,13 @@ def parse_topic_config(name: str, text: str | None) -> Value:
     if key is None:
         nearest = get_close_matches(name, DEFINITIONS, n=1)
         hint = f"; did you mean {nearest[0]}?" if nearest else ""
-        raise InvalidConfig(f"Unknown topic config name: {name}{hint}")
+        raise InvalidConfig(f"no topic setting is called {name}{hint}")
     if text is None:
-        raise InvalidConfig(f"Null value not supported for topic configs: {name}")
+        raise InvalidConfig(f"{name} needs a value")
     try:
         return key.parse(text)
     except ConfigError as error:
-        raise InvalidConfig(f"Invalid value {text} for configuration {name}: {error.allowed}") from None
+        raise InvalidConfig(f"{name}={text} {error.allowed}") from None
 
 
 def validate_topic_configs(overrides: Mapping[str, str], settings: Settings | None = None) -> None:

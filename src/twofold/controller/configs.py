@@ -68,7 +68,7 @@ def incremental_alter_configs(
         code, message = NONE, None
         try:
             if counts[resource.resource_type, resource.resource_name] > 1:
-                raise InvalidRequest("Each resource must appear at most once.")
+                raise InvalidRequest("a resource is named more than once")
             records += _alter(image, resource, settings)
         except KafkaError as error:
             code, message = error_row(error)
@@ -88,7 +88,7 @@ def _alter(image: MetadataImage, resource: AlterConfigsResource, settings: Setti
     _check_shape(resource)
     check = _CHECKS.get(resource.resource_type)
     if check is None:
-        raise InvalidRequest(f"Resource type {resource.resource_type} has no configurations here.")
+        raise InvalidRequest(f"Resource type {resource.resource_type} has no configurations here")
     if any(config.config_operation not in _OPERATIONS for config in resource.configs):
         raise UnknownServerError()
     target = ConfigResource(resource.resource_type, resource.resource_name)
@@ -105,10 +105,10 @@ def _check_shape(resource: AlterConfigsResource) -> None:
     names = Counter(config.name for config in resource.configs)
     twice = [name for name, count in names.items() if count > 1]
     if twice:
-        raise InvalidRequest(f"Error due to duplicate config keys: {', '.join(twice)}")
+        raise InvalidRequest(f"named more than once: {', '.join(twice)}")
     without = [c.name for c in resource.configs if c.value is None and c.config_operation != Operation.DELETE]
     if without:
-        raise InvalidRequest(f"Null value not supported for: {', '.join(without)}")
+        raise InvalidRequest(f"SET needs a value for: {', '.join(without)}")
 
 
 def _new_value(
@@ -123,7 +123,7 @@ def _new_value(
     key = table.get(config.name)
     if key is None or key.type is not ConfigType.LIST:
         operation = Operation(config.config_operation).name
-        raise InvalidConfig(f"Can't {operation} to key {config.name} because its type is not LIST.")
+        raise InvalidConfig(f"{config.name} is no list, so {operation} does not apply: use SET or DELETE")
     items = _items(before.get(config.name, _inherited(target, config.name, settings)))
     given = _items(config.value)
     if config.config_operation == Operation.APPEND:
@@ -150,11 +150,11 @@ def _check_topic(
     image: MetadataImage, name: str, configs: Mapping[str, str], changes: Mapping[str, str | None]
 ) -> None:
     if not name:
-        raise InvalidRequest("Default topic resources are not allowed.")
+        raise InvalidRequest("a topic has to be named")
     check_topic_name(name)
     validate_topic_configs(configs)
     if image.topic(name) is None:
-        raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
+        raise UnknownTopicOrPartition(f"there is no topic '{name}'")
 
 
 def _check_broker(
@@ -162,21 +162,21 @@ def _check_broker(
 ) -> None:
     if name != CLUSTER_DEFAULT:
         if not name.isascii() or not name.isdecimal():
-            raise InvalidRequest(f"Node id must be an integer, but it is: {name}")
+            raise InvalidRequest(f"a broker is named by its number, not by {name!r}")
         if image.broker(int(name)) is None:
-            raise InvalidRequest(f"Broker {name} is not registered.")
+            raise InvalidRequest(f"no broker {name} is registered")
     given = {key: text for key, text in changes.items() if text is not None}
     fixed = [key for key in given if key in SETTINGS and not SETTINGS[key].dynamic]
     if fixed:
-        raise InvalidRequest(f"Cannot update these configs dynamically: {fixed}; set them in server.properties")
+        raise InvalidRequest(f"only a restart changes {fixed}: set them in server.properties")
     if name == CLUSTER_DEFAULT and (own := sorted(PER_BROKER & given.keys())):
-        raise InvalidRequest(f"Cannot update these configs for all brokers at once, name a broker: {own}")
+        raise InvalidRequest(f"{own} differ from broker to broker: name one")
     for key, text in given.items():
         if key in SETTINGS:
             try:
                 SETTINGS[key].parse(text)
             except ConfigError as error:
-                raise InvalidRequest(f"Invalid value {text} for configuration {key}: {error.allowed}") from None
+                raise InvalidRequest(f"{key}={text} {error.allowed}") from None
 
 
 _Check = Callable[[MetadataImage, str, Mapping[str, str], Mapping[str, str | None]], None]

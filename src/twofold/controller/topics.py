@@ -74,7 +74,7 @@ def create_topics(image: MetadataImage, request: CreateTopicsRequest, context: C
         else:
             records += created
             results.append(_created(created, settings))
-    duplicate = InvalidRequest("Duplicate topic name.")
+    duplicate = InvalidRequest("the topic is named more than once")
     results += (_refused(name, duplicate) for name, count in counts.items() if count > 1)
     response = CreateTopicsResponse(topics=tuple(results))
     return Result((), response) if request.validate_only else Result(records, response)
@@ -128,19 +128,19 @@ def _create_topic(
 
 def _check_new_name(image: MetadataImage, name: str) -> None:
     if name == CLUSTER_METADATA:
-        raise InvalidRequest(f"Creation of internal topic {name} is prohibited.")
+        raise InvalidRequest(f"{name} belongs to the broker, which creates it itself")
     if image.topic(name) is not None:
-        raise TopicAlreadyExists(f"Topic '{name}' already exists.")
+        raise TopicAlreadyExists(f"there is a topic '{name}' already")
     check_topic_name(name)
     others = image.collidable.get(collision_key(name))
     if others:
-        raise InvalidTopicException(f"Topic '{name}' collides with existing topic: {', '.join(sorted(others))}")
+        raise InvalidTopicException(f"'{name}' differs only by '.' and '_' from: {', '.join(sorted(others))}")
 
 
 def _checked_configs(topic: CreatableTopic, settings: Settings) -> Mapping[str, str]:
     missing = [config.name for config in topic.configs if config.value is None]
     if missing:
-        raise InvalidConfig(f"Null value not supported for topic configs: {','.join(missing)}")
+        raise InvalidConfig(f"without a value: {','.join(missing)}")
     overrides = {config.name: config.value for config in topic.configs if config.value is not None}
     if overrides:
         validate_topic_configs(overrides, settings)
@@ -154,9 +154,9 @@ def _assignments(
         return _manual_assignments(image, topic)
     factor, partitions = topic.replication_factor, topic.num_partitions
     if factor < USE_DEFAULT or factor == 0:
-        raise InvalidReplicationFactor(f"Replication factor {factor} must be larger than 0, or -1 for the default.")
+        raise InvalidReplicationFactor(f"replication factor {factor}: give at least 1, or -1 for the default")
     if partitions < USE_DEFAULT or partitions == 0:
-        raise InvalidPartitions(f"Number of partitions {partitions} must be larger than 0, or -1 for the default.")
+        raise InvalidPartitions(f"{partitions} partitions: give at least 1, or -1 for num.partitions")
     if factor == USE_DEFAULT:
         factor = context.settings.int("default.replication.factor")
     if partitions == USE_DEFAULT:
@@ -166,39 +166,39 @@ def _assignments(
 
 def _manual_assignments(image: MetadataImage, topic: CreatableTopic) -> list[tuple[int, ...]]:
     if topic.replication_factor != USE_DEFAULT:
-        raise InvalidRequest("A manual partition assignment was specified, but replication factor was not set to -1.")
+        raise InvalidRequest("an assignment says how many replicas there are: leave the replication factor at -1")
     if topic.num_partitions != USE_DEFAULT:
-        raise InvalidRequest("A manual partition assignment was specified, but numPartitions was not set to -1.")
+        raise InvalidRequest("an assignment says how many partitions there are: leave their number at -1")
     found: dict[int, tuple[int, ...]] = {}
     factor: int | None = None
     for assignment in topic.assignments:
         index = assignment.partition_index
         if index in found:
-            raise InvalidReplicaAssignment(f"Partition {index} has more than one manual assignment.")
+            raise InvalidReplicaAssignment(f"partition {index} is assigned more than once")
         replicas = tuple(assignment.broker_ids)
         check_manual_replicas(image, replicas, factor)
         factor = len(replicas)
         found[index] = replicas
     if sorted(found) != list(range(len(found))):
-        raise InvalidReplicaAssignment(f"Partitions {sorted(found)} are not numbered from 0 without a gap.")
+        raise InvalidReplicaAssignment(f"partitions {sorted(found)} are not numbered from 0 without a gap")
     return [found[index] for index in range(len(found))]
 
 
 def check_manual_replicas(image: MetadataImage, replicas: tuple[int, ...], factor: int | None) -> None:
     """Refuse replicas that cannot be what somebody meant."""
     if not replicas:
-        raise InvalidReplicaAssignment("The manual partition assignment includes an empty replica list.")
+        raise InvalidReplicaAssignment("an assignment without replicas")
     for broker_id in replicas:
         if image.broker(broker_id) is None:
-            raise InvalidReplicaAssignment(f"The manual assignment names broker {broker_id}, which is not registered.")
+            raise InvalidReplicaAssignment(f"the assignment names broker {broker_id}, which is not registered")
     if len(set(replicas)) != len(replicas):
-        raise InvalidReplicaAssignment(f"The manual assignment {list(replicas)} names a broker more than once.")
+        raise InvalidReplicaAssignment(f"the assignment {list(replicas)} names a broker more than once")
     if factor is not None and len(replicas) != factor:
         raise InvalidReplicaAssignment(
             f"The manual assignment {list(replicas)} has {len(replicas)} replica(s), other partitions have {factor}."
         )
     if not any(_is_active(image.broker(broker_id)) for broker_id in replicas):
-        raise InvalidReplicaAssignment(f"All brokers of the manual assignment {list(replicas)} are fenced.")
+        raise InvalidReplicaAssignment(f"all brokers of the assignment {list(replicas)} are fenced")
 
 
 def _is_active(broker: BrokerRegistration | None) -> bool:
@@ -218,7 +218,7 @@ def _new_partitions(
     for index, replicas in enumerate(assignments, first):
         isr = tuple(broker_id for broker_id in replicas if broker_id in active)
         if not isr:
-            raise InvalidReplicationFactor(f"All of the brokers {list(replicas)} are fenced or shutting down.")
+            raise InvalidReplicationFactor(f"all of the brokers {list(replicas)} are fenced or shutting down")
         placed = tuple(directories[broker_id] for broker_id in replicas)
         records.append(Partition(index, topic_id, replicas, isr, isr[0], directories=placed))
     return records
@@ -243,8 +243,9 @@ def create_partitions(
         except KafkaError as error:
             code, message = error_row(error)
         results.append(CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=message))
+    duplicate = InvalidRequest("the topic is named more than once")
     results += (
-        CreatePartitionsTopicResult(name=name, error_code=InvalidRequest.code, error_message="Duplicate topic name.")
+        CreatePartitionsTopicResult(name=name, error_code=duplicate.code, error_message=duplicate.message)
         for name, count in counts.items()
         if count > 1
     )
@@ -258,10 +259,10 @@ def _grow(image: MetadataImage, topic: CreatePartitionsTopic, placer: StripedPla
         raise UnknownTopicOrPartition()
     have = len(found.partitions)
     if topic.count == have:
-        raise InvalidPartitions(f"Topic already has {have} partition(s).")
+        raise InvalidPartitions(f"the topic has {have} partitions already")
     if topic.count < have:
         raise InvalidPartitions(
-            f"The topic {topic.name} currently has {have} partition(s); {topic.count} would not be an increase."
+            f"{topic.name} has {have} partitions, and their number only grows: {topic.count} are fewer"
         )
     additional = topic.count - have
     factor = len(found.partitions[0].replicas)
@@ -290,7 +291,7 @@ def delete_topics(image: MetadataImage, request: DeleteTopicsRequest, context: C
     for (name, topic_id), times in asked.items():
         try:
             if times > 1:
-                raise InvalidRequest(f"Duplicate topic {'id' if name is None else 'name'}.")
+                raise InvalidRequest(f"a topic {'id' if name is None else 'name'} is there more than once")
             found.setdefault(_to_delete(image, name, topic_id, context).topic_id, []).append((name, topic_id))
         except KafkaError as error:
             results.append(_kept(name, topic_id, error))
@@ -298,7 +299,7 @@ def delete_topics(image: MetadataImage, request: DeleteTopicsRequest, context: C
     for found_id, ways in found.items():
         name = image.topic_names[found_id]
         if len(ways) > 1:
-            results.append(_kept(name, found_id, InvalidRequest("The topic is given by its name and by its id.")))
+            results.append(_kept(name, found_id, InvalidRequest("the topic is given by its name and by its id")))
         else:
             records.append(RemoveTopic(found_id))
             results.append(DeletableTopicResult(name=name, topic_id=found_id, error_code=NONE))
@@ -307,19 +308,19 @@ def delete_topics(image: MetadataImage, request: DeleteTopicsRequest, context: C
 
 def _to_delete(image: MetadataImage, name: str | None, topic_id: UUID | None, context: Context) -> TopicImage:
     if not context.settings.bool("delete.topic.enable"):
-        raise TopicDeletionDisabled("Topic deletion is disabled: delete.topic.enable=false.")
+        raise TopicDeletionDisabled("topics are not deleted here: delete.topic.enable=false")
     if name is not None and topic_id is not None:
-        raise InvalidRequest("You may not specify both topic name and topic id.")
+        raise InvalidRequest("a topic is given by name or by id, not by both")
     if name is not None:
         topic = image.topic(name)
         if topic is None:
-            raise UnknownTopicOrPartition(f"There is no topic '{name}'.")
+            raise UnknownTopicOrPartition(f"there is no topic '{name}'")
     elif topic_id is not None:
         topic = image.topic_by_id(topic_id)
         if topic is None:
-            raise UnknownTopicId(f"There is no topic with the id {topic_id}.")
+            raise UnknownTopicId(f"there is no topic with the id {topic_id}")
     else:
-        raise InvalidRequest("Neither topic name nor id were specified.")
+        raise InvalidRequest("a topic needs a name or an id")
     return topic
 
 

@@ -43,7 +43,7 @@ def handle(broker: "Broker", context: RequestContext, request: DescribeClusterRe
     if request.endpoint_type == CONTROLLERS:
         raise MismatchedEndpointType("controllers were asked for at a listener of brokers")
     if request.endpoint_type != BROKERS:
-        raise UnsupportedEndpointType(f"Unsupported endpoint type {request.endpoint_type}")
+        raise UnsupportedEndpointType(f"endpoints of type {request.endpoint_type} are not described here")
     alive = reachable_brokers(broker.image, context.listener)
     rows = [_row(registration, end_point) for registration, end_point in alive]
     if request.include_fenced_brokers:

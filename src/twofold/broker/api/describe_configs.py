@@ -100,7 +100,7 @@ def _broker_rows(broker: "Broker", context: RequestContext, name: str) -> Iterab
         raise ClusterAuthorizationFailed("no DESCRIBE_CONFIGS on the cluster")
     if name == "":
         return describe_cluster_defaults(broker.image.broker_configs())
-    check_own_id(broker, name, "expected {} or empty string, but received {}")
+    check_own_id(broker, name, "this is broker {}, not {}; the empty name stands for all brokers")
     return describe_broker(broker.settings)
 
 
@@ -109,9 +109,9 @@ def check_own_id(broker: "Broker", name: str, expectation: str) -> None:
     try:
         broker_id = int(name)
     except ValueError:
-        raise InvalidRequest(f"Broker id must be an integer, but it is: {name}") from None
+        raise InvalidRequest(f"a broker is named by its number, not by {name!r}") from None
     if broker_id != broker.node_id:
-        raise InvalidRequest("Unexpected broker id, " + expectation.format(broker.node_id, broker_id))
+        raise InvalidRequest(expectation.format(broker.node_id, broker_id))
 
 
 def _shown(row: ConfigRow, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:

@@ -44,7 +44,7 @@ def _row(broker: "Broker", context: RequestContext, group_id: str, with_operatio
         found = describe_group(shard.committed, shard.membership, group_id)
         if found is None:
             if context.version >= NOT_FOUND_SINCE:
-                raise GroupIdNotFound(f"Group {group_id} not found.")
+                raise GroupIdNotFound(f"there is no group {group_id}")
             found = _dead(group_id)
     except GroupIdNotFound as error:
         return replace(_dead(group_id), error_code=error.code, error_message=error.message)

@@ -42,7 +42,7 @@ async def handle(
     for resource in request.resources:
         try:
             if counts[resource.resource_type, resource.resource_name] > 1:
-                raise InvalidRequest("Each resource must appear at most once.")
+                raise InvalidRequest("a resource is named more than once")
             _check(broker, context, resource)
         except KafkaError as error:
             rows.append(_failed(resource, error))
@@ -71,7 +71,7 @@ def _check(broker: "Broker", context: RequestContext, resource: AlterConfigsReso
     if not cluster_allows(broker.authorizer, context, Operation.ALTER_CONFIGS):
         raise ClusterAuthorizationFailed("no ALTER_CONFIGS on the cluster")
     if resource.resource_type == BROKER_RESOURCE and name != CLUSTER_DEFAULT:
-        check_own_id(broker, name, "expected {}, but received {}")
+        check_own_id(broker, name, "this is broker {}, not {}")
 
 
 def _failed(resource: AlterConfigsResource, error: KafkaError) -> AlterConfigsResourceResponse:

@@ -124,9 +124,9 @@ def _checked_ids(request: MetadataRequest, version: int) -> Iterable[UUID]:
         nameless |= topic.name is None
     if version < FIRST_VERSION_WITH_IDS:
         if nameless:
-            raise InvalidRequest(f"Topic name can not be null for version {version}")
+            raise InvalidRequest(f"version {version} names topics: null is no name")
         if ids:
-            raise InvalidRequest(f"Topic IDs are not supported in requests for version {version}")
+            raise InvalidRequest(f"version {version} asks by name; ids come with version 12")
     elif nameless and not ids:
         raise UnknownServerError("a topic was asked for with neither a name nor an id")
     return ids

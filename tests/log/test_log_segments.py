@@ -243,6 +243,14 @@ def test_log_append_time_replaces_the_timestamps() -> None:
     assert kit.log.offset_for_timestamp(NOW, Bound.LOG_END) == (0, NOW, 0)
 
 
+def test_a_batch_that_is_compressed_anew_is_found_by_its_log_append_time() -> None:
+    kit = Kit(message_timestamp_type="LogAppendTime", compression_type="gzip", index_interval_bytes=0)
+    for _ in range(3):
+        kit.append(data_batch(20, timestamp=NOW - 999, value=b"abc" * 30))
+    assert kit.log.offset_for_timestamp(NOW, Bound.LOG_END) == (0, NOW, 0)
+    assert kit.log.offset_of_max_timestamp(Bound.LOG_END) == (0, NOW, 0)
+
+
 def test_a_client_does_not_choose_log_append_time() -> None:
     kit = Kit()
     batch = bytearray(data_batch(timestamp=NOW - 5))

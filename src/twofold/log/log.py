@@ -90,7 +90,10 @@ class PartitionLog(CuttableLog):
             change = self._producers.evaluate(header, base_offset, None, checks)
         data, stored = stored_bytes(records, header, config)
         stamp_batch(data, 0, stored, base_offset, leader_epoch, append_time_ms)
-        batch = StoredBatch(0, header if stored.batch_length == header.batch_length else stored, base_offset, change)
+        if stored.batch_length != header.batch_length:
+            # Compressed anew. The time to index stays the one that was stamped.
+            header = stored._replace(max_timestamp=header.max_timestamp)
+        batch = StoredBatch(0, header, base_offset, change)
         return self._commit(data, [batch], leader_epoch, transaction_version, now_ms, append_time_ms, defer_flush)
 
     def _append_internal(

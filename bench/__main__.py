@@ -1,11 +1,11 @@
-"""`python -m bench [throughput] [growth] [start]`: all of them when none is named."""
+"""`python -m bench [start] [throughput] [growth] [groups]`: all of them when none is named."""
 
 import argparse
 
-from bench import growth, start, throughput
+from bench import groups, growth, start, throughput
 from bench.report import Report, console
 
-SUITES = {"start": start.run, "throughput": throughput.run, "growth": growth.run}
+SUITES = {"start": start.run, "throughput": throughput.run, "growth": growth.run, "groups": groups.run}
 
 
 def main() -> None:

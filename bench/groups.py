@@ -1,0 +1,144 @@
+"""Consumer groups at scale: the cost of a commit, memory, and the load after a restart, by number of groups.
+
+Offsets are committed over one raw connection by clients without members (as tools and assigned consumers do). Cost is
+processor time of the broker per request, so that the client and its neighbours do not count.
+"""
+
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from rich.table import Table
+
+from bench.report import Report, progress
+from twofold.wire import codec
+from twofold.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from twofold.wire.messages.find_coordinator import FindCoordinatorRequest
+from twofold.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from twofold.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+from oracle.driver import Connection  # noqa: E402
+from support.server import TwofoldServer  # noqa: E402
+
+PARTITIONS = 100
+PROBES = 500
+WINDOW = 20
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Client:
+    """Requests in a window of pipelined frames; answers are decoded and checked."""
+
+    def __init__(self, server: TwofoldServer) -> None:
+        self.connection = Connection(server.host, server.port, timeout_s=60)
+
+    def ask(self, message: object, key: int, version: int) -> object:
+        return self.many([message], key, version)[0]
+
+    def many(self, messages: list[object], key: int, version: int) -> list[object]:
+        answers: list[object] = []
+        waiting = 0
+        for message in messages:
+            self.connection.send_raw(bytes(codec.encode_request(message, key, version, 1, "bench")))
+            waiting += 1
+            if waiting == WINDOW:
+                answers.append(self.receive(key, version))
+                waiting -= 1
+        answers += [self.receive(key, version) for _ in range(waiting)]
+        return answers
+
+    def receive(self, key: int, version: int) -> object:
+        payload = self.connection.receive()
+        if payload is None:
+            raise RuntimeError("the broker closed the connection")
+        return codec.decode_response(key, version, payload)[1]
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def commit(group: str, offset: int, partitions: int) -> OffsetCommitRequest:
+    rows = [
+        OffsetCommitRequestPartition(partition_index=p, committed_offset=offset, committed_metadata="")
+        for p in range(partitions)
+    ]
+    return OffsetCommitRequest(
+        group_id=group, generation_id_or_member_epoch=-1, member_id="",
+        topics=[OffsetCommitRequestTopic(name="t", partitions=rows)],
+    )  # fmt: skip
+
+
+def check(answers: list) -> None:
+    for answer in answers:
+        codes = {row.error_code for topic in answer.topics for row in topic.partitions}
+        if codes != {0}:
+            raise RuntimeError(f"a commit was answered with {codes}")
+
+
+def load_seconds(server: TwofoldServer, groups: int) -> float:
+    """From the start of the process until the offsets of groups in every partition of the topic are served."""
+    started = time.perf_counter()
+    server.start()
+    client = Client(server)
+    wanted = [
+        OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=f"g{n}", topics=None)])
+        for n in range(min(groups, 200))
+    ]
+    while True:
+        answers = client.many(list(wanted), 9, 8)
+        if all(group.error_code == 0 for answer in answers for group in answer.groups):
+            return time.perf_counter() - started
+        time.sleep(0.01)
+
+
+def measure(directory: Path, groups: int) -> dict[str, float]:
+    server = TwofoldServer(directory / str(groups))
+    server.start()
+    try:
+        client = Client(server)
+        topic = CreatableTopic(name="t", num_partitions=PARTITIONS, replication_factor=1, assignments=[], configs=[])
+        client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 19, 5)
+        client.ask(FindCoordinatorRequest(key="g0"), 10, 2)  # creates the topic of the offsets
+        while client.ask(commit("g0", 0, PARTITIONS), 8, 7).topics[0].partitions[0].error_code:
+            time.sleep(0.05)  # the coordinator is still on its way
+        before = server.resident_bytes
+        for start in range(0, groups, 500):
+            batch = [commit(f"g{n}", 1, PARTITIONS) for n in range(start, min(start + 500, groups))]
+            check(client.many(batch, 8, 7))
+        grown = server.resident_bytes - before
+        probes = [commit(f"g{(n * 7919) % groups}", n, 10) for n in range(PROBES)]
+        spent = cpu_seconds(server.pid)
+        check(client.many(probes, 8, 7))
+        cost = (cpu_seconds(server.pid) - spent) / PROBES * 1e6
+        server.kill()
+        return {"commit_us": cost, "memory_mb": grown / 1e6, "load_s": load_seconds(server, groups)}
+    finally:
+        server.kill()
+
+
+def run(report: Report, *, sizes: tuple[int, ...] = (10, 100, 1000, 10_000)) -> None:
+    table = Table(title=f"groups with {PARTITIONS} committed offsets each")
+    for column in ("groups", "offsets", "commit of 10, us", "vs first", "grown MB", "start to served after kill -9, s"):
+        table.add_column(column, justify="right")
+    first = None
+    with tempfile.TemporaryDirectory(prefix="twofold-groups-") as directory:
+        for groups in progress(sizes, "groups"):
+            row = measure(Path(directory), groups)
+            first = first or row["commit_us"]
+            table.add_row(
+                f"{groups:,}", f"{groups * PARTITIONS:,}", f"{row['commit_us']:.0f}",
+                f"{row['commit_us'] / first:.2f}", f"{row['memory_mb']:.0f}", f"{row['load_s']:.2f}",
+            )  # fmt: skip
+            report.add("groups", str(groups), row)
+    report.show(table)

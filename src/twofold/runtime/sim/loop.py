@@ -106,7 +106,8 @@ class SimTimer(asyncio.TimerHandle):
 
     def __lt__(self, other: asyncio.TimerHandle) -> bool:
         assert isinstance(other, SimTimer)
-        return (self.when(), self._number) < (other.when(), other._number)
+        mine, others = self.when(), other.when()
+        return mine < others or (mine == others and self._number < other._number)
 
     def __eq__(self, other: object) -> bool:
         return self is other

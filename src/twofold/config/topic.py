@@ -101,7 +101,6 @@ _ALL = (
     _key(
         "delete.retention.ms", _LONG, 86_400_000, at_least(0), "log.cleaner.delete.retention.ms",
         "How long a compacted topic keeps the tombstone of a deleted key, so that readers can see the deletion.",
-        effect=False,
     ),
     _key(
         "file.delete.delay.ms", _LONG, 60_000, at_least(0), "log.segment.delete.delay.ms",
@@ -142,7 +141,7 @@ _ALL = (
     ),
     _key(
         "max.compaction.lag.ms", _LONG, LONG_MAX, at_least(1), "log.cleaner.max.compaction.lag.ms",
-        "The longest time a record of a compacted topic may wait for compaction.", effect=False,
+        "The longest time a record of a compacted topic may wait for compaction.",
     ),
     _key(
         "max.message.bytes", _INT, 1_048_588, at_least(0), "message.max.bytes",
@@ -163,11 +162,11 @@ _ALL = (
     ),
     _key(
         "min.cleanable.dirty.ratio", _DOUBLE, 0.5, between(0, 1), "log.cleaner.min.cleanable.ratio",
-        "The share of uncompacted bytes in a log from which it is worth compacting.", effect=False,
+        "The share of uncompacted bytes in a log from which it is worth compacting.",
     ),
     _key(
         "min.compaction.lag.ms", _LONG, 0, at_least(0), "log.cleaner.min.compaction.lag.ms",
-        "The shortest time a record of a compacted topic stays before it may be compacted away.", effect=False,
+        "The shortest time a record of a compacted topic stays before it may be compacted away.",
     ),
     _key(
         "min.insync.replicas", _INT, 1, at_least(1), "min.insync.replicas",

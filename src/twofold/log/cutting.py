@@ -7,18 +7,18 @@
 import logging
 from bisect import bisect_right
 
+from twofold.log.cleaning_swap import SwappableLog
 from twofold.log.epochs import EpochCache
 from twofold.log.opening import EPOCH_CHECKPOINT, replay
 from twofold.log.retention import count_deletable
 from twofold.log.scan import InvalidBatch
-from twofold.log.storage import LogStorage
 from twofold.runtime.files import write_atomically
 from twofold.wire.errors import OffsetOutOfRange
 
 log = logging.getLogger("twofold.log")
 
 
-class CuttableLog(LogStorage):
+class CuttableLog(SwappableLog):
     __slots__ = ()
 
     # Cutting the end
@@ -52,8 +52,10 @@ class CuttableLog(LogStorage):
         if size < segment.size:
             self._txn_index(segment)
             segment.truncate(size, end, self.config.index_interval_bytes)
-        else:
-            segment.load_tail()
+        if segment.load_tail() < end:
+            # Compaction left a gap here, and only the name of a segment can tell where it ends.
+            segment.seal()
+            self._create_segment(end)
         self._snapshots.remove_above(end)
         self._environment.disk.sync_dir(self.directory)
         self._aborted_bases = [base for base in self._aborted_bases if base <= segment.base_offset]
@@ -90,8 +92,12 @@ class CuttableLog(LogStorage):
         """Before the first file changes: the recovery point on disk must not claim what is about to go."""
         self._positions.clear()
         self._clean = False
+        self.discard_swap()
         if self._durability.cut(offset):
             self._environment.owner.recovery_point_changed(self)
+        if offset < self.cleaned_offset:
+            self.cleaned_offset = offset
+            self._environment.owner.cleaned_offset_changed(self)
 
     def _finish_cut(self) -> None:
         if self._epochs.truncate_from_end(self.log_end_offset):

@@ -25,6 +25,10 @@ class Owner(Protocol):
         """Return when the log start is on disk: segments are about to go."""
         ...
 
+    def cleaned_offset_changed(self, log: "SyncedLog") -> None:
+        """Return when it is on disk: the log is cut below what was compacted."""
+        ...
+
     def segment_rolled(self, log: "SyncedLog") -> None:
         """A segment was sealed and wants to be synced, without hurry."""
         ...
@@ -42,6 +46,9 @@ class NoOwner:
 
     def log_start_changed(self, log: "SyncedLog") -> None:
         """The first segment tells where the log starts."""
+
+    def cleaned_offset_changed(self, log: "SyncedLog") -> None:
+        """Nothing is written, so nothing has to be corrected."""
 
     def segment_rolled(self, log: "SyncedLog") -> None:
         """The caller flushes."""

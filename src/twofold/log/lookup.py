@@ -40,7 +40,7 @@ def find_max_timestamp(segments: list[Segment]) -> TimestampOffset | None:
     if timestamp == NO_TIMESTAMP:
         return _first_of_all(segments)
     for position, header in newest.headers(newest.position_of(last_offset)):
-        if header.max_timestamp == timestamp and not header.is_control:
+        if header.max_timestamp == timestamp and not header.is_control and header.count:
             return _first_record(newest, position, header, timestamp, 0)
     return _by_walking(segments)
 
@@ -49,7 +49,7 @@ def _first_of_all(segments: list[Segment]) -> TimestampOffset | None:
     """Where no record has a timestamp, all have the greatest."""
     for segment in segments:
         for position, header in segment.headers():
-            if not header.is_control:
+            if not header.is_control and header.count:
                 return _first_record(segment, position, header, NO_TIMESTAMP, 0)
     return None
 
@@ -59,7 +59,7 @@ def _by_walking(segments: list[Segment]) -> TimestampOffset | None:
     best: tuple[int, Segment, int, Header] | None = None
     for segment in segments:
         for position, header in segment.headers():
-            if not header.is_control and (best is None or header.max_timestamp > best[0]):
+            if not header.is_control and header.count and (best is None or header.max_timestamp > best[0]):
                 best = (header.max_timestamp, segment, position, header)
     if best is None:
         return None

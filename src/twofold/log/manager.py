@@ -18,6 +18,7 @@ from typing import Any
 from twofold.config.settings import Settings
 from twofold.config.topic import LogConfig
 from twofold.log.checkpoints import (
+    CLEANED_OFFSETS,
     HIGH_WATERMARKS,
     LOG_STARTS,
     RECOVERY_POINTS,
@@ -32,6 +33,7 @@ from twofold.log.checkpoints import (
     take_clean_shutdown,
     write_meta_properties,
 )
+from twofold.log.cleaner import CleanerOptions, LogCleaner
 from twofold.log.environment import LogEnvironment
 from twofold.log.files import FilePool, pool_size
 from twofold.log.log import PartitionLog
@@ -48,7 +50,7 @@ DELETE_SUFFIX = "-delete"
 STRAY_SUFFIX = "-stray"
 FUTURE_SUFFIX = "-future"
 METADATA_TOPIC = "__cluster_metadata"
-CHECKPOINTS = (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_STARTS)
+CHECKPOINTS = (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_STARTS, CLEANED_OFFSETS)
 MAX_NAME = 255
 YIELD_EVERY = 8
 CLOSE_AT_ONCE = 16
@@ -67,6 +69,11 @@ class LogOptions:
     producer_id_expiration_ms: int = 86_400_000
     producer_id_expiration_check_interval_ms: int = 600_000
     transaction_verification_enabled: bool = True
+    cleaner_enabled: bool = True
+    cleaner_backoff_ms: int = 15_000
+    cleaner_dedupe_buffer_bytes: int = 134_217_728
+    cleaner_load_factor: float = 0.9
+    cleaner_max_bytes_per_second: float = 1.7976931348623157e308
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "LogOptions":
@@ -79,6 +86,11 @@ class LogOptions:
             producer_id_expiration_ms=settings.int("producer.id.expiration.ms"),
             producer_id_expiration_check_interval_ms=settings.int("producer.id.expiration.check.interval.ms"),
             transaction_verification_enabled=settings.bool("transaction.partition.verification.enable"),
+            cleaner_enabled=settings.bool("log.cleaner.enable"),
+            cleaner_backoff_ms=settings.int("log.cleaner.backoff.ms"),
+            cleaner_dedupe_buffer_bytes=settings.int("log.cleaner.dedupe.buffer.size"),
+            cleaner_load_factor=settings.float("log.cleaner.io.buffer.load.factor"),
+            cleaner_max_bytes_per_second=settings.float("log.cleaner.io.max.bytes.per.second"),
         )
 
 
@@ -118,6 +130,18 @@ class LogManager:
             verification_enabled=self.options.transaction_verification_enabled,
             producer_id_expiration_ms=self.options.producer_id_expiration_ms,
         )
+        options = self.options
+        self.cleaner = LogCleaner(
+            runtime,
+            self,
+            CleanerOptions(
+                options.cleaner_enabled,
+                options.cleaner_backoff_ms,
+                options.cleaner_dedupe_buffer_bytes,
+                options.cleaner_load_factor,
+                options.cleaner_max_bytes_per_second,
+            ),
+        )
 
     # Starting
 
@@ -135,6 +159,7 @@ class LogManager:
         recovery_points = read_offsets(disk, self._path(RECOVERY_POINTS))
         log_starts = read_offsets(disk, self._path(LOG_STARTS))
         high_watermarks = read_offsets(disk, self._path(HIGH_WATERMARKS))
+        cleaned_offsets = read_offsets(disk, self._path(CLEANED_OFFSETS))
         for name in disk.list(self.directory):
             partition = self._partition_of(name)
             if partition is not None:
@@ -144,6 +169,7 @@ class LogManager:
                     recovery_points.get(partition),
                     log_starts.get(partition, 0),
                     high_watermarks.get(partition, 0),
+                    cleaned_offsets.get(partition, 0),
                 )
         if not clean:
             self._recover_all()
@@ -177,7 +203,13 @@ class LogManager:
         return TopicPartition(topic, int(number)) if self._disk.is_dir(self._path(name)) else None
 
     def _existing(
-        self, partition: TopicPartition, clean: bool, recovery_point: int | None, log_start: int, high_watermark: int
+        self,
+        partition: TopicPartition,
+        clean: bool,
+        recovery_point: int | None,
+        log_start: int,
+        high_watermark: int,
+        cleaned_offset: int,
     ) -> PartitionLog:
         directory = self._path(str(partition))
         listing = list_directory(self._disk, directory)
@@ -192,6 +224,7 @@ class LogManager:
             recovery_point=recovery_point or 0,
             log_start_offset=max(log_start, first),
             high_watermark=high_watermark,
+            cleaned_offset=cleaned_offset,
         )
         if clean and (recovery_point is None or recovery_point not in listing.snapshots):
             # Not what we leave behind: look inside now, since its bounds are not known otherwise.
@@ -305,6 +338,7 @@ class LogManager:
             recovery_point=failed.recovery_point,
             log_start_offset=failed.log_start_offset,
             high_watermark=failed.high_watermark,
+            cleaned_offset=failed.cleaned_offset,
         )
         opened.ensure_open()
         self._logs[partition] = opened
@@ -317,6 +351,11 @@ class LogManager:
         """Take over what may change while the broker runs."""
         self.environment.verification_enabled = settings.bool("transaction.partition.verification.enable")
         self.environment.producer_id_expiration_ms = settings.int("producer.id.expiration.ms")
+        cleaner = self.cleaner.options
+        cleaner.backoff_ms = settings.int("log.cleaner.backoff.ms")
+        cleaner.dedupe_buffer_bytes = settings.int("log.cleaner.dedupe.buffer.size")
+        cleaner.load_factor = settings.float("log.cleaner.io.buffer.load.factor")
+        cleaner.max_bytes_per_second = settings.float("log.cleaner.io.max.bytes.per.second")
 
     # What logs ask for
 
@@ -325,6 +364,9 @@ class LogManager:
 
     def log_start_changed(self, log: SyncedLog) -> None:
         self._checkpoint(LOG_STARTS, log)
+
+    def cleaned_offset_changed(self, log: SyncedLog) -> None:
+        self._checkpoint(CLEANED_OFFSETS, log)
 
     def segment_rolled(self, log: SyncedLog) -> None:
         self._spawn_sync(log)
@@ -360,12 +402,20 @@ class LogManager:
             return encode_offsets({tp: known.recovery_point for tp, known in logs.items()})
         if name == HIGH_WATERMARKS:
             return encode_offsets({tp: known.high_watermark for tp, known in logs.items()})
+        if name == CLEANED_OFFSETS:
+            return encode_offsets({tp: known.cleaned_offset for tp, known in logs.items() if known.cleaned_offset})
         return encode_offsets({tp: start for tp, known in logs.items() if (start := known.durable_log_start)})
 
     def checkpoint(self) -> None:
-        """Write all three checkpoints now."""
+        """Write all checkpoints now."""
         for name in CHECKPOINTS:
             self._checkpoint(name)
+
+    async def checkpoint_recovery_points(self) -> None:
+        await self._checkpoint_later(RECOVERY_POINTS)
+
+    async def checkpoint_cleaned_offsets(self) -> None:
+        await self._checkpoint_later(CLEANED_OFFSETS)
 
     async def _checkpoint_later(self, name: str) -> None:
         gone, content = list(self._gone), self._encode_checkpoint(name)
@@ -382,7 +432,7 @@ class LogManager:
     # In the background
 
     async def run_background(self) -> None:
-        """Retention, checkpoints, expiry and removal of files, until cancelled."""
+        """Retention, compaction, checkpoints, expiry and removal of files, until cancelled."""
         options = self.options
         await asyncio.gather(
             self._every(options.retention_check_interval_ms, self._retain, options.initial_task_delay_ms),
@@ -391,6 +441,7 @@ class LogManager:
             self._every(options.flush_start_offset_checkpoint_interval_ms, lambda: self._checkpoint_later(LOG_STARTS)),
             self._every(options.producer_id_expiration_check_interval_ms, self._expire),
             self._every(min(60_000, options.retention_check_interval_ms), self._remove_doomed),
+            self.cleaner.run(),
         )
 
     async def _every(
@@ -455,6 +506,7 @@ class LogManager:
     async def close(self) -> None:
         """Sync and close everything, so that the next start is quick."""
         self._closed = True
+        await self.cleaner.stop()
         clean = True
         logs = self.logs()
         for at in range(0, len(logs), CLOSE_AT_ONCE):

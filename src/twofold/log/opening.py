@@ -1,7 +1,8 @@
 """Opening a partition log: what is on disk becomes segments, producers and epochs again.
 
 1. Below the recovery point everything on disk is trusted: segments, indexes, snapshots, epochs. Beyond it only batches
-   with a right CRC in an unbroken row are, and all the rest is derived from them.
+   with a right CRC in an unbroken row are, and all the rest is derived from them. What was compacted was synced before,
+   and leaves gaps: below the cleaner's checkpoint a gap is no hole either.
 2. Recovery starts with the segment that holds the last offset below the recovery point (its indexes may not be on disk
    even where its end is the recovery point), from the newest good snapshot at or below its base, and ends at the first
    batch that is not whole. A segment beyond the recovery point that does not start where the one before it ends is
@@ -14,13 +15,14 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 
 from twofold.config.topic import LogConfig
+from twofold.log.cleaning_leftovers import complete_swaps
 from twofold.log.environment import LogEnvironment
 from twofold.log.epochs import CorruptCheckpoint, EpochCache
 from twofold.log.offset_index import MAX_RELATIVE_OFFSET
 from twofold.log.producer_table import ProducerTable
 from twofold.log.producers import is_expired
 from twofold.log.scan import InvalidBatch, iter_checked
-from twofold.log.segment import DELETED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, Segment
+from twofold.log.segment import CLEANED_SUFFIX, DELETED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, SWAP_SUFFIX, Segment
 from twofold.log.snapshot_store import SNAPSHOT_SUFFIX, SnapshotStore
 from twofold.log.snapshots import encode_snapshot
 from twofold.log.txn_index import AbortedEntry
@@ -33,7 +35,6 @@ from twofold.wire.errors import InvalidRecord, InvalidTxnState
 log = logging.getLogger("twofold.log")
 
 EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
-CLEANED_SUFFIX = ".cleaned"
 GARBAGE_SUFFIXES = (DELETED_SUFFIX, CLEANED_SUFFIX, TEMPORARY_SUFFIX)
 _DIGITS = 20
 
@@ -49,6 +50,9 @@ class Listing:
 
 def list_directory(disk: Disk, directory: str) -> Listing:
     names = disk.list(directory)
+    if any(name.endswith(SWAP_SUFFIX) for name in names):
+        complete_swaps(disk, directory, names)
+        names = disk.list(directory)
     bases = {int(name[:_DIGITS]) for name in names if _is_numbered(name, LOG_SUFFIX)}
     snapshots = tuple(int(name[:_DIGITS]) for name in names if _is_numbered(name, SNAPSHOT_SUFFIX))
     garbage = [name for name in names if name.endswith(GARBAGE_SUFFIXES)]
@@ -88,6 +92,7 @@ class LogOpener:
         recovery_point: int,
         log_start_offset: int,
         high_watermark: int,
+        cleaned_offset: int = 0,
     ) -> None:
         self._environment = environment
         self._disk = environment.disk
@@ -95,6 +100,7 @@ class LogOpener:
         self._config = config
         self._listing = listing
         self._segments_removed = False
+        self._solid_point = max(recovery_point, cleaned_offset)
         now = environment.clock.wall_ms()
         segments = [
             Segment(environment.files, environment.indexes, directory, base, self._size_of(base), now)
@@ -167,7 +173,7 @@ class LogOpener:
             result.snapshots.sync(start)
         for at in range(first, len(result.segments)):
             segment = result.segments[at]
-            if 0 < segment.base_offset - result.log_end_offset <= MAX_RELATIVE_OFFSET:
+            if self._is_behind_hole(segment):
                 reason = f"it begins at {segment.base_offset}, the segment before it ends at {result.log_end_offset}"
                 log.warning("%s: %s; removing it and all after it", segment.log_path, reason)
                 self._drop(at)
@@ -182,6 +188,12 @@ class LogOpener:
             segment.seal()
             self._environment.indexes.touch(segment)
         result.producers.end_offset = result.log_end_offset
+
+    def _is_behind_hole(self, segment: Segment) -> bool:
+        """Whether the bytes before a segment were lost; where all was synced, compaction took what is missing."""
+        if segment.base_offset <= self._solid_point:
+            return False
+        return 0 < segment.base_offset - self.result.log_end_offset <= MAX_RELATIVE_OFFSET
 
     def _recover_segment(self, segment: Segment) -> bool:
         """Derive all that follows from a segment's batches; cuts it at the first bad one and returns False there."""

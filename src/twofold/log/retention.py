@@ -16,9 +16,10 @@ def should_roll(
     if not segment.size:
         return False
     # The age is that of the records where they have one: otherwise a topic filled with old records would never roll by
-    # time, and a restart would set the age back.
+    # time, and a restart would set the age back. Compaction waits for a segment to be closed.
     age_ms = max_timestamp - segment.first_timestamp if segment.first_timestamp >= 0 else now_ms - segment.created_ms
-    return age_ms > config.segment_ms - segment.jitter_ms
+    limit_ms = min(config.segment_ms, config.max_compaction_lag_ms) if config.is_compacted else config.segment_ms
+    return age_ms > limit_ms - segment.jitter_ms
 
 
 def count_deletable(
@@ -40,11 +41,17 @@ def _count_expired(
     if retention_ms < 0:
         return 0
     count = 0
+    empty = _empty_active(segments)
     for segment, end in zip(segments, ends, strict=True):
-        if end > high_watermark or not segment.size or now_ms - _newest_ms(segment, disk) <= retention_ms:
+        if end > high_watermark or segment is empty or now_ms - _newest_ms(segment, disk) <= retention_ms:
             break
         count += 1
     return count
+
+
+def _empty_active(segments: list[Segment]) -> Segment | None:
+    """The active segment while there is nothing in it; compaction leaves others empty, which are no limit."""
+    return None if segments[-1].size else segments[-1]
 
 
 def _newest_ms(segment: Segment, disk: Disk) -> int:
@@ -58,8 +65,9 @@ def _count_excess(segments: list[Segment], ends: list[int], retention_bytes: int
         return 0
     excess = sum(segment.size for segment in segments) - retention_bytes
     count = 0
+    empty = _empty_active(segments)
     for segment, end in zip(segments, ends, strict=True):
-        if end > high_watermark or not segment.size or segment.size > excess:
+        if end > high_watermark or segment is empty or segment.size > excess:
             break
         excess -= segment.size
         count += 1

@@ -4,7 +4,7 @@
    or closed, and whatever is not on disk then is built from the log again.
 2. Batches are appended whole; `size` is the end of the last one, whatever the file holds behind it.
 3. A position is found by bisection and a walk over at most about one index interval of headers.
-4. `max_timestamp` covers data batches, not control batches.
+4. `max_timestamp` covers batches with data: not control batches, not those that compaction emptied.
 """
 
 import logging
@@ -32,9 +32,12 @@ INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 TXN_INDEX_SUFFIX = ".txnindex"
 DELETED_SUFFIX = ".deleted"
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
 DEFAULT_INDEX_INTERVAL_BYTES = 4096
 UNKNOWN_TIMESTAMP = -2  # of a segment whose time index was not looked at yet
 SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+INDEX_SUFFIXES = SEGMENT_SUFFIXES[1:]
 
 
 class Segment:
@@ -46,6 +49,7 @@ class Segment:
         "log_path",
         "prefix",
         "size",
+        "suffix",
         "_bytes_since_index",
         "_cache",
         "_files",
@@ -59,13 +63,22 @@ class Segment:
     )
 
     def __init__(
-        self, files: FilePool, cache: IndexCache, directory: str, base_offset: int, size: int, created_ms: int
+        self,
+        files: FilePool,
+        cache: IndexCache,
+        directory: str,
+        base_offset: int,
+        size: int,
+        created_ms: int,
+        suffix: str = "",
     ) -> None:
+        """With a `suffix` its files are on their way to replace others."""
         self._files = files
         self._cache = cache
         self.base_offset = base_offset
         self.prefix = f"{directory}/{base_offset:020d}"
-        self.log_path = self.prefix + LOG_SUFFIX
+        self.suffix = suffix
+        self.log_path = self.path(LOG_SUFFIX)
         self.size = size
         self.created_ms = created_ms
         self.jitter_ms = 0
@@ -78,6 +91,9 @@ class Segment:
         self._time_index: TimeIndex | None = None
         self._txn_index: TxnIndex | None = None
         self._written = [0, 0, 0]  # entries of the three indexes that are in their files
+
+    def path(self, kind: str) -> str:
+        return self.prefix + kind + self.suffix
 
     def create(self) -> None:
         """Make the file of a new segment; nothing of an earlier file with its name stays."""
@@ -112,7 +128,7 @@ class Segment:
         assert offset_index is not None and time_index is not None, "only the active segment is appended to"
         last_offset = base_offset + header.last_offset_delta
         timestamp = header.max_timestamp
-        if timestamp > self._max_timestamp and not header.is_control:
+        if timestamp > self._max_timestamp and not header.is_control and header.count:
             self._max_timestamp = timestamp
             self._max_timestamp_offset = last_offset
         if position == 0:
@@ -148,7 +164,7 @@ class Segment:
 
     def _last_time_entry(self) -> tuple[int, int]:
         """What a sealed segment's time index ends with, without loading all of it."""
-        path = self.prefix + TIME_INDEX_SUFFIX
+        path = self.path(TIME_INDEX_SUFFIX)
         try:
             size = self._files.disk.file_size(path)
             data = self._files.get(path).read(size - TIME_ENTRY_SIZE, TIME_ENTRY_SIZE) if size else b""
@@ -178,7 +194,7 @@ class Segment:
             try:
                 self._txn_index = TxnIndex.parse(data, self.base_offset)
             except CorruptIndex as error:
-                raise CorruptIndex(f"{self.prefix}{TXN_INDEX_SUFFIX}: {error}") from None
+                raise CorruptIndex(f"{self.path(TXN_INDEX_SUFFIX)}: {error}") from None
             self._written[2] = len(self._txn_index)
         return self._txn_index
 
@@ -216,7 +232,7 @@ class Segment:
 
     def _read(self, suffix: str) -> bytes | None:
         try:
-            return read_file(self._files.disk, self.prefix + suffix)
+            return read_file(self._files.disk, self.path(suffix))
         except FileNotFoundError:
             return None
 
@@ -248,7 +264,7 @@ class Segment:
         written = self._written[which]
         if index is None or (written == len(index) and written):
             return
-        file = self._files.get(self.prefix + suffix, create=True)
+        file = self._files.get(self.path(suffix), create=True)
         if written == 0:
             file.truncate(0)
         if len(index) > written:
@@ -256,12 +272,12 @@ class Segment:
         self._written[which] = len(index)
 
     def has_txn_index(self) -> bool:
-        path = self.prefix + TXN_INDEX_SUFFIX
+        path = self.path(TXN_INDEX_SUFFIX)
         return self._files.disk.exists(path) and self._files.disk.file_size(path) > 0
 
     def discard_txn_index(self) -> None:
         """Forget the aborted transactions and their file; the other two files are emptied when next written."""
-        path = self.prefix + TXN_INDEX_SUFFIX
+        path = self.path(TXN_INDEX_SUFFIX)
         self._files.forget(path)
         if self._files.disk.exists(path):
             self._files.disk.remove(path)
@@ -270,10 +286,16 @@ class Segment:
 
     def index_paths(self) -> list[str]:
         """The index files that belong to this sealed segment."""
-        paths = [self.prefix + INDEX_SUFFIX, self.prefix + TIME_INDEX_SUFFIX]
-        return paths + [self.prefix + TXN_INDEX_SUFFIX] * bool(self._written[2])
+        paths = [self.path(INDEX_SUFFIX), self.path(TIME_INDEX_SUFFIX)]
+        return paths + [self.path(TXN_INDEX_SUFFIX)] * bool(self._written[2])
 
     # Reading
+
+    def time_of_first_batch(self) -> int:
+        """-1 where there is none."""
+        if self.first_timestamp == NO_TIMESTAMP and self.size:
+            self.first_timestamp = next(self.headers())[1].max_timestamp
+        return self.first_timestamp
 
     def headers(self, start: int = 0) -> Iterator[tuple[int, Header]]:
         return iter_headers(self._files.get(self.log_path), start, self.size)
@@ -323,7 +345,7 @@ class Segment:
         for position, header in self.headers(last_indexed):
             end = position + header.size
             next_offset = header.next_offset
-            if header.max_timestamp > self._max_timestamp and not header.is_control:
+            if header.max_timestamp > self._max_timestamp and not header.is_control and header.count:
                 self._max_timestamp, self._max_timestamp_offset = header.max_timestamp, header.last_offset
         if end != self.size:
             raise InvalidBatch(end, f"a torn batch: the file has {self.size} bytes")
@@ -354,11 +376,22 @@ class Segment:
             self.note_aborted(entry)
 
     def paths(self) -> list[str]:
-        return [path for suffix in SEGMENT_SUFFIXES if self._files.disk.exists(path := self.prefix + suffix)]
+        return [path for suffix in SEGMENT_SUFFIXES if self._files.disk.exists(path := self.path(suffix))]
 
     def close_files(self) -> None:
         for suffix in SEGMENT_SUFFIXES:
-            self._files.forget(self.prefix + suffix)
+            self._files.forget(self.path(suffix))
+
+
+def rename_segment(segment: Segment, files: FilePool, suffix: str) -> None:
+    """Give the files of a segment another suffix, the log last: while it has the old one the others do not count."""
+    segment.close_files()
+    for kind in (*INDEX_SUFFIXES, LOG_SUFFIX):
+        path = segment.path(kind)
+        if files.disk.exists(path):
+            files.disk.rename(path, segment.prefix + kind + suffix)
+    segment.suffix = suffix
+    segment.log_path = segment.path(LOG_SUFFIX)
 
 
 def rename_to_deleted(files: FilePool, segment: Segment) -> list[str]:

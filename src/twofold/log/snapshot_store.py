@@ -80,6 +80,12 @@ class SnapshotStore:
         for known in self._offsets[: bisect_left(self._offsets, offset)]:
             self._remove(known)
 
+    def remove_at(self, offsets: list[int]) -> None:
+        """Remove those of segments that are part of another one now."""
+        for offset in offsets:
+            if offset in self:
+                self._remove(offset)
+
     def remove_strays(self, bases: set[int]) -> None:
         """Keep the newest and those where a segment begins."""
         for known in self._offsets[:-1]:

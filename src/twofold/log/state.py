@@ -25,6 +25,7 @@ log = logging.getLogger("twofold.log")
 
 class LogState:
     __slots__ = (
+        "cleaned_offset",
         "config",
         "directory",
         "flush_is_scheduled",
@@ -47,6 +48,7 @@ class LogState:
         "_producers",
         "_segments",
         "_snapshots",
+        "_swap_paths",
         "_trusted",
         "__weakref__",
     )
@@ -64,6 +66,7 @@ class LogState:
         recovery_point: int = 0,
         log_start_offset: int = 0,
         high_watermark: int = 0,
+        cleaned_offset: int = 0,
     ) -> None:
         """With a `listing` the log is there and is opened when it is first used; without, it is a new one."""
         self._environment = environment
@@ -75,6 +78,7 @@ class LogState:
         self.log_end_offset = max(recovery_point, log_start_offset)
         self.high_watermark = high_watermark
         self._last_stable_offset = high_watermark
+        self.cleaned_offset = cleaned_offset  # below it, and in whole segments, compaction has been
         self._listing = listing
         self._trusted = clean  # how to open it: a clean shutdown left it
         self._clean = clean  # nothing changed since: what is on disk is what a clean shutdown leaves
@@ -87,6 +91,7 @@ class LogState:
         self._durability = Durability(recovery_point)
         self._doomed: list[tuple[int, list[str]]] = []
         self._positions: dict[int, tuple[int, int]] = {}
+        self._swap_paths: list[str] = []  # files that an opening would take for the segments they were made from
         self._failure: str | None = None
         self.flush_is_scheduled = False
 

@@ -52,6 +52,7 @@ class LogStorage(SyncedLog):
                 recovery_point=self.recovery_point,
                 log_start_offset=self.log_start_offset,
                 high_watermark=self.high_watermark,
+                cleaned_offset=self.cleaned_offset,
             )
             self._adopt(opener.open(clean=self._trusted))
         except (OSError, InvalidBatch) as error:

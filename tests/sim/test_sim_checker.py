@@ -30,7 +30,8 @@ def found(change: Callable[[Plan], Plan]) -> str:
         try:
             simulate(seed, change(make_plan(seed)))
         except Violation as violation:
-            assert any(f"TWOFOLD_SEED={seed} " in note for note in violation.__notes__)
+            if not any(f"TWOFOLD_SEED={seed} " in note for note in violation.__notes__):
+                raise  # nobody is told how to see it again
             return str(violation)
     raise AssertionError(f"nothing was noticed in {len(SEEDS)} seeds")
 

@@ -2,12 +2,15 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
 
 import pytest
 
 from twofold.broker.broker import Broker
-from twofold.client import Admin, Delivery, NewTopic, Producer
+from twofold.client import Admin, Delivery, NewTopic, Producer, Results
 from twofold.config.settings import Settings
+from twofold.log.checkpoints import read_topic_id
 from twofold.runtime.api import Runtime
 from twofold.runtime.sim import Simulation
 from twofold.types import TopicPartition
@@ -36,12 +39,27 @@ class Stage:
         return await runtime.spawn(start(), name="start")
 
     async def create_topic(self, **configs: str) -> None:
-        async def create() -> None:
-            async with Admin(runtime=self.client, bootstrap_servers=SERVERS) as admin:
-                topic = NewTopic(name=PARTITION.topic, num_partitions=1, configs=configs)
-                (await admin.create_topics([topic])).get()
+        topic = NewTopic(name=PARTITION.topic, num_partitions=1, configs=configs)
+        await self._administrate(lambda admin: admin.create_topics([topic]))
 
-        await self.client.spawn(create(), name="create topic")
+    async def delete_topic(self) -> None:
+        await self._administrate(lambda admin: admin.delete_topics([PARTITION.topic]))
+
+    async def _administrate(self, call: Callable[[Admin], Awaitable[Results[str, Any]]]) -> None:
+        async def administrate() -> None:
+            async with Admin(runtime=self.client, bootstrap_servers=SERVERS, default_api_timeout_ms=1000) as admin:
+                (await call(admin)).get()
+
+        await self.client.spawn(administrate(), name="administrate")
+
+    async def send_one(self) -> int:
+        """The offset of one more record."""
+
+        async def send() -> int:
+            async with Producer(runtime=self.client, bootstrap_servers=SERVERS) as producer:
+                return (await (await producer.send(PARTITION.topic, b"an order", partition=0))).offset
+
+        return await self.client.spawn(send(), name="send one")
 
 
 def play(story: Callable[[Stage], Awaitable[None]], seed: int = 0) -> None:
@@ -98,5 +116,47 @@ def test_a_broker_that_cannot_write_its_metadata_ends_instead_of_waiting() -> No
         stage.sim.crash("broker", power_cut=False)
         broker = await stage.start()
         assert broker.image.topic(PARTITION.topic) is not None
+
+    play(story)
+
+
+@pytest.mark.parametrize("lost_id", [False, True])
+@pytest.mark.parametrize("operations", range(6))
+def test_a_topic_never_finds_what_a_deleted_one_of_its_name_left(operations: int, lost_id: bool) -> None:
+    """Killed at any point of the deletion, also where the file that names the topic of the log is damaged."""
+
+    async def story(stage: Stage) -> None:
+        await stage.start()
+        await stage.create_topic()
+        assert [await stage.send_one() for _ in range(2)] == [0, 1]
+        if lost_id:
+            stage.sim.disk("broker").open(f"/data/{PARTITION}/partition.metadata").truncate(0)
+        stage.sim.crash_after("broker", operations, power_cut=False)
+        with suppress(KafkaError):
+            await stage.delete_topic()
+        stage.sim.crash("broker", power_cut=False)
+        broker = await stage.start()
+        if broker.image.topic(PARTITION.topic) is not None:
+            assert await stage.send_one() == 2
+            await stage.delete_topic()
+        await stage.create_topic()
+        assert await stage.send_one() == 0
+
+    play(story)
+
+
+def test_a_directory_whose_creation_failed_is_labelled_when_it_is_used_again() -> None:
+    async def story(stage: Stage) -> None:
+        await stage.start()
+        await stage.create_topic()
+        stage.sim.disk("broker").fail_writes(1, match="orders-0/partition.metadata")
+        sending = stage.client.spawn(stage.send_one(), name="send")
+        await asyncio.sleep(1)
+        stage.sim.crash("broker", power_cut=False)
+        broker = await stage.start()
+        assert await sending == 0
+        topic = broker.image.topic(PARTITION.topic)
+        assert topic is not None
+        assert read_topic_id(stage.sim.disk("broker"), f"/data/{PARTITION}") == topic.topic_id
 
     play(story)

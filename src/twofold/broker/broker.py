@@ -96,7 +96,7 @@ class Broker:
         )
         await self.controller.start()
         self.controller.subscribe(self._apply)
-        self.replicas.report_strays()
+        self.replicas.set_strays_aside()
         await self._listen(addresses)
         await self._register(directory_id)
         self._run(self.logs.run_background(), "log maintenance")

@@ -5,7 +5,6 @@
 2. Everything is looked up in the latest image; a partition object only remembers what the image said of its leader.
 """
 
-import logging
 from collections.abc import Iterator
 from uuid import UUID
 
@@ -19,8 +18,6 @@ from twofold.log.manager import LogManager
 from twofold.runtime.api import Runtime
 from twofold.types import TopicPartition
 from twofold.wire.errors import NotLeaderOrFollower, UnknownTopicId, UnknownTopicOrPartition
-
-log = logging.getLogger(__name__)
 
 
 class ReplicaManager:
@@ -115,10 +112,11 @@ class ReplicaManager:
         else:
             partition.resign(state.leader, state.leader_epoch)
 
-    def report_strays(self) -> None:
-        """Logs of topics that the metadata does not know: a deletion was cut short, or the metadata is another's."""
+    def set_strays_aside(self) -> None:
+        """Logs of topics that the metadata does not know: a deletion was cut short, or the metadata is another's.
+
+        A topic that is created later under the same name must not find them.
+        """
         for partition_log in self._logs.logs():
             if self.image.partition(*partition_log.topic_partition) is None:
-                log.warning(
-                    "%s belongs to no topic; remove the directory when nothing in it is needed", partition_log.directory
-                )
+                self._logs.set_aside(partition_log.topic_partition)

@@ -304,6 +304,12 @@ class LogManager:
         if target is not None:
             self._doomed.append((self._runtime.clock.wall_ms() + known.config.file_delete_delay_ms, target))
 
+    def set_aside(self, partition: TopicPartition) -> None:
+        """Take a log that belongs to no topic out of use; its files stay, for whoever may miss them."""
+        known = self._logs.get(partition)
+        if known is not None and (target := self._move_away(known, STRAY_SUFFIX)) is not None:
+            log.warning("%s belongs to no topic and is now %s; remove it when nothing in it is needed", known, target)
+
     def _move_away(self, known: PartitionLog, suffix: str) -> str | None:
         self._logs.pop(known.topic_partition, None)
         known.abandon()

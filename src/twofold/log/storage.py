@@ -8,7 +8,7 @@ import logging
 from bisect import bisect_left
 
 from twofold.config.topic import LogConfig
-from twofold.log.checkpoints import PARTITION_METADATA, encode_partition_metadata
+from twofold.log.checkpoints import PARTITION_METADATA, encode_partition_metadata, read_topic_id
 from twofold.log.offset_index import MAX_RELATIVE_OFFSET, CorruptIndex
 from twofold.log.opening import LogOpener, OpenedLog, rebuild_txn_index
 from twofold.log.retention import should_roll
@@ -120,7 +120,8 @@ class LogStorage(SyncedLog):
 
     def _create_directory(self) -> None:
         disk = self._environment.disk
-        if disk.is_dir(self.directory):
+        known = disk.is_dir(self.directory)
+        if known and (self.topic_id is None or read_topic_id(disk, self.directory) == self.topic_id):
             return
         disk.make_dirs(self.directory)
         self._write_topic_id()

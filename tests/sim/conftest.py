@@ -11,6 +11,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent / "log"))
 
 DEFAULT_SEEDS = 60
+QUICK_SEEDS = 20
+"""What `make check` runs of them."""
 REPORT_EVERY_S = 10.0
 SEEDED = "test_broker_seed["
 
@@ -24,7 +26,10 @@ def seeds() -> list[int]:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "broker_seed" in metafunc.fixturenames:
-        metafunc.parametrize("broker_seed", seeds())
+        slow = [pytest.mark.slow]
+        metafunc.parametrize(
+            "broker_seed", [pytest.param(seed, marks=slow * (at >= QUICK_SEEDS)) for at, seed in enumerate(seeds())]
+        )
 
 
 class Progress:

@@ -21,6 +21,8 @@ from twofold.log.producer_table import ProducerTable
 from twofold.raft.metadata_log import METADATA_PARTITION
 from twofold.records.batch import iter_records, read_header
 
+pytestmark = pytest.mark.slow
+
 SEEDS = range(5000, 5020)
 
 

@@ -57,19 +57,24 @@ def assert_derived_state_is_a_replay(log: PartitionLog, history: list[bytes]) ->
 
 def assert_indexes(log: PartitionLog, segment: Segment) -> None:
     """Every entry is true, and there are as many as the interval asks for."""
+    by_position = assert_entries(log, segment)
+    biggest = max((header.size for header in by_position.values()), default=0)
+    edges = [0, *segment.offset_index._positions, segment.size]
+    assert all(b - a <= log.config.index_interval_bytes + 2 * biggest for a, b in pairwise(edges))
+
+
+def assert_entries(log: PartitionLog, segment: Segment) -> dict[int, Header]:
+    """Every entry is true, however few there are; returns the batches."""
     data = read_file(log._environment.disk, segment.log_path)
     by_position = dict(iter_headers(data))
-    entries = list(zip(segment.offset_index._offsets, segment.offset_index._positions, strict=True))
-    for relative, position in entries:
+    for relative, position in zip(segment.offset_index._offsets, segment.offset_index._positions, strict=True):
         assert by_position[position].last_offset == segment.base_offset + relative
-    biggest = max((header.size for header in by_position.values()), default=0)
-    edges = [0, *(position for _, position in entries), segment.size]
-    assert all(b - a <= log.config.index_interval_bytes + 2 * biggest for a, b in pairwise(edges))
     assert_times(segment, list(by_position.values()))
+    return by_position
 
 
 def assert_times(segment: Segment, batches: list[Header]) -> None:
-    data = [header for header in batches if not header.is_control]
+    data = [header for header in batches if not header.is_control and header.count]
     times = segment.time_index
     for timestamp, relative in zip(times._timestamps, times._offsets, strict=True):
         upto = [header for header in data if header.last_offset <= segment.base_offset + relative]

@@ -542,3 +542,11 @@ def test_options_come_from_the_settings_of_the_broker() -> None:
     kit = Kit()
     kit.manager.apply_settings(settings)
     assert kit.manager.environment.producer_id_expiration_ms == 5000
+
+
+def test_a_close_that_cannot_sync_claims_nothing() -> None:
+    kit = Kit()
+    kit.data(count=3)
+    kit.disk.fail_syncs(1, match=".log")
+    kit.stop()
+    assert kit.log.recovery_point == 0

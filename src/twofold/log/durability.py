@@ -45,6 +45,7 @@ class FlushPlan:
     writes: list[tuple[str, bytes]] = field(default_factory=list)
     directories: list[str] = field(default_factory=list)
     covered: list[tuple[Changes, int]] = field(default_factory=list)
+    has_run: bool = False
 
     def cover(self, changes: Changes) -> None:
         self.covered.append((changes, changes.made))
@@ -58,6 +59,7 @@ class FlushPlan:
             self.active.file.sync()
         for directory in self.directories:
             self.disk.sync_dir(directory)
+        self.has_run = True
 
     def _sync(self, path: str) -> None:
         """Of files that nobody writes to there may be thousands: they are opened one at a time, beside the pool."""
@@ -104,7 +106,8 @@ class Durability:
         return True
 
     def done(self, plan: FlushPlan) -> None:
-        if plan.generation != self.generation:
+        """Believe what a plan brought to the disk; nothing of one that failed half-way."""
+        if plan.generation != self.generation or not plan.has_run:
             return
         self.recovery_point = max(self.recovery_point, plan.up_to)
         self.derived_point = max(self.derived_point, plan.derived_to)

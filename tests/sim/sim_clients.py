@@ -161,6 +161,8 @@ class ConsumerApp:
             expected == value or (offset, value) in model.lost,
             f"{self.plan.node} read {value[:30]!r} at {tp}@{offset}, where {expected and expected[:30]!r} is",
         )
+        if not model.cuts:
+            require(offset < reading.high_watermark, f"{self.plan.node}: {tp}@{offset} is beyond the high watermark")
         if reading.next_offset is not None and reading.cuts == model.cuts:
             require(offset == reading.next_offset, f"{self.plan.node}: {tp}@{offset} follows {reading.next_offset - 1}")
         reading.next_offset, reading.cuts = offset + 1, model.cuts

@@ -4,7 +4,7 @@
 2. After a clean stop or a killed process every certain batch is there, and nothing else but the one in doubt.
 3. After a power cut a prefix of that is there, and in it everything below each recovery point that a log ever claimed
    and everything that a clean stop left.
-4. In between, at every append: log start <= LSO <= high watermark <= log end.
+4. In between, at every append: log start <= LSO <= high watermark <= log end, and none of them has moved back.
 5. No producer id is handed out twice.
 6. The controller's image is a replay of the metadata log, at every start.
 """
@@ -66,6 +66,8 @@ class LogModel:
     risk: str = ""
     """The worst that happened since the disk was last looked at: kill or power."""
     owner: PartitionLog | None = None
+    bounds: tuple[int, ...] = (0, 0, 0, 0)
+    """Log start, LSO, high watermark and log end at the owner's last append."""
 
     @property
     def end(self) -> int:
@@ -200,7 +202,7 @@ class Watch:
         model = self.model(log)
         if model.owner is not log:
             model.reconcile(stored_batches(disk, log.directory))
-            model.owner = log
+            model.owner, model.bounds = log, (0, 0, 0, 0)
         return model
 
     # What is patched
@@ -215,7 +217,10 @@ class Watch:
                 model.add(model.doubt)
                 model.doubt = b""
                 require(model.end == log.log_end_offset, f"{log}: the log end is not {model.end}")
-                check_bounds(log)
+                bounds = check_bounds(log)
+                moved_back = any(now < before for now, before in zip(bounds, model.bounds, strict=True))
+                require(not moved_back, f"{log}: start, LSO, HW, end went from {model.bounds} to {bounds}")
+                model.bounds = bounds
             return result
 
         return commit
@@ -238,7 +243,7 @@ class Watch:
         known = list(self.of(log.topic_partition))
         if len(known) == 1 and log.topic_id is None:
             known[0].reconcile(stored_batches(manager._disk, log.directory))
-            known[0].owner = log
+            known[0].owner, known[0].bounds = log, (0, 0, 0, 0)
         check_bounds(log)
 
     def _start(self, original: Any) -> Any:
@@ -283,6 +288,7 @@ def check_derived_state(log: PartitionLog, batches: list[bytes]) -> None:
             )
 
 
-def check_bounds(log: PartitionLog) -> None:
+def check_bounds(log: PartitionLog) -> tuple[int, ...]:
     bounds = (log.log_start_offset, log.last_stable_offset, log.high_watermark, log.log_end_offset)
     require(list(bounds) == sorted(bounds), f"{log}: start, LSO, HW, end are {bounds}")
+    return bounds

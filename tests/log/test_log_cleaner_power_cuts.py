@@ -8,6 +8,7 @@ fails prints how to run it alone: `TWOFOLD_SEED=<seed> pytest tests/log/test_log
 import asyncio
 import copy
 import os
+from contextlib import suppress
 from random import Random
 
 import pytest
@@ -102,17 +103,13 @@ class Life:
     def run(self, random: Random, operations: int) -> None:
         cut = random.randrange(operations + 1)
         self.kit.disk.cut_power_after(cut)
-        try:
+        with suppress(PowerCut):
             self.kit.clean()
-        except PowerCut:
-            pass
         self.kit.disk.crash()
         while random.random() < 0.3:
             self.kit.disk.cut_power_after(random.randrange(12))
-            try:
+            with suppress(PowerCut):
                 self.kit.start()
-            except PowerCut:
-                pass
             self.kit.disk.crash()
         self.kit.start()
         self.check()

@@ -183,9 +183,9 @@ class Watch:
             model.owner = None
 
     def stopped_cleanly(self) -> None:
-        """Everything is on disk, also of logs that were not used."""
+        """Everything is on disk of the logs that were seen since the last crash."""
         for model in self.models.values():
-            if not model.doubt:
+            if not model.doubt and not model.risk:
                 model.durable_to = model.end
 
     @contextmanager

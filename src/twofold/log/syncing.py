@@ -174,6 +174,6 @@ class SyncedLog(LogState):
 
     async def wait_for_sync(self) -> None:
         """Return when no thread is syncing this log."""
-        running = self._durability.in_flight
-        if running is not None:
+        # Others who waited for the same sync may have started the next one by the time that it is our turn.
+        while (running := self._durability.in_flight) is not None:
             await asyncio.wait([running])

@@ -242,6 +242,23 @@ def test_small_segments_become_one_as_far_as_they_fit() -> None:
     assert offsets(kit.log) == list(range(90, 100))
 
 
+def test_a_new_segment_ends_where_the_last_of_the_old_ones_begins_or_later() -> None:
+    """That is how an opening knows which ones it replaces."""
+    size = len(keyed(("a", "1")))
+    kit = CleanKit(segment_bytes=2 * size)
+    for key in ("a", "b", "b"):
+        kit.put((key, "1"), roll=True)
+    kit.put(("c", "1"))
+    kit.clean()
+    assert kit.log._bases == [0, 2, 3]
+    assert shapes(kit.log) == [(0, 1), (1, 0), (2, 1), (3, 1)]
+    header = batches(kit.log)[1][0]
+    assert (header.producer_id, header.base_sequence, header.attributes) == (-1, -1, 0)
+    kit.log.config = replace(kit.log.config, segment_bytes=10 * size)
+    kit.clean(again=True)
+    assert shapes(kit.log) == [(0, 1), (2, 1), (3, 1)]
+
+
 def test_old_files_lose_their_names_and_go_later() -> None:
     kit = CleanKit(file_delete_delay_ms=1000)
     kit.put(("a", "1"), roll=True)
@@ -526,6 +543,22 @@ def test_an_abort_is_known_where_its_marker_lies_in_a_later_segment() -> None:
     kit.clean()
     assert pairs(kit.log) == [(0, "a", "1"), (2, "b", "1"), (4, "c", "1")]
     assert kit.log.last_stable_offset == 5
+
+
+def test_an_abort_before_the_dirty_part_says_nothing_about_later_transactions() -> None:
+    kit = CleanKit()
+    kit.put(("a", "aborted"), pid=7, txn=True)
+    kit.mark(7, commit=False)
+    kit.put(("b", "1"), pid=7, seq=1, txn=True)
+    kit.mark(7)
+    kit.log.roll()
+    kit.clean()
+    kit.put(("b", "2"), pid=7, seq=2, txn=True)
+    kit.mark(7)
+    kit.log.roll()
+    kit.clean()
+    assert pairs(kit.log) == [(4, "b", "2")]
+    assert committed_view(kit.log) == {"b": "2"}
 
 
 def test_commits_of_groups_in_transactions_shrink_too() -> None:

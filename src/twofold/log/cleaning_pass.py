@@ -15,7 +15,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
 from twofold.config.topic import LogConfig
-from twofold.log.cleaning_records import OffsetMap, emptied, iter_spans, rewrite, select
+from twofold.log.cleaning_records import OffsetMap, emptied, iter_spans, placeholder, rewrite, section_of, select
 from twofold.log.cleaning_transactions import CleanedTransactions
 from twofold.log.files import FilePool
 from twofold.log.index_cache import IndexCache
@@ -24,13 +24,14 @@ from twofold.log.producers import ProducerEntry
 from twofold.log.scan import iter_checked
 from twofold.log.segment import CLEANED_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, Segment
 from twofold.log.txn_index import AbortedEntry, TxnIndex
-from twofold.records.batch import Header, read_header, records_section
+from twofold.records.batch import LOG_OVERHEAD, Header, read_header
 from twofold.records.control import read_end_marker
 from twofold.runtime.api import Disk
 from twofold.runtime.files import read_file
 
 OPEN_FILES = 8
-SLICE_COST = 2000  # records, or pieces of 512 bytes: a few milliseconds
+SLICE_COST = 800  # in records; a few milliseconds
+BATCH_COST = 4
 WRITE_BYTES = 512 * 1024
 
 
@@ -92,11 +93,11 @@ class CleaningPass:
 
     def _spend(self, header: Header) -> bool:
         """Account for a batch; True at the end of a slice."""
-        size = header.size
-        self.records_read += header.count
+        size, count = header.batch_length + LOG_OVERHEAD, header.count
+        self.records_read += count
         self.bytes_read += size
         self._bytes += size
-        self._cost += header.count + (size >> 9) + 1
+        self._cost += count + (size >> 9) + BATCH_COST
         return self._cost >= SLICE_COST
 
     def _slice(self) -> int:
@@ -115,9 +116,15 @@ class CleaningPass:
 
     def map_keys(self) -> Iterator[int]:
         """Find the newest offset of each key in the dirty part, as far as memory reaches."""
+        yield from self._map_dirty()
+        for _ in self.offset_map.seal():
+            yield self._slice()
+
+    def _map_dirty(self) -> Iterator[int]:
         plan, offset_map = self._plan, self.offset_map
         self._aborted = self._read_aborted()
-        transactions = CleanedTransactions(self._aborted)
+        # Those that ended before must not claim what their producers wrote since.
+        transactions = CleanedTransactions(entry for entry in self._aborted if entry.last_offset >= plan.first_dirty)
         for source in plan.sources:
             if source.end_offset <= plan.first_dirty:
                 continue
@@ -128,7 +135,7 @@ class CleaningPass:
                     marker = read_end_marker(buffer, at)
                     if marker is not None:
                         transactions.end(header, marker)
-                elif not transactions.is_aborted(header) and not self._map(header, buffer, at):
+                elif not self._map(header, buffer, at, transactions.is_aborted(header)):
                     return
                 offset_map.end = max(offset_map.end, header.next_offset)
                 if self._spend(header):
@@ -136,11 +143,13 @@ class CleaningPass:
             offset_map.end = max(offset_map.end, source.end_offset)
         yield self._slice()
 
-    def _map(self, header: Header, buffer: bytes, at: int) -> bool:
+    def _map(self, header: Header, buffer: bytes, at: int, is_aborted: bool) -> bool:
         """False when no more keys fit into memory."""
+        if is_aborted:
+            return self.offset_map.skip(header)
         if not header.count:
             return True
-        return self.offset_map.add(header, records_section(buffer, at, header), self._plan.first_dirty)
+        return self.offset_map.add(header, section_of(header, buffer, at))
 
     def _read_aborted(self) -> list[AbortedEntry]:
         plan = self._plan
@@ -204,21 +213,30 @@ class CleaningPass:
         interval = self._plan.config.index_interval_bytes
         pending = bytearray()
         changed = False
+        end = group[0].base_offset
+        header = None
         for source in group:
             for header, buffer, at in self._batches(source):
                 kept = self._filter(segment, header, buffer, at)
                 if kept is None:
                     segment.note(header, header.base_offset, segment.size + len(pending), interval)
                     pending += memoryview(buffer)[at : at + header.size]
+                    end = header.next_offset
                 else:
                     changed = True
                     if kept:
                         segment.note(read_header(kept), header.base_offset, segment.size + len(pending), interval)
                         pending += kept
+                        end = header.next_offset
                 if len(pending) >= WRITE_BYTES:
                     self._append(segment, pending)
                 if self._spend(header):
                     yield self._slice()
+        last = max((source.base_offset for source in group[1:] if source.size), default=-1)
+        if header is not None and end <= last:
+            # An opening that completes the swap tells by the end of the new segment which ones it replaces: all or
+            # none, or a deleted record could come back without its tombstone.
+            pending += placeholder(header)
         self._append(segment, pending)
         return changed
 
@@ -238,7 +256,9 @@ class CleaningPass:
             return self._filter_control(segment, header, buffer, at)
         if self._transactions.is_aborted(header) or not header.count:
             return self._without_records(header)
-        section = records_section(buffer, at, header)
+        if self.offset_map.covers(header) and self.offset_map.is_dead(header):
+            return self._without_records(header)
+        section = section_of(header, buffer, at)
         kept = select(header, section, self.offset_map, self._plan.now_ms)
         if not kept:
             return self._without_records(header)
@@ -259,7 +279,7 @@ class CleaningPass:
         if not removable:
             return None
         if not header.has_delete_horizon:
-            section = records_section(buffer, at, header)
+            section = section_of(header, buffer, at)
             return rewrite(header, section, list(iter_spans(header, section)), self._horizon_ms)
         if header.base_timestamp > self._plan.now_ms or self._is_only_trace_of_producer(header):
             return None

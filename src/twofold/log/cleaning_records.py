@@ -8,23 +8,27 @@
 
 from collections.abc import Iterator
 from hashlib import blake2s
+from itertools import islice
 from typing import NamedTuple
 
 from twofold.records.batch import (
     CODEC_MASK,
     DELETE_HORIZON,
     HEADER_SIZE,
+    LOG_APPEND_TIME,
     LOG_OVERHEAD,
     Header,
     assemble,
+    records_section,
 )
 from twofold.records.compression import Codec, compress
 from twofold.records.varint import DECODED, ENCODED, decode_varint, encode_varint
-from twofold.types import NO_TIMESTAMP
+from twofold.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
 from twofold.wire.errors import InvalidRecord
 
 DIGEST_SIZE = 16
-ENTRY_BYTES = 160  # about what Python takes for a digest, an offset and their place in a dict
+ENTRY_BYTES = 224  # about what Python takes for a digest, an offset and their places in a dict and a set
+LIVE_STEP = 10_000
 
 _NULL = 1  # the varint of -1: no value
 _new_tuple = tuple.__new__
@@ -68,6 +72,9 @@ def iter_spans(header: Header, data: bytes) -> Iterator[Span]:
             if (low := data[position]) < 128:
                 position += 1
                 offset = base_offset + decoded[low]
+            elif (high := data[position + 1]) < 128:
+                position += 2
+                offset = base_offset + decoded[low - 128 + (high << 7)]
             else:
                 delta, position = varint(data, position)
                 offset = base_offset + delta
@@ -91,19 +98,28 @@ def iter_spans(header: Header, data: bytes) -> Iterator[Span]:
         raise InvalidRecord(f"{size - position} bytes follow the {header.count} records that the batch declares")
 
 
+def section_of(header: Header, buffer: bytes, at: int) -> bytes:
+    """The records of a batch, uncompressed."""
+    if header.attributes & CODEC_MASK:
+        return records_section(buffer, at, header)
+    return buffer[at + HEADER_SIZE : at + LOG_OVERHEAD + header.batch_length]
+
+
 class OffsetMap:
     """The newest offset of each key between the first dirty offset and `end`, within a bound of memory."""
 
-    __slots__ = ("end", "limit", "offsets")
+    __slots__ = ("end", "limit", "live", "offsets", "skipped", "start")
 
     def __init__(self, start: int, memory_bytes: float) -> None:
         self.offsets: dict[bytes, int] = {}
+        self.live: set[int] = set()
+        self.skipped: set[int] = set()
         self.limit = max(1, int(memory_bytes / ENTRY_BYTES))
-        self.end = start
+        self.start = self.end = start
 
-    def add(self, header: Header, section: bytes, start: int) -> bool:
+    def add(self, header: Header, section: bytes) -> bool:
         """Take a batch in; False when the bound was met inside of it, and `end` tells where."""
-        offsets, limit = self.offsets, self.limit
+        offsets, limit, start = self.offsets, self.limit, self.start
         for span in iter_spans(header, section):
             key, offset = span.key, span.offset
             if key is None or offset < start:
@@ -115,6 +131,31 @@ class OffsetMap:
             offsets[name] = offset
         return True
 
+    def skip(self, header: Header) -> bool:
+        """Leave a batch of an aborted transaction out; False when the bound is met."""
+        if len(self.skipped) >= self.limit:
+            self.end = max(self.end, header.base_offset)
+            return False
+        self.skipped.add(header.base_offset)
+        return True
+
+    def seal(self) -> Iterator[None]:
+        """No more keys: note which offsets are live, in steps that a thread can make without holding up others."""
+        values = iter(self.offsets.values())
+        while step := list(islice(values, LIVE_STEP)):
+            self.live.update(step)
+            yield
+
+    def covers(self, header: Header) -> bool:
+        """Whether all records of a batch went through the map, so that the live ones are known by their offsets."""
+        if header.base_offset in self.skipped:
+            return False
+        return self.start <= header.base_offset and header.next_offset <= self.end
+
+    def is_dead(self, header: Header) -> bool:
+        """Whether none of the records of a batch that it covers is live; they need not be looked at."""
+        return self.live.isdisjoint(range(header.base_offset, header.next_offset))
+
     def newest(self, key: bytes) -> int:
         """-1 for a key that is not in the map."""
         name = key if len(key) < DIGEST_SIZE else blake2s(key, digest_size=DIGEST_SIZE).digest()
@@ -123,9 +164,16 @@ class OffsetMap:
 
 def select(header: Header, section: bytes, offset_map: OffsetMap, now_ms: int) -> list[Span]:
     """The records that stay: the newest of each key, and tombstones until the batch's delete horizon."""
+    drops_tombstones = header.has_delete_horizon and header.base_timestamp <= now_ms
+    if offset_map.covers(header):
+        live = offset_map.live
+        return [
+            span
+            for span in iter_spans(header, section)
+            if span.offset in live and not (span.is_tombstone and drops_tombstones)
+        ]
     kept: list[Span] = []
     end, newest = offset_map.end, offset_map.newest
-    drops_tombstones = header.has_delete_horizon and header.base_timestamp <= now_ms
     for span in iter_spans(header, section):
         if span.offset < end:
             if span.key is None or span.offset < newest(span.key):
@@ -163,6 +211,17 @@ def _retimed(section: bytes, span: Span, delta: int) -> bytes:
     time = ENCODED[delta] if 0 <= delta < len(ENCODED) else encode_varint(delta)
     body = section[span.time_at - 1 : span.time_at] + time + section[after : span.end]
     return encode_varint(len(body)) + body
+
+
+def placeholder(header: Header) -> bytes:
+    """A batch that has the offsets of another one and says nothing else: no records, no producer, no transaction."""
+    nobody = header._replace(
+        attributes=header.attributes & LOG_APPEND_TIME,
+        producer_id=NO_PRODUCER_ID,
+        producer_epoch=NO_PRODUCER_EPOCH,
+        base_sequence=NO_SEQUENCE,
+    )
+    return emptied(nobody)
 
 
 def emptied(header: Header) -> bytes:

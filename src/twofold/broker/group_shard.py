@@ -373,7 +373,9 @@ class GroupShard:
             return
         if self._timer is not None:
             self._timer.cancel()
-        delay_s = max(0.0, at / 1000 - self._runtime.clock.monotonic())
+        # Not less than a step of our clock: a timer that fires a rounding error too early would find nothing due, again
+        # and again.
+        delay_s = max(0.001, at / 1000 - self._runtime.clock.monotonic())
         self._timer_at = at
         self._timer = self._runtime.timers.call_later(delay_s, self._fire)
 

@@ -234,7 +234,7 @@ class GroupMember:
     async def _work(self, place: Place) -> None:
         beat_s = self.plan.session_timeout_ms / 3000
         clock = self._runtime.clock
-        next_beat = clock.monotonic()
+        next_beat = clock.monotonic() + self._random.choice((0.0, 1.0)) * beat_s
         while not self.leaving:
             if clock.monotonic() >= next_beat:
                 next_beat = clock.monotonic() + beat_s

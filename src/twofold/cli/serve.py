@@ -7,6 +7,7 @@ exit code: 2 for what is wrong on the command line or in the settings, 1 for wha
 import argparse
 import asyncio
 import errno
+import gc
 import logging
 import os
 import signal
@@ -37,6 +38,7 @@ class UsageError(Exception):
 
 def serve_command(arguments: Sequence[str]) -> int:
     """Parse, run until a signal, and return the exit code."""
+    gc.disable()  # until it is ready: starting only makes objects that stay
     options = _parser().parse_args(arguments)
     configure_logging(log_format=options.log_format, level=options.log_level)
     try:
@@ -129,7 +131,6 @@ def _run(settings: "Settings", data_dir: str) -> int:
     from twofold.runtime.real import raise_open_file_limit, run
 
     raise_open_file_limit()
-
     return run(_serve(settings, data_dir))
 
 
@@ -140,6 +141,8 @@ async def _serve(settings: "Settings", data_dir: str) -> int:
     _stop_on_signals(stop)
 
     def ready(host: str, port: int) -> None:
+        gc.freeze()  # what was made while starting stays: no collection needs to look at it
+        gc.enable()
         print(f"twofold {VERSION} ready on {host}:{port}, data in {data_dir}", flush=True)
 
     await serve(settings, data_dir, ready, stop)

@@ -24,8 +24,11 @@ def twofold() -> Iterator[Twofold]:
 
 @pytest.mark.parametrize("case", ALL, ids=str)
 def test_answers_agree(case: Case, oracle: Oracle, twofold: Twofold) -> None:
-    wanted = run_case(case, oracle)
-    lines = differences(case, wanted, run_case(case, twofold))
+    lines = differences(case, run_case(case, oracle), run_case(case, twofold))
+    if lines:
+        # Either server may show a state a moment before or after it changed (the oracle describes groups as of its last
+        # commit). What is a difference is there the second time too, with fresh topics and groups.
+        lines = differences(case, run_case(case, oracle, attempt=1), run_case(case, twofold, attempt=1))
     assert twofold.running, f"the server did not survive the case:\n{twofold.output.read_text()[-2000:]}"
     assert not lines, f"{case}: {len(lines)} differences\n" + "\n".join(lines)
 

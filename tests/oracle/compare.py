@@ -78,10 +78,10 @@ Run = Callable[["Probe"], None]
 class Probe:
     """One case on one server: set-up that must succeed, and questions whose answers are recorded."""
 
-    def __init__(self, server: Server, case: Case) -> None:
+    def __init__(self, server: Server, case: Case, attempt: int = 0) -> None:
         self.server = server
         self._answers: dict[str, Any] = {}
-        self._prefix = f"{case.group}-{case.name}".replace("_", "-")
+        self._prefix = f"{case.group}-{case.name}".replace("_", "-") + f"-again{attempt}" * bool(attempt)
         self._names: dict[Any, str] = {}
         self._connection: Connection | None = None
         self._others: list[Connection] = []
@@ -273,8 +273,8 @@ def sort_key(row: Any) -> str:
     return " ".join(str(row[name]).rjust(12) for name in IDENTITY if name in row)
 
 
-def run_case(case: Case, server: Server) -> dict[str, Any]:
-    probe = Probe(server, case)
+def run_case(case: Case, server: Server, attempt: int = 0) -> dict[str, Any]:
+    probe = Probe(server, case, attempt)
     try:
         case.run(probe)
     finally:

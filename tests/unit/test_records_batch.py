@@ -23,7 +23,7 @@ from twofold.records.compression import Codec
 from twofold.wire.errors import CorruptMessage, InvalidRecord
 
 T0 = 1_600_000_000_000
-MILLIS = st.integers(-(2**62), 2**62)
+MILLIS = st.integers(-(2**62), 2**62 - 1)  # the difference of any two fits the int64 that a delta is
 BLOBS = st.none() | st.binary(max_size=100)
 HEADERS = st.lists(st.tuples(st.text(max_size=20), BLOBS), max_size=4).map(tuple)
 RECORDS = st.lists(st.tuples(BLOBS, BLOBS, MILLIS, HEADERS), min_size=1, max_size=20)

@@ -26,8 +26,8 @@ def twofold() -> Iterator[Twofold]:
 def test_answers_agree(case: Case, oracle: Oracle, twofold: Twofold) -> None:
     lines = differences(case, run_case(case, oracle), run_case(case, twofold))
     if lines:
-        # Either server may show a state a moment before or after it changed (the oracle describes groups as of its last
-        # commit). What is a difference is there the second time too, with fresh topics and groups.
+        # Seen once: the oracle called a group Dead that it calls Empty in other runs; why is not known. So a case is
+        # asked again with fresh names. The price: a difference that shows only now and then passes here.
         lines = differences(case, run_case(case, oracle, attempt=1), run_case(case, twofold, attempt=1))
     assert twofold.running, f"the server did not survive the case:\n{twofold.output.read_text()[-2000:]}"
     assert not lines, f"{case}: {len(lines)} differences\n" + "\n".join(lines)

@@ -9,7 +9,7 @@ import pytest
 
 from api.admin_world import Deny
 from oracle.wire import decode_response, encode_request, fit
-from twofold.broker import group_shard
+from twofold.broker import coordinator_shard, group_shard
 from twofold.broker.authorizer import CLUSTER_NAME, Operation
 from twofold.broker.broker import Broker
 from twofold.broker.context import Frame, Peer
@@ -218,7 +218,7 @@ async def test_loading_takes_turns_with_everything_else(node: Node) -> None:
     while not shard.is_active:
         await node.sleep(0)
         turns += 1
-    assert turns >= 2_500 // group_shard.SLICE_RECORDS
+    assert turns >= 2_500 // coordinator_shard.SLICE_RECORDS
 
 
 @simulated()

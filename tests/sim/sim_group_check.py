@@ -17,7 +17,7 @@ from unittest.mock import patch
 
 from sim_watch import Violation, require
 
-from twofold.broker.group_shard import GroupShard, _Port
+from twofold.broker.group_shard import GroupPort, GroupShard
 from twofold.coordinator.group.membership import Membership
 from twofold.coordinator.group.state import GroupMachine, GroupsState
 from twofold.types import TopicPartition
@@ -119,13 +119,13 @@ class GroupWatch:
         self.restored_doubts = 0
         self._states: dict[int, GroupsState] = {}
         self._doubts: dict[int, GroupsState] = {}
-        self._ports: dict[_Port, int] = {}
+        self._ports: dict[GroupPort, int] = {}
         self._renewed: dict[tuple[str, str], float] = {}
         self._patches = ExitStack()
 
     def __enter__(self) -> "GroupWatch":
         for owner, name, replacement in (
-            (_Port, "append", self._append),
+            (GroupPort, "append", self._append),
             (GroupShard, "_activate", self._activate),
             (Membership, "_renew", self._renew),
             (Membership, "_session_is_over", self._session_is_over),
@@ -152,7 +152,7 @@ class GroupWatch:
         """The running coordinator, its log, and all that was ever written are one and the same."""
         machine = GroupMachine()
         replayed = machine.initial()
-        for entries in shard._slices(1 << 20):
+        for _, entries in shard.slices(-1, 1 << 20):
             replayed = machine.apply_all(replayed, entries)
         self.require(shard.state == replayed, f"{shard}: the state is no replay of the log")
         self.require(shard.committed == replayed, f"{shard}: what is shown is no replay of the log")
@@ -161,7 +161,7 @@ class GroupWatch:
     # What is patched
 
     def _append(self, original: Any) -> Any:
-        def append(port: _Port, records: Any, epoch: int) -> int:
+        def append(port: GroupPort, records: Any, epoch: int) -> int:
             index = port.partition.log.topic_partition.partition
             state = self._states.get(index, GroupsState())
             self._doubts[index] = GroupMachine().apply_all(state, enumerate(records, port.end_offset))

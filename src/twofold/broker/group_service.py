@@ -1,9 +1,6 @@
-"""The group coordinator of this broker: a shard for each partition of `__consumer_offsets` that it leads.
+"""The group coordinator of this broker: its shards, and what goes on in them without being asked.
 
-1. A group belongs to the partition that the hash of its id chooses; the leader of that partition coordinates it, and
-   everybody else says NOT_COORDINATOR.
-2. Shards follow the metadata: led in a new epoch means loaded anew, led by another means resigned.
-3. Offsets that nobody used for `offsets.retention.minutes`, and those of deleted topics, are removed in the
+1. Offsets that nobody used for `offsets.retention.minutes`, and those of deleted topics, are removed in the
    background, some hundred groups at a time.
 """
 
@@ -13,8 +10,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from twofold.broker.context import RequestContext
+from twofold.broker.coordinator_service import CoordinatorService
 from twofold.broker.group_shard import GroupShard
-from twofold.config.internal_topics import CONSUMER_OFFSETS, coordinator_partition
+from twofold.config.internal_topics import CONSUMER_OFFSETS
 from twofold.controller.delta import ImageDelta
 from twofold.controller.image import MetadataImage
 from twofold.coordinator.group.context import Client, GroupConfig
@@ -22,8 +20,7 @@ from twofold.coordinator.group.records import EndTransaction, LogRecord
 from twofold.coordinator.group.state import GroupsState
 from twofold.machine.runtime import Result
 from twofold.records.compression import Codec
-from twofold.types import TopicPartition
-from twofold.wire.errors import CoordinatorNotAvailable, InvalidGroupId, KafkaError, NotCoordinator
+from twofold.wire.errors import InvalidGroupId, KafkaError, NotCoordinator
 
 if TYPE_CHECKING:
     from twofold.broker.broker import Broker
@@ -36,60 +33,33 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-class GroupService:
-    def __init__(self, broker: "Broker") -> None:
-        self.shards: dict[int, GroupShard] = {}
-        self._broker = broker
-        self._config = GroupConfig.from_settings(broker.settings)
-        self._partitions = 0
-        self._stopping = False
-        self._deleted_topics: dict[int, set[str]] = {}  # by shard, of those that are still to be cleaned up
+class GroupService(CoordinatorService[GroupShard]):
+    topic = CONSUMER_OFFSETS
+    what = "group"
 
-    # --- finding ---
+    def __init__(self, broker: "Broker") -> None:
+        super().__init__(broker)
+        self._config = GroupConfig.from_settings(broker.settings)
+        self._deleted_topics: dict[int, set[str]] = {}  # by shard, of those that are still to be cleaned up
 
     def shard(self, group_id: str, *, allow_empty: bool = False) -> GroupShard:
         """The shard of a group, if it is here and ready."""
         if not group_id and not allow_empty:
             raise InvalidGroupId("the group id is empty")
-        if self._stopping:
-            raise CoordinatorNotAvailable("the broker is stopping")
-        shard = self.shards.get(coordinator_partition(group_id, self._partitions)) if self._partitions else None
-        if shard is None:
-            raise NotCoordinator(f"group {group_id} is not coordinated by this broker")
-        shard.check_active()
-        return shard
-
-    def led(self) -> list[GroupShard]:
-        return [shard for _, shard in sorted(self.shards.items())]
+        return super().shard(group_id)
 
     # --- following the metadata ---
 
     def apply(self, delta: ImageDelta, image: MetadataImage) -> None:
-        """Called with every new image, after the replicas."""
+        self.follow(delta)
         gone = {topic.name for topic in delta.deleted_topics}
-        if CONSUMER_OFFSETS in gone:
-            self._partitions = 0
-            for index in list(self.shards):
-                self._resign(index)
-        for change in delta.changed_topics:
-            if change.topic.name == CONSUMER_OFFSETS:
-                self._partitions = len(change.topic.partitions)
-                for index, state in change.changed():
-                    if state.leader == self._broker.node_id:
-                        self._lead(index, state.leader_epoch)
-                    else:
-                        self._resign(index)
         if gone:
             self._forget_topics(gone)
 
-    def _lead(self, index: int, epoch: int) -> None:
-        known = self.shards.get(index)
-        if self._stopping or (known is not None and known.epoch >= epoch):
-            return
-        self._resign(index)
+    def make_shard(self, index: int, epoch: int) -> GroupShard:
         broker = self._broker
         settings = broker.settings
-        shard = self.shards[index] = GroupShard(
+        return GroupShard(
             index,
             epoch,
             lambda: broker.replicas.leader(CONSUMER_OFFSETS, index),
@@ -99,32 +69,17 @@ class GroupService:
             commit_timeout_ms=settings.int("offsets.commit.timeout.ms"),
             codec=Codec(settings.int("offsets.topic.compression.codec")),
         )
-        known_log = broker.logs.get(TopicPartition(CONSUMER_OFFSETS, index))
-        if known_log is None or not known_log.exists:
-            shard.open_empty()
-        else:
-            broker.runtime.spawn(self._load(shard), name=f"load {shard}")
 
-    async def _load(self, shard: GroupShard) -> None:
+    async def load_shard(self, shard: GroupShard) -> None:
         await shard.load(self._broker.settings.int("offsets.load.buffer.size"))
         if self._deleted_topics.get(shard.index):
             await self._clean_up_topics(shard)
-
-    def _resign(self, index: int) -> None:
-        shard = self.shards.pop(index, None)
-        if shard is not None:
-            shard.resign(NotCoordinator(f"{shard} is led by another broker"))
 
     def answer_early(self) -> None:
         """The broker stops: who waits for other members is sent away."""
         self._stopping = True
         for shard in self.led():
             shard.stop_waiting(NotCoordinator("the broker is stopping"))
-
-    def stop(self) -> None:
-        self._stopping = True
-        for index in list(self.shards):
-            self._resign(index)
 
     # --- in the background ---
 

@@ -20,6 +20,7 @@ from twofold.controller.brokers import allocate_producer_ids, heartbeat, registe
 from twofold.controller.configs import incremental_alter_configs
 from twofold.controller.context import Answer, Context
 from twofold.controller.delta import ImageDelta, delta_between, full_delta
+from twofold.controller.feature_updates import update_features
 from twofold.controller.image import MetadataImage
 from twofold.controller.records import MetadataRecord, UnsupportedRecord, decode, encode
 from twofold.controller.replay import ControllerState, InconsistentRecord, MetadataMachine
@@ -39,6 +40,7 @@ from twofold.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from twofold.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 
 T = TypeVar("T")
 Q = TypeVar("Q")
@@ -179,6 +181,9 @@ class Controller:
         self, request: IncrementalAlterConfigsRequest
     ) -> IncrementalAlterConfigsResponse:
         return await self._handle(incremental_alter_configs, request)
+
+    async def update_features(self, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+        return await self._handle(update_features, request)
 
     async def allocate_producer_ids(self, request: AllocateProducerIdsRequest) -> AllocateProducerIdsResponse:
         try:

@@ -9,7 +9,7 @@ from oracle.wire import decode_response, frame
 CASES = Cases("ApiVersions")
 case = CASES.case
 
-SERVED = {*range(4), *range(8, 17), 18, 19, 20, 22, 23, 28, 32, 37, 42, 44, 47, 60, 61}
+SERVED = {*range(4), *range(8, 17), 18, 19, 20, 22, 23, 28, 32, 37, 42, 44, 47, 57, 60, 61}
 """The keys that this suite speaks; the others join with their features."""
 FEATURES = {"metadata.version", "transaction.version"}
 CLIENT = {"client_software_name": "differential", "client_software_version": "1.0"}

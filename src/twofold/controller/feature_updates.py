@@ -1,0 +1,100 @@
+"""UpdateFeatures as a pure function of the image.
+
+Rules, in the order in which the first to fail decides. All updates of a request count, or none: one that is refused is
+the answer for all of them, INVALID_UPDATE_VERSION (95).
+
+1. A feature named twice: the last row counts.
+2. An upgrade type other than UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE.
+3. A negative level; a feature that this controller does not know; a level that this controller or any registered
+   broker cannot work with.
+4. A lower level as UPGRADE; a higher one as a downgrade. The level that holds already is fine as either.
+5. metadata.version never goes down: what newer records said would be lost.
+
+Level 0 switches a feature off: it is no longer among the finalized ones. A level that holds already writes nothing.
+"""
+
+from collections.abc import Iterator
+from enum import IntEnum
+
+from twofold.controller.context import Answer, Context
+from twofold.controller.features import SUPPORTED_FEATURES
+from twofold.controller.image import METADATA_VERSION, MetadataImage
+from twofold.controller.records import FeatureLevel, MetadataRecord
+from twofold.machine.runtime import Result
+from twofold.wire.errors import NONE, InvalidUpdateVersion
+from twofold.wire.messages.update_features import (
+    FeatureUpdateKey,
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+
+
+class UpgradeType(IntEnum):
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+_UPGRADE_TYPES = frozenset(UpgradeType)
+_SUPPORTED = {feature.name: feature for feature in SUPPORTED_FEATURES}
+
+
+def update_features(
+    image: MetadataImage, request: UpdateFeaturesRequest, context: Context
+) -> Answer[UpdateFeaturesResponse]:
+    updates = {update.feature: update for update in request.feature_updates}
+    records: list[MetadataRecord] = []
+    for update in updates.values():
+        _check(image, update, context)
+        if update.max_version_level != image.features.get(update.feature, 0):
+            records.append(FeatureLevel(update.feature, update.max_version_level))
+    response = UpdateFeaturesResponse(
+        error_code=NONE,
+        error_message=None,
+        # The text is what Apache Kafka puts into a row that went well.
+        results=[
+            UpdatableFeatureResult(feature=update.feature, error_code=NONE, error_message="NONE")
+            for update in request.feature_updates
+        ],
+    )
+    return Result((), response) if request.validate_only else Result(records, response)
+
+
+def _check(image: MetadataImage, update: FeatureUpdateKey, context: Context) -> None:
+    name, level = update.feature, update.max_version_level
+    now = image.features.get(name, 0)
+    if update.upgrade_type not in _UPGRADE_TYPES:
+        raise _refusal(update, f"{update.upgrade_type} is no upgrade type: 1 upgrade, 2 safe and 3 unsafe downgrade")
+    if level < 0:
+        raise _refusal(update, "levels begin at 0")
+    _check_supported(image, update, context)
+    if level < now and update.upgrade_type == UpgradeType.UPGRADE:
+        raise _refusal(update, f"it is at {now}: to go down, ask for a downgrade")
+    if level > now and update.upgrade_type != UpgradeType.UPGRADE:
+        raise _refusal(update, f"it is at {now}: a downgrade cannot lead up")
+    if name == METADATA_VERSION and level < now:
+        raise _refusal(update, f"it is at {now} and never goes down: what newer records said would be lost")
+
+
+def _check_supported(image: MetadataImage, update: FeatureUpdateKey, context: Context) -> None:
+    if update.feature not in _SUPPORTED:
+        known = ", ".join(sorted(_SUPPORTED))
+        raise _refusal(update, f"controller {context.node_id} does not know this feature; known are {known}")
+    for who, low, high in _supporters(image, update.feature, context.node_id):
+        if not low <= update.max_version_level <= high:
+            raise _refusal(update, f"{who} supports {low} to {high}")
+
+
+def _supporters(image: MetadataImage, name: str, node_id: int) -> Iterator[tuple[str, int, int]]:
+    """Everybody who has to work with the new level: fenced brokers too, they come back."""
+    own = _SUPPORTED[name]
+    yield f"controller {node_id}", own.min_version, own.max_version
+    for broker_id, broker in sorted(image.brokers.items()):
+        found = next((feature for feature in broker.features if feature.name == name), None)
+        low, high = (0, 0) if found is None else (found.min_supported_version, found.max_supported_version)
+        yield f"broker {broker_id}", low, high
+
+
+def _refusal(update: FeatureUpdateKey, why: str) -> InvalidUpdateVersion:
+    return InvalidUpdateVersion(f"nothing was changed: {update.feature}={update.max_version_level}: {why}")

@@ -8,16 +8,19 @@
 """
 
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from twofold.broker.purgatory import DelayedProduce, Interest, Unseen
-from twofold.log.api import AppendResult, Bound, Origin
+from twofold.log.api import AppendResult, Bound, Origin, TransactionMarker
 from twofold.log.log import PartitionLog
+from twofold.records.control import END_MARKER_SIZE
 from twofold.runtime.api import Spawn
 from twofold.types import TopicPartition
 from twofold.wire.errors import (
     FencedLeaderEpoch,
+    KafkaError,
     KafkaStorageError,
     NotEnoughReplicas,
     NotLeaderOrFollower,
@@ -137,12 +140,7 @@ class Partition:
         transaction_version: int = 2,
     ) -> AppendResult:
         """Append as leader: one batch of a client, or what a coordinator wrote. An error leaves the log as it was."""
-        if not self.is_leader:
-            raise NotLeaderOrFollower(f"{self}: broker {self.leader_id} leads, not this one")
-        if acks == ALL_REPLICAS and not self.has_enough_in_sync_replicas:
-            raise NotEnoughReplicas(
-                f"{self}: {len(self.isr)} replicas are in sync and min.insync.replicas={self.min_in_sync_replicas}"
-            )
+        self._check_writable(acks)
         result = self.log.append(
             records,
             origin=origin,
@@ -154,6 +152,22 @@ class Partition:
         if not result.duplicate:
             self._appended(result, len(records))
         return result
+
+    def append_markers(self, markers: Sequence[TransactionMarker]) -> list[int | KafkaError]:
+        """End transactions, for a coordinator that waits until all replicas have it; the outcome of each marker."""
+        self._check_writable(ALL_REPLICAS)
+        outcomes, appended = self.log.append_markers(markers, leader_epoch=self.leader_epoch, defer_flush=True)
+        if appended is not None:
+            self._appended(appended, (appended.last_offset + 1 - appended.base_offset) * END_MARKER_SIZE)
+        return outcomes
+
+    def _check_writable(self, acks: int) -> None:
+        if not self.is_leader:
+            raise NotLeaderOrFollower(f"{self}: broker {self.leader_id} leads, not this one")
+        if acks == ALL_REPLICAS and not self.has_enough_in_sync_replicas:
+            raise NotEnoughReplicas(
+                f"{self}: {len(self.isr)} replicas are in sync and min.insync.replicas={self.min_in_sync_replicas}"
+            )
 
     def _appended(self, result: AppendResult, size: int) -> None:
         end_offset = result.last_offset + 1

@@ -3,6 +3,8 @@
 from enum import Enum
 from typing import NamedTuple
 
+from twofold.wire.errors import KafkaError
+
 
 class Origin(Enum):
     """Who wrote a batch, and so how much of it is checked."""
@@ -28,6 +30,21 @@ class AppendResult(NamedTuple):
     log_start_offset: int
     duplicate: bool = False
     flush_due: bool = False  # the append asked for `defer_flush` and flush.messages is reached: await sync()
+
+
+class TransactionMarker(NamedTuple):
+    """The end of a producer's transaction, as its coordinator wants it written to a partition."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    commit: bool
+    transaction_version: int = 2  # of the producer; from 2 on every transaction ends with a higher epoch
+
+
+class MarkersResult(NamedTuple):
+    outcomes: list[int | KafkaError]  # of each marker, in order: its offset, or why it was refused
+    appended: AppendResult | None  # of all that were written; None where none was
 
 
 class AbortedTransaction(NamedTuple):

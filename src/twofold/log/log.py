@@ -11,17 +11,29 @@ All methods run on the event loop; the files are the business of the classes it 
 
 import logging
 from bisect import bisect_left
+from collections.abc import Sequence
 
-from twofold.log.api import AbortedTransaction, AppendResult, Bound, Origin, ProducerRow, ReadResult, TimestampOffset
+from twofold.log.api import (
+    AbortedTransaction,
+    AppendResult,
+    Bound,
+    MarkersResult,
+    Origin,
+    ProducerRow,
+    ReadResult,
+    TimestampOffset,
+    TransactionMarker,
+)
 from twofold.log.cutting import CuttableLog
 from twofold.log.lookup import find_max_timestamp, find_timestamp
-from twofold.log.producer_table import AppendChecks
+from twofold.log.producer_table import MARKER_CHECKS, AppendChecks
 from twofold.log.producers import ProducerEntry
 from twofold.log.scan import InvalidBatch
 from twofold.log.segment import Segment
 from twofold.log.validation import (
     StoredBatch,
     internal_batches,
+    marker_batch,
     marker_of,
     replicated_batches,
     stamp_batch,
@@ -30,7 +42,7 @@ from twofold.log.validation import (
 from twofold.records.batch import Buffer
 from twofold.records.validate import validate_client_batch
 from twofold.types import NO_TIMESTAMP
-from twofold.wire.errors import KafkaStorageError, OffsetOutOfRange
+from twofold.wire.errors import KafkaError, KafkaStorageError, OffsetOutOfRange
 
 log = logging.getLogger("twofold.log")
 
@@ -94,7 +106,7 @@ class PartitionLog(CuttableLog):
             # Compressed anew. The time to index stays the one that was stamped.
             header = stored._replace(max_timestamp=header.max_timestamp)
         batch = StoredBatch(0, header, base_offset, change)
-        return self._commit(data, [batch], leader_epoch, transaction_version, now_ms, append_time_ms, defer_flush)
+        return self._commit(data, [batch], leader_epoch, now_ms, append_time_ms, defer_flush)
 
     def _append_internal(
         self,
@@ -124,7 +136,42 @@ class PartitionLog(CuttableLog):
             stamp_batch(data, at, header, offset, leader_epoch, append_time_ms)
             batches.append(StoredBatch(at, header, offset, change))
             offset += header.last_offset_delta + 1
-        return self._commit(data, batches, leader_epoch, transaction_version, now_ms, append_time_ms, defer_flush)
+        return self._commit(data, batches, leader_epoch, now_ms, append_time_ms, defer_flush)
+
+    def append_markers(
+        self, markers: Sequence[TransactionMarker], *, leader_epoch: int, defer_flush: bool = False
+    ) -> MarkersResult:
+        """End transactions, each on its own: what refuses one marker does not concern the others, and one write does.
+
+        Every transaction passes here. Unlike `append` it writes bytes of its own, of which nothing is to be checked.
+        """
+        if self._failure is not None or self._listing is not None:
+            self._check_usable()
+        now_ms = self._environment.clock.wall_ms()
+        stamps = self.config.stamps_append_time
+        outcomes: list[int | KafkaError] = []
+        pending: dict[int, ProducerEntry] = {}
+        batches: list[StoredBatch] = []
+        data = b""
+        offset = self.log_end_offset
+        for marker in markers:
+            header, batch = marker_batch(marker, offset, leader_epoch, now_ms, stamps)
+            checks = MARKER_CHECKS[marker.transaction_version]
+            try:
+                change = self._producers.evaluate(header, offset, marker, checks, pending)
+            except KafkaError as error:
+                outcomes.append(error)
+                continue
+            pending[marker.producer_id] = change.entry
+            batches.append(StoredBatch(len(data), header, offset, change))
+            outcomes.append(offset)
+            data += batch
+            offset += 1
+        if not batches:
+            return MarkersResult(outcomes, None)
+        append_time_ms = now_ms if stamps else None
+        appended = self._commit(data, batches, leader_epoch, now_ms, append_time_ms, defer_flush)
+        return MarkersResult(outcomes, appended)
 
     def append_replicated(self, records: Buffer) -> None:
         """Append what the leader has: batches that carry their offsets and epochs. A cut-off last one is left out."""
@@ -142,14 +189,13 @@ class PartitionLog(CuttableLog):
             end = at + header.size
         if batches:
             with memoryview(records) as view:
-                self._commit(view[:end], batches, None, 0, self._environment.clock.wall_ms(), None, False)
+                self._commit(view[:end], batches, None, self._environment.clock.wall_ms(), None, False)
 
     def _commit(
         self,
-        data: bytearray | memoryview,
+        data: Buffer,
         batches: list[StoredBatch],
         leader_epoch: int | None,
-        transaction_version: int,
         now_ms: int,
         append_time_ms: int | None,
         defer_flush: bool,
@@ -170,7 +216,7 @@ class PartitionLog(CuttableLog):
             if epoch > self._epochs.latest:
                 self._assign_epoch(epoch, offset)
             if change is not None:
-                aborted = self._producers.apply(change, header, transaction_version)
+                aborted = self._producers.apply(change, header)
                 if aborted is not None:
                     segment.note_aborted(aborted)
                     self._note_aborts_in(segment)

@@ -13,7 +13,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from twofold.log.api import Origin, ProducerRow
+from twofold.log.api import Origin, ProducerRow, TransactionMarker
 from twofold.log.producers import (
     NO_OFFSET,
     BatchMetadata,
@@ -47,12 +47,17 @@ class AppendChecks(NamedTuple):
     verification_enabled: bool = True
 
 
+# By the transaction version of a marker that a coordinator sends; there is no higher one.
+MARKER_CHECKS = tuple(AppendChecks(Origin.COORDINATOR, version) for version in range(3))
+
+
 class Change(NamedTuple):
     """What a batch does to the table, computed before the batch is written."""
 
     entry: ProducerEntry
     began: bool
     completed: CompletedTransaction | None
+    transaction_version: int = 2
 
 
 class ProducerTable:
@@ -76,7 +81,7 @@ class ProducerTable:
         self,
         header: Header,
         base_offset: int,
-        marker: EndMarker | None,
+        marker: EndMarker | TransactionMarker | None,
         checks: AppendChecks | None,
         pending: dict[int, ProducerEntry] | None = None,
     ) -> Change:
@@ -93,12 +98,17 @@ class ProducerTable:
             self._check(entry, header, marker, checks)
         if marker is not None:
             updated, completed = after_marker(entry, header, marker, base_offset + header.last_offset_delta)
-            return Change(updated, False, completed)
+            version = 0 if checks is None else checks.transaction_version
+            return _new_tuple(Change, (updated, False, completed, version))
         updated = after_data(entry, header, base_offset)
-        return _new_tuple(Change, (updated, updated.txn_first_offset == base_offset, None))
+        return _new_tuple(Change, (updated, updated.txn_first_offset == base_offset, None, 2))
 
     def _check(
-        self, entry: ProducerEntry | None, header: Header, marker: EndMarker | None, checks: AppendChecks
+        self,
+        entry: ProducerEntry | None,
+        header: Header,
+        marker: EndMarker | TransactionMarker | None,
+        checks: AppendChecks,
     ) -> None:
         if marker is not None:
             check_marker(entry, header, marker, checks.transaction_version)
@@ -112,12 +122,12 @@ class ProducerTable:
         if checks.origin is Origin.CLIENT:
             check_sequence(entry, header, verification)
 
-    def apply(self, change: Change, header: Header, transaction_version: int = 2) -> AbortedEntry | None:
+    def apply(self, change: Change, header: Header) -> AbortedEntry | None:
         """Take the change over; returns the transaction index's entry where it aborted one."""
         entry = change.entry
         self.entries[entry.producer_id] = entry
         if self._verifications and header.is_transactional:
-            self._end_verification(header, transaction_version)
+            self._end_verification(header, change.transaction_version)
         if change.began:
             self._ongoing[entry.txn_first_offset] = entry.producer_id
         completed = change.completed

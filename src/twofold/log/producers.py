@@ -9,6 +9,7 @@
 
 from typing import NamedTuple
 
+from twofold.log.api import TransactionMarker
 from twofold.records.batch import SEQUENCE_MAX, TRANSACTIONAL, Header, decrement_sequence
 from twofold.records.control import EndMarker
 from twofold.types import NO_PRODUCER_EPOCH, NO_SEQUENCE
@@ -176,7 +177,9 @@ def after_data(entry: ProducerEntry | None, header: Header, base_offset: int) ->
     )
 
 
-def check_marker(entry: ProducerEntry | None, header: Header, marker: EndMarker, transaction_version: int) -> None:
+def check_marker(
+    entry: ProducerEntry | None, header: Header, marker: EndMarker | TransactionMarker, transaction_version: int
+) -> None:
     if entry is None:
         return
     epoch = header.producer_epoch
@@ -197,7 +200,7 @@ def check_marker(entry: ProducerEntry | None, header: Header, marker: EndMarker,
 
 
 def after_marker(
-    entry: ProducerEntry | None, header: Header, marker: EndMarker, offset: int
+    entry: ProducerEntry | None, header: Header, marker: EndMarker | TransactionMarker, offset: int
 ) -> tuple[ProducerEntry, CompletedTransaction | None]:
     """The entry after a marker, and the transaction that it ended if that held any data."""
     completed = None
@@ -208,8 +211,9 @@ def after_marker(
         if entry.epoch == header.producer_epoch:
             window = entry.window
     # The marker's own time counts as activity: a producer must not expire right after a long transaction (KAFKA-9144).
-    updated = ProducerEntry(
-        header.producer_id, header.producer_epoch, marker.coordinator_epoch, header.max_timestamp, NO_OFFSET, window
+    updated = _new_tuple(
+        ProducerEntry,
+        (header.producer_id, header.producer_epoch, marker.coordinator_epoch, header.max_timestamp, NO_OFFSET, window),
     )
     return updated, completed
 

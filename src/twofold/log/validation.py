@@ -3,8 +3,12 @@
 from typing import NamedTuple
 
 from twofold.config.topic import LogConfig
+from twofold.log.api import TransactionMarker
 from twofold.log.producer_table import Change
 from twofold.records.batch import (
+    LOG_APPEND_TIME,
+    LOG_OVERHEAD,
+    MAGIC,
     Buffer,
     Header,
     crc_is_valid,
@@ -13,9 +17,18 @@ from twofold.records.batch import (
     stamp,
 )
 from twofold.records.compression import Codec
-from twofold.records.control import EndMarker, read_end_marker
+from twofold.records.control import (
+    END_MARKER_ATTRIBUTES,
+    END_MARKER_SIZE,
+    EndMarker,
+    end_transaction_marker,
+    read_end_marker,
+)
 from twofold.records.validate import recompress
+from twofold.types import NO_SEQUENCE
 from twofold.wire.errors import CorruptMessage, InvalidRecord
+
+_new_tuple = tuple.__new__
 
 _CODECS = {
     "uncompressed": Codec.NONE,
@@ -98,6 +111,42 @@ def _check_complete(records: Buffer, batches: list[tuple[int, Header]]) -> None:
 def marker_of(records: Buffer, at: int, header: Header) -> EndMarker | None:
     """The marker in a control batch of a producer; None for all other batches."""
     return read_end_marker(records, at) if header.is_control and header.producer_id >= 0 else None
+
+
+def marker_batch(
+    marker: TransactionMarker, offset: int, leader_epoch: int, now_ms: int, log_append_time: bool
+) -> tuple[Header, bytes]:
+    """A marker at its place: the header as far as a log looks at it, and the bytes."""
+    producer_id, producer_epoch, coordinator_epoch, commit, _ = marker
+    attributes = END_MARKER_ATTRIBUTES | LOG_APPEND_TIME if log_append_time else END_MARKER_ATTRIBUTES
+    header = _new_tuple(
+        Header,
+        (
+            offset,
+            END_MARKER_SIZE - LOG_OVERHEAD,
+            leader_epoch,
+            MAGIC,
+            0,
+            attributes,
+            0,
+            now_ms,
+            now_ms,
+            producer_id,
+            producer_epoch,
+            NO_SEQUENCE,
+            1,
+        ),
+    )
+    return header, end_transaction_marker(
+        commit=commit,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        coordinator_epoch=coordinator_epoch,
+        timestamp_ms=now_ms,
+        base_offset=offset,
+        leader_epoch=leader_epoch,
+        log_append_time=log_append_time,
+    )
 
 
 def stamp_batch(

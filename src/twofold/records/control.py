@@ -8,14 +8,37 @@ import struct
 from enum import IntEnum
 from typing import NamedTuple
 
-from twofold.records.batch import BatchBuilder, Buffer, iter_records, read_header
+from twofold.records.batch import (
+    CONTROL,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    LOG_OVERHEAD,
+    MAGIC,
+    TRANSACTIONAL,
+    Buffer,
+    iter_records,
+    read_header,
+)
+from twofold.records.crc import crc32c
+from twofold.types import NO_SEQUENCE
 from twofold.wire.errors import InvalidRecord
 
 CONTROL_RECORD_VERSION = 0
 END_MARKER_SIZE = 78
 
+END_MARKER_ATTRIBUTES = TRANSACTIONAL | CONTROL
+
 _KEY = struct.Struct(">hh")
 _END_MARKER_VALUE = struct.Struct(">hi")
+# A marker's bytes are always the same but for seven fields. Every transaction has one in each of its partitions, so it
+# is packed in one go: what stands before the CRC's range, and that range with the one record.
+_MARKER_HEAD = struct.Struct(">qiibI")
+_MARKER_BODY = struct.Struct(">hiqqqhii 5s hhc hi c")
+_MARKER_LENGTH = END_MARKER_SIZE - LOG_OVERHEAD
+_RECORD_HEAD = b"\x20\x00\x00\x00\x08"  # 16 bytes, no attributes, deltas 0, a key of 4 bytes
+_VALUE_LENGTH = b"\x0c"
+_NO_HEADERS = b"\x00"
+_MARKER_RECORD = struct.Struct(">5s hhc hi c")
 
 
 class ControlType(IntEnum):
@@ -63,19 +86,27 @@ def end_transaction_marker(
     timestamp_ms: int,
     base_offset: int = 0,
     leader_epoch: int = -1,
+    log_append_time: bool = False,
 ) -> bytes:
     """The batch that commits or aborts a producer's transaction in one partition."""
-    builder = BatchBuilder(
-        base_offset=base_offset,
-        leader_epoch=leader_epoch,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        transactional=True,
-        control=True,
+    body = _MARKER_BODY.pack(
+        END_MARKER_ATTRIBUTES | LOG_APPEND_TIME if log_append_time else END_MARKER_ATTRIBUTES,
+        0,
+        timestamp_ms,
+        timestamp_ms,
+        producer_id,
+        producer_epoch,
+        NO_SEQUENCE,
+        1,
+        _RECORD_HEAD,
+        CONTROL_RECORD_VERSION,
+        1 if commit else 0,  # ControlType.COMMIT, ControlType.ABORT
+        _VALUE_LENGTH,
+        CONTROL_RECORD_VERSION,
+        coordinator_epoch,
+        _NO_HEADERS,
     )
-    key = control_key(ControlType.COMMIT if commit else ControlType.ABORT)
-    builder.add(key, _END_MARKER_VALUE.pack(CONTROL_RECORD_VERSION, coordinator_epoch), timestamp_ms)
-    return builder.build()
+    return _MARKER_HEAD.pack(base_offset, _MARKER_LENGTH, leader_epoch, MAGIC, crc32c(body)) + body
 
 
 def read_control_type(buf: Buffer, position: int = 0) -> ControlType | None:
@@ -89,14 +120,29 @@ def read_control_type(buf: Buffer, position: int = 0) -> ControlType | None:
 
 def read_end_marker(buf: Buffer, position: int = 0) -> EndMarker | None:
     """The marker in the control batch at `position`; None when it is of another type or empty."""
-    if not read_header(buf, position).is_control:
+    header = read_header(buf, position)
+    if not header.is_control:
         raise InvalidRecord(f"the batch at position {position} is not a control batch")
+    if header.batch_length == _MARKER_LENGTH and header.count == 1 and not header.codec:
+        known = _usual_end_marker(buf, position)
+        if known is not None:
+            return known
     for record in iter_records(buf, position):
         control_type = parse_control_key(record.key)
         if control_type is not ControlType.ABORT and control_type is not ControlType.COMMIT:
             return None
         return EndMarker(control_type, _coordinator_epoch(record.value))
     return None
+
+
+def _usual_end_marker(buf: Buffer, position: int) -> EndMarker | None:
+    """The marker where its record has the bytes that `end_transaction_marker` writes: a log may hold very many."""
+    head, key_version, number, value_length, version, epoch, no_headers = _MARKER_RECORD.unpack_from(
+        buf, position + HEADER_SIZE
+    )
+    if head != _RECORD_HEAD or value_length != _VALUE_LENGTH or no_headers != _NO_HEADERS:
+        return None
+    return EndMarker(_BY_NUMBER[number], epoch) if key_version == version == 0 and number in (0, 1) else None
 
 
 def _coordinator_epoch(value: bytes | None) -> int:

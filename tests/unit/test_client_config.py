@@ -93,6 +93,9 @@ def test_public_surface_is_this_and_nothing_else() -> None:
         "ConsumerRecord",
         "CreatedTopic",
         "Delivery",
+        "Feature",
+        "FeatureUpdate",
+        "FeaturesDescription",
         "GroupDescription",
         "GroupListing",
         "ListedOffset",
@@ -110,6 +113,7 @@ def test_public_surface_is_this_and_nothing_else() -> None:
         "Results",
         "TopicMetadata",
         "TopicPartition",
+        "UpgradeType",
     ]
 
 
@@ -144,6 +148,7 @@ def test_methods_of_the_clients_are_these_and_nothing_else() -> None:
         "delete_topics",
         "describe_cluster",
         "describe_configs",
+        "describe_features",
         "describe_groups",
         "describe_producers",
         "describe_topics",
@@ -153,6 +158,7 @@ def test_methods_of_the_clients_are_these_and_nothing_else() -> None:
         "list_groups",
         "list_offsets",
         "list_topics",
+        "update_features",
     ]
 
 

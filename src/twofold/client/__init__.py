@@ -13,10 +13,14 @@ from twofold.client.admin_model import (
     ConfigEntry,
     ConfigResource,
     CreatedTopic,
+    Feature,
+    FeaturesDescription,
+    FeatureUpdate,
     NewTopic,
     ProducerDescription,
     ResourceType,
     Results,
+    UpgradeType,
 )
 from twofold.client.blocking import LoopThread
 from twofold.client.consumer import Consumer
@@ -38,6 +42,9 @@ __all__ = [
     "ConsumerRecord",
     "CreatedTopic",
     "Delivery",
+    "Feature",
+    "FeatureUpdate",
+    "FeaturesDescription",
     "GroupDescription",
     "GroupListing",
     "ListedOffset",
@@ -55,4 +62,5 @@ __all__ = [
     "Results",
     "TopicMetadata",
     "TopicPartition",
+    "UpgradeType",
 ]

@@ -16,13 +16,18 @@ from twofold.client.admin_model import (
     ConfigEntry,
     ConfigResource,
     CreatedTopic,
+    Feature,
+    FeaturesDescription,
+    FeatureUpdate,
     NewTopic,
     ProducerDescription,
     ResourceType,
     Results,
+    UpgradeType,
 )
 from twofold.client.cluster import Cluster
 from twofold.client.config import ISOLATION_LEVELS, ClientConfig, ClientOptions, from_dotted, from_keywords
+from twofold.client.connection import SOFTWARE_NAME, Connection
 from twofold.client.groups import GroupCalls
 from twofold.client.metadata import Node, TopicMetadata, group_by_topic, topic_error, topic_metadata
 from twofold.client.offsets import ListedOffset, list_offsets
@@ -30,7 +35,17 @@ from twofold.client.waiting import Deadline
 from twofold.runtime.api import Runtime
 from twofold.runtime.real import real_runtime
 from twofold.types import TopicPartition
-from twofold.wire.errors import KafkaError, NotController, NotLeaderOrFollower, error_for, raise_for
+from twofold.version import VERSION
+from twofold.wire.apis import KEYS
+from twofold.wire.errors import (
+    KafkaError,
+    NotController,
+    NotLeaderOrFollower,
+    UnsupportedVersion,
+    error_for,
+    raise_for,
+)
+from twofold.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from twofold.wire.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
@@ -66,6 +81,7 @@ from twofold.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from twofold.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
 
 __all__ = [
     "Admin",
@@ -75,10 +91,14 @@ __all__ = [
     "ConfigEntry",
     "ConfigResource",
     "CreatedTopic",
+    "Feature",
+    "FeatureUpdate",
+    "FeaturesDescription",
     "NewTopic",
     "ProducerDescription",
     "ResourceType",
     "Results",
+    "UpgradeType",
 ]
 
 K = TypeVar("K")
@@ -233,6 +253,43 @@ class Admin(GroupCalls):
 
         return await self._retry("DescribeCluster", attempt)
 
+    async def describe_features(self) -> FeaturesDescription:
+        """What one broker supports and what the cluster has finalized."""
+
+        async def attempt(deadline: Deadline) -> FeaturesDescription:
+            request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=VERSION)
+            response: ApiVersionsResponse = await self._ask(None, request, "ApiVersions", deadline)
+            raise_for(response.error_code, "ApiVersions was refused")
+            return _features(response)
+
+        return await self._retry("ApiVersions", attempt)
+
+    async def update_features(self, updates: Mapping[str, FeatureUpdate], *, validate_only: bool = False) -> None:
+        """All of them or, where the cluster refuses one, none: InvalidUpdateVersion says which and why."""
+        rows = [
+            FeatureUpdateKey(
+                feature=name,
+                max_version_level=update.level,
+                allow_downgrade=update.upgrade_type is not UpgradeType.UPGRADE,
+                upgrade_type=update.upgrade_type,
+            )
+            for name, update in updates.items()
+        ]
+
+        async def attempt(deadline: Deadline) -> None:
+            request = UpdateFeaturesRequest(
+                feature_updates=rows, timeout_ms=deadline.remaining_ms(), validate_only=validate_only
+            )
+            connection = await self._controller_connection(deadline)
+            if validate_only and connection.version(KEYS["UpdateFeatures"]) == 0:
+                raise UnsupportedVersion(f"{connection.label} would do it instead of only checking it")
+            response: UpdateFeaturesResponse = await self._cluster.ask(connection, request, "UpdateFeatures", deadline)
+            raise_for(response.error_code, response.error_message)
+            for row in response.results:
+                raise_for(row.error_code, row.error_message)
+
+        await self._retry("UpdateFeatures", attempt)
+
     async def list_offsets(
         self, wanted: Mapping[TopicPartition, int], *, isolation_level: str = "read_uncommitted"
     ) -> dict[TopicPartition, ListedOffset]:
@@ -278,11 +335,16 @@ class Admin(GroupCalls):
         return await self._cluster.request(node_id, request, api, deadline)
 
     async def _ask_controller(self, request: Any, api: str, deadline: Deadline) -> Any:
+        return await self._cluster.ask(await self._controller_connection(deadline), request, api, deadline)
+
+    async def _controller_connection(self, deadline: Deadline) -> Connection:
         """A broker passes on what is the controller's, so any will do where metadata names none."""
         if not self._cluster.cache.nodes:
             await self._cluster.refresh(deadline)
         controller = self._cluster.node(self._cluster.cache.controller_id)
-        return await self._cluster.request(None if controller is None else controller.node_id, request, api, deadline)
+        if controller is None:
+            return await self._cluster.any_connection(deadline)
+        return await self._cluster.connection(controller.node_id, deadline)
 
 
 def _collect(rows: Iterable[tuple[K, Any, Callable[[Any], V]]]) -> Results[K, V]:
@@ -308,6 +370,16 @@ def _error(key: object, code: int, message: str | None) -> KafkaError:
 
 def _nothing(_: object) -> None:
     return None
+
+
+def _features(response: ApiVersionsResponse) -> FeaturesDescription:
+    supported = {row.name: (row.min_version, row.max_version) for row in response.supported_features}
+    finalized = {row.name: row.max_version_level for row in response.finalized_features}
+    features = {
+        name: Feature(name, *supported.get(name, (0, 0)), finalized.get(name, 0))
+        for name in sorted(supported.keys() | finalized.keys())
+    }
+    return FeaturesDescription(response.finalized_features_epoch, features)
 
 
 def _creatable(topic: NewTopic) -> CreatableTopic:

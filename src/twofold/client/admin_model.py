@@ -107,6 +107,35 @@ class ClusterDescription(NamedTuple):
     brokers: tuple[Node, ...]
 
 
+class UpgradeType(IntEnum):
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+class FeatureUpdate(NamedTuple):
+    """The level that a feature is to have; 0 switches it off."""
+
+    level: int
+    upgrade_type: UpgradeType = UpgradeType.UPGRADE
+
+
+class Feature(NamedTuple):
+    """The levels that the asked broker can work with, and the one that holds in the cluster (0: off)."""
+
+    name: str
+    min_version: int
+    max_version: int
+    finalized: int
+
+
+class FeaturesDescription(NamedTuple):
+    """`epoch` grows with every change; -1 where the broker does not tell."""
+
+    epoch: int
+    features: Mapping[str, Feature]
+
+
 class ProducerDescription(NamedTuple):
     producer_id: int
     producer_epoch: int

@@ -1,0 +1,235 @@
+"""The record that each row of the table of states writes.
+
+1. Epochs end at 32766 for clients. 32767 is kept so that a producer can always be fenced, and its transaction marked,
+   one last time; whoever is at 32766 or above gets a new producer id with its next epoch.
+2. The previous producer id is the one that the client had before the record, so a retry after a change of ids is known
+   by it; the last epoch does the same for epochs. Both are in the log, so both survive a failover (KAFKA-20310,
+   KAFKA-20357).
+3. A coordinator that ends a transaction on its own always raises the epoch, and by one only (KAFKA-6119, KAFKA-19367).
+4. A kept prepared transaction has two identities: the main pair, which wrote the data and gets the markers, and the
+   next pair, which the recovered client holds. Its end raises both, so that a late duplicate of the request that ended
+   it never ends the next transaction.
+5. No clock is compared with another: the wall clock may go backwards (KAFKA-5415, KAFKA-8803).
+
+Values are made with the constructor, not with `_replace`, which takes five times as long.
+"""
+
+from collections.abc import Callable
+
+from twofold.coordinator.transaction.records import NEVER_MS, NO_PARTITIONS, Transaction
+from twofold.coordinator.transaction.states import Event, State, next_state
+from twofold.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
+
+EPOCH_MAX = 32767
+EXHAUSTED = EPOCH_MAX - 1
+
+CLIENT_TV1 = 0
+CLIENT_TV2 = 2
+
+
+def has_kept(entry: Transaction) -> bool:
+    """Whether the client holds another identity than the one that wrote the transaction."""
+    return entry.next_producer_epoch != NO_PRODUCER_EPOCH
+
+
+def client_pair(entry: Transaction) -> tuple[int, int]:
+    """The identity that the client holds."""
+    if entry.next_producer_epoch != NO_PRODUCER_EPOCH:
+        return entry.next_producer_id, entry.next_producer_epoch
+    return entry.producer_id, entry.producer_epoch
+
+
+def reply_pair(prepared: Transaction) -> tuple[int, int]:
+    """The identity that the client goes on with once this transaction is complete."""
+    if prepared.next_producer_epoch != NO_PRODUCER_EPOCH:
+        return prepared.next_producer_id, prepared.next_producer_epoch
+    if prepared.next_producer_id != NO_PRODUCER_ID and prepared.client_version >= CLIENT_TV2:
+        return prepared.next_producer_id, 0
+    return prepared.producer_id, prepared.producer_epoch
+
+
+def created(producer_id: int, timeout_ms: int, interval_ms: int, now_ms: int) -> Transaction:
+    state = next_state(None, Event.INIT)
+    return Transaction(
+        producer_id,
+        0,
+        timeout_ms,
+        state,
+        last_update_ms=now_ms,
+        previous_producer_id=producer_id,
+        heartbeat_interval_ms=interval_ms,
+    )
+
+
+def initialized(
+    entry: Transaction,
+    identity: tuple[int, int],
+    previous_producer_id: int,
+    last_epoch: int,
+    timeout_ms: int,
+    interval_ms: int,
+    now_ms: int,
+) -> Transaction:
+    """EMPTY under the given identity: the next epoch, the same one for a retry, or a new producer id."""
+    return Transaction(
+        identity[0],
+        identity[1],
+        timeout_ms,
+        next_state(entry.state, Event.INIT),
+        NO_PARTITIONS,
+        now_ms,
+        NO_TIMESTAMP,
+        previous_producer_id,
+        NO_PRODUCER_ID,
+        entry.client_version,
+        NO_PRODUCER_EPOCH,
+        last_epoch,
+        interval_ms,
+    )
+
+
+def kept(
+    entry: Transaction, new_producer_id: Callable[[], int], timeout_ms: int, interval_ms: int, now_ms: int
+) -> Transaction:
+    """ONGOING as before, with the next identity for the client that recovered it."""
+    state = next_state(entry.state, Event.KEEP)
+    holder, epoch = client_pair(entry)
+    next_id, next_epoch = _bump(holder, epoch, new_producer_id)
+    return Transaction(
+        entry.producer_id,
+        entry.producer_epoch,
+        timeout_ms,
+        state,
+        entry.partitions,
+        now_ms,
+        entry.start_ms,
+        holder,
+        next_id,
+        entry.client_version,
+        next_epoch,
+        entry.last_producer_epoch,
+        interval_ms,
+    )
+
+
+def added(entry: Transaction, partitions: frozenset[TopicPartition], client_version: int, now_ms: int) -> Transaction:
+    state = next_state(entry.state, Event.ADD)
+    opens = entry.state is not State.ONGOING
+    return Transaction(
+        entry.producer_id,
+        entry.producer_epoch,
+        entry.timeout_ms,
+        state,
+        partitions if opens else entry.partitions | partitions,
+        now_ms,
+        now_ms if opens else entry.start_ms,
+        entry.producer_id,
+        NO_PRODUCER_ID,
+        client_version,
+        NO_PRODUCER_EPOCH,
+        entry.last_producer_epoch,
+        entry.heartbeat_interval_ms,
+    )
+
+
+def ended_with_epoch_kept(entry: Transaction, commit: bool, now_ms: int) -> Transaction:
+    """The end of a transaction of TV1: the client goes on under the same epoch."""
+    return Transaction(
+        entry.producer_id,
+        entry.producer_epoch,
+        entry.timeout_ms,
+        next_state(entry.state, Event.COMMIT if commit else Event.ABORT),
+        entry.partitions,
+        now_ms,
+        entry.start_ms,
+        entry.producer_id,
+        NO_PRODUCER_ID,
+        CLIENT_TV1,
+        NO_PRODUCER_EPOCH,
+        entry.last_producer_epoch,
+        entry.heartbeat_interval_ms,
+    )
+
+
+def ended_with_epoch_raised(
+    entry: Transaction, event: Event, now_ms: int, new_producer_id: Callable[[], int]
+) -> Transaction:
+    """The end of a transaction of TV2, by its client or by the coordinator; also of one that never began."""
+    state = next_state(entry.state, event)
+    producer_id, epoch = entry.producer_id, entry.producer_epoch
+    if entry.next_producer_epoch != NO_PRODUCER_EPOCH:
+        previous_id, last_epoch = client_pair(entry)
+        next_id, next_epoch = _bump(previous_id, last_epoch, new_producer_id)
+    else:
+        previous_id, last_epoch = producer_id, epoch
+        next_id = new_producer_id() if epoch >= EXHAUSTED else NO_PRODUCER_ID
+        next_epoch = NO_PRODUCER_EPOCH
+    return Transaction(
+        producer_id,
+        # Only logs of brokers that counted too far hold 32767 here; it can be marked, and never exceeded.
+        epoch + 1 if epoch < EPOCH_MAX else epoch,
+        entry.timeout_ms,
+        state,
+        entry.partitions,
+        now_ms,
+        entry.start_ms if entry.state is State.ONGOING else now_ms,
+        previous_id,
+        next_id,
+        CLIENT_TV2,
+        next_epoch,
+        last_epoch,
+        entry.heartbeat_interval_ms,
+    )
+
+
+def fenced_without_retry(entry: Transaction, now_ms: int, new_producer_id: Callable[[], int]) -> Transaction:
+    """The abort by the coordinator under TV1: nothing that the old client sends is taken for a retry any more."""
+    state = next_state(entry.state, Event.FENCE)
+    producer_id, epoch = entry.producer_id, entry.producer_epoch
+    previous_id, next_id, next_epoch = producer_id, NO_PRODUCER_ID, NO_PRODUCER_EPOCH
+    if entry.next_producer_epoch != NO_PRODUCER_EPOCH:
+        previous_id, holder_epoch = client_pair(entry)
+        next_id, next_epoch = _bump(previous_id, holder_epoch, new_producer_id)
+    return Transaction(
+        producer_id,
+        epoch + 1 if epoch < EPOCH_MAX else epoch,
+        entry.timeout_ms,
+        state,
+        entry.partitions,
+        now_ms,
+        entry.start_ms,
+        previous_id,
+        next_id,
+        CLIENT_TV1,
+        next_epoch,
+        NO_PRODUCER_EPOCH,
+        entry.heartbeat_interval_ms,
+    )
+
+
+def completed(entry: Transaction, now_ms: int) -> Transaction:
+    producer_id, epoch = reply_pair(entry)
+    return Transaction(
+        producer_id,
+        epoch,
+        entry.timeout_ms,
+        next_state(entry.state, Event.COMPLETE),
+        NO_PARTITIONS,
+        now_ms,
+        entry.start_ms,
+        entry.producer_id if entry.next_producer_epoch == NO_PRODUCER_EPOCH else entry.previous_producer_id,
+        NO_PRODUCER_ID,
+        entry.client_version,
+        NO_PRODUCER_EPOCH,
+        entry.last_producer_epoch,
+        entry.heartbeat_interval_ms,
+    )
+
+
+def _bump(producer_id: int, epoch: int, new_producer_id: Callable[[], int]) -> tuple[int, int]:
+    return (new_producer_id(), 0) if epoch >= EXHAUSTED else (producer_id, epoch + 1)
+
+
+def is_two_phase(entry: Transaction) -> bool:
+    """Whether only its client, or somebody who fences it, may end a transaction of this id."""
+    return entry.timeout_ms == NEVER_MS

@@ -1,25 +1,55 @@
-"""`python -m bench [start] [throughput] [growth] [groups]`: all of them when none is named."""
+"""`python -m bench [NAME ...]`: all of the measurements when none is named."""
 
 import argparse
+import inspect
+from collections.abc import Callable
 
-from bench import groups, growth, start, throughput
+from bench import groups, growth, start, throughput, transaction_curves, transactions
 from bench.report import Report, console
 
-SUITES = {"start": start.run, "throughput": throughput.run, "growth": growth.run, "groups": groups.run}
+SUITES: dict[str, Callable[..., None]] = {
+    "start": start.run,
+    "throughput": throughput.run,
+    "growth": growth.run,
+    "groups": groups.run,
+    "transactions": transactions.run,
+}
+# What a suite consists of, to be asked for by name.
+PARTS: dict[str, Callable[..., None]] = {
+    "transactions.rates": transactions.run_rates,
+    "transactions.idempotent": transactions.run_idempotent,
+    "transactions.open": transaction_curves.run_open,
+    "transactions.load": transaction_curves.run_load,
+    "transactions.aborted": transaction_curves.run_aborted,
+}
 
 
 def main() -> None:
+    known = SUITES | PARTS
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
-    parser.add_argument("suites", nargs="*", help=f"of {', '.join(SUITES)} (default: all)")
+    parser.add_argument("suites", nargs="*", metavar="NAME", help=f"of {', '.join(known)} (default: every suite)")
+    parser.add_argument("--format", choices=["table", "json"], default="table")
+    parser.add_argument("--seconds", type=float, help="how long each rate is measured, where rates are")
+    parser.add_argument("--rounds", type=int, help="how often, where medians are taken")
+    parser.add_argument("--sizes", type=lambda text: tuple(map(int, text.split(","))), help="of a curve: 10,1000")
+    parser.add_argument("--no-oracle", dest="with_oracle", action="store_false", default=None)
     options = parser.parse_args()
-    unknown = [name for name in options.suites if name not in SUITES]
+    unknown = [name for name in options.suites if name not in known]
     if unknown:
-        parser.error(f"no suite {unknown[0]!r}: choose from {', '.join(SUITES)}")
-    report = Report()
+        parser.error(f"no suite {unknown[0]!r}: choose from {', '.join(known)}")
+    given = {name: value for name, value in vars(options).items() if name in PASSED and value is not None}
+    report = Report(quiet=options.format == "json")
     for name in options.suites or SUITES:
-        SUITES[name](report)
-    console.print(f"[dim]results in {report.save()}")
+        takes = inspect.signature(known[name]).parameters
+        known[name](report, **{key: value for key, value in given.items() if key in takes})
+    path = report.save()
+    if options.format == "json":
+        print(report.as_json())
+    else:
+        console.print(f"[dim]results in {path}")
 
+
+PASSED = ("seconds", "rounds", "sizes", "with_oracle")
 
 if __name__ == "__main__":
     main()

@@ -1,8 +1,9 @@
 """A server that only acknowledges: the ceiling of a client on this machine.
 
 It reads frames, answers the hand-shake with canned metadata, acknowledges every Produce without looking at the
-records, and answers every Fetch from one block of batches in memory with the offsets patched in. What a client
-reaches against it is what the client can do; a broker is measured as a ratio of that.
+records, and answers every Fetch from one block of batches in memory with the offsets patched in. Every step of a
+transaction succeeds. What a client reaches against it is what the client can do; a broker is measured as a ratio of
+that.
 """
 
 import argparse
@@ -15,8 +16,16 @@ import uvloop
 from twofold.records.batch import BatchBuilder
 from twofold.wire import codec
 from twofold.wire.apis import APIS
+from twofold.wire.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
+from twofold.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopicResult,
+)
 from twofold.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
+from twofold.wire.messages.end_txn import EndTxnResponse
 from twofold.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from twofold.wire.messages.find_coordinator import FindCoordinatorResponse
 from twofold.wire.messages.init_producer_id import InitProducerIdResponse
 from twofold.wire.messages.list_offsets import (
     ListOffsetsPartitionResponse,
@@ -30,8 +39,13 @@ from twofold.wire.messages.metadata import (
     MetadataResponseTopic,
 )
 from twofold.wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from twofold.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
 
-SERVED = {0: 9, 1: 11, 2: 5, 3: 9, 18: 3, 22: 4}
+SERVED = {0: 9, 1: 11, 2: 5, 3: 9, 10: 3, 18: 3, 22: 4, 24: 3, 25: 3, 26: 3, 28: 3}
 END = 1 << 40
 
 
@@ -82,6 +96,41 @@ class Ceiling(asyncio.Protocol):
 
     def api_22(self, request: object) -> InitProducerIdResponse:
         return InitProducerIdResponse(error_code=0, producer_id=1, producer_epoch=0)
+
+    def api_10(self, request: object) -> FindCoordinatorResponse:
+        return FindCoordinatorResponse(error_code=0, node_id=1, host="127.0.0.1", port=self.port)
+
+    def api_24(self, request) -> AddPartitionsToTxnResponse:
+        topics = [
+            AddPartitionsToTxnTopicResult(
+                name=topic.name,
+                results_by_partition=[
+                    AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=0)
+                    for index in topic.partitions
+                ],
+            )
+            for topic in request.v3_and_below_topics
+        ]
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topics)
+
+    def api_25(self, request: object) -> AddOffsetsToTxnResponse:
+        return AddOffsetsToTxnResponse(error_code=0)
+
+    def api_26(self, request: object) -> EndTxnResponse:
+        return EndTxnResponse(error_code=0)
+
+    def api_28(self, request) -> TxnOffsetCommitResponse:
+        topics = [
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    TxnOffsetCommitResponsePartition(partition_index=p.partition_index, error_code=0)
+                    for p in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+        return TxnOffsetCommitResponse(topics=topics)
 
     def api_2(self, request) -> ListOffsetsResponse:
         topics = [

@@ -4,7 +4,6 @@ Offsets are committed over one raw connection by clients without members (as too
 processor time of the broker per request, so that the client and its neighbours do not count.
 """
 
-import os
 import sys
 import tempfile
 import time
@@ -12,8 +11,9 @@ from pathlib import Path
 
 from rich.table import Table
 
+from bench.processor import cpu_seconds
 from bench.report import Report, progress
-from twofold.wire import codec
+from bench.wire import Client
 from twofold.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from twofold.wire.messages.find_coordinator import FindCoordinatorRequest
 from twofold.wire.messages.offset_commit import (
@@ -26,46 +26,10 @@ from twofold.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRe
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-from oracle.driver import Connection  # noqa: E402
 from support.server import TwofoldServer  # noqa: E402
 
 PARTITIONS = 100
 PROBES = 500
-WINDOW = 20
-TICKS = os.sysconf("SC_CLK_TCK")
-
-
-class Client:
-    """Requests in a window of pipelined frames; answers are decoded and checked."""
-
-    def __init__(self, server: TwofoldServer) -> None:
-        self.connection = Connection(server.host, server.port, timeout_s=60)
-
-    def ask(self, message: object, key: int, version: int) -> object:
-        return self.many([message], key, version)[0]
-
-    def many(self, messages: list[object], key: int, version: int) -> list[object]:
-        answers: list[object] = []
-        waiting = 0
-        for message in messages:
-            self.connection.send_raw(bytes(codec.encode_request(message, key, version, 1, "bench")))
-            waiting += 1
-            if waiting == WINDOW:
-                answers.append(self.receive(key, version))
-                waiting -= 1
-        answers += [self.receive(key, version) for _ in range(waiting)]
-        return answers
-
-    def receive(self, key: int, version: int) -> object:
-        payload = self.connection.receive()
-        if payload is None:
-            raise RuntimeError("the broker closed the connection")
-        return codec.decode_response(key, version, payload)[1]
-
-
-def cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def commit(group: str, offset: int, partitions: int) -> OffsetCommitRequest:
@@ -90,7 +54,7 @@ def load_seconds(server: TwofoldServer, groups: int) -> float:
     """From the start of the process until the offsets of groups in every partition of the topic are served."""
     started = time.perf_counter()
     server.start()
-    client = Client(server)
+    client = Client(server.host, server.port)
     wanted = [
         OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=f"g{n}", topics=None)])
         for n in range(min(groups, 200))
@@ -106,7 +70,7 @@ def measure(directory: Path, groups: int) -> dict[str, float]:
     server = TwofoldServer(directory / str(groups))
     server.start()
     try:
-        client = Client(server)
+        client = Client(server.host, server.port)
         topic = CreatableTopic(name="t", num_partitions=PARTITIONS, replication_factor=1, assignments=[], configs=[])
         client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 19, 5)
         client.ask(FindCoordinatorRequest(key="g0"), 10, 2)  # creates the topic of the offsets

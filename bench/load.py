@@ -18,6 +18,7 @@ def produce(options: argparse.Namespace) -> dict[str, float]:
             "queue.buffering.max.messages": 1_000_000,
             "queue.buffering.max.kbytes": 512 << 10,
             "message.timeout.ms": 15_000,
+            **({"transactional.id": f"{options.topic}-load"} if options.commit_ms else {}),
         }
     )
     failed = 0
@@ -30,6 +31,10 @@ def produce(options: argparse.Namespace) -> dict[str, float]:
 
     value = bytes(options.record_bytes)
     partitions = options.partitions
+    commit_s = options.commit_ms / 1000
+    if commit_s:
+        producer.init_transactions(30)
+        producer.begin_transaction()
     for partition in range(partitions):  # connect and warm up outside the measurement
         producer.produce(options.topic, value, partition=partition, on_delivery=on_delivery)
     if producer.flush(10) or failed:
@@ -37,8 +42,13 @@ def produce(options: argparse.Namespace) -> dict[str, float]:
     warm = done
     started = time.perf_counter()
     end = started + options.seconds
+    commit_at = started + commit_s
     sent = 0
-    while time.perf_counter() < end:
+    while (now := time.perf_counter()) < end:
+        if commit_s and now >= commit_at:
+            producer.commit_transaction(30)
+            producer.begin_transaction()
+            commit_at = time.perf_counter() + commit_s
         for _ in range(1000):
             try:
                 producer.produce(options.topic, value, partition=sent % partitions, on_delivery=on_delivery)
@@ -47,6 +57,8 @@ def produce(options: argparse.Namespace) -> dict[str, float]:
                 continue
             sent += 1
         producer.poll(0)
+    if commit_s:
+        producer.commit_transaction(120)
     producer.flush(120)
     took = time.perf_counter() - started
     return {"records": done - warm, "seconds": took, "failed": failed}
@@ -91,6 +103,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--count", type=int, default=1 << 60)
     parser.add_argument("--idempotent", action="store_true")
+    parser.add_argument("--commit-ms", type=int, default=0, help="produce in transactions, a commit every so often")
     options = parser.parse_args()
     print(json.dumps(produce(options) if options.what == "produce" else fetch(options)))
 

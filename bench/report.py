@@ -19,17 +19,23 @@ def progress(items: Iterable[T], label: str) -> Iterator[T]:
 
 
 class Report:
-    def __init__(self) -> None:
+    def __init__(self, *, quiet: bool = False) -> None:
+        """A quiet one shows no tables: the results are wanted as JSON."""
+        self.quiet = quiet
         self.results: dict[str, dict[str, Any]] = {}
 
     def add(self, suite: str, row: str, values: dict[str, Any]) -> None:
         self.results.setdefault(suite, {})[row] = values
 
     def show(self, table: object) -> None:
-        console.print(table)
+        if not self.quiet:
+            console.print(table)
+
+    def as_json(self) -> str:
+        return json.dumps(self.results, indent=2)
 
     def save(self) -> Path:
         RESULTS.mkdir(exist_ok=True)
         path = RESULTS / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
-        path.write_text(json.dumps(self.results, indent=2))
+        path.write_text(self.as_json())
         return path

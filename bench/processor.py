@@ -1,0 +1,12 @@
+"""Processor time of a process, its threads included."""
+
+import os
+from pathlib import Path
+
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time; as fine as the kernel's clock ticks (10 ms), so measure many requests at once."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS

@@ -161,8 +161,8 @@ class Probe:
         """Ask without recording."""
         return self.connection.ask(api, version, **body)
 
-    def mask(self, value: str, name: str) -> None:
-        """From now on this text, which every server chooses for itself, shows as a name."""
+    def mask(self, value: str | int, name: str) -> None:
+        """From now on this text or producer id, which every server chooses for itself, shows as a name."""
         self._names.setdefault(value, name)
 
     def name(self, suffix: str = "topic") -> str:
@@ -262,7 +262,7 @@ def produce_body(topic: str, data: bytes | None, *, partition: int = 0, acks: in
 
 IDENTITY = (
     *("name", "topic_id", "topic", "partition_index", "partition", "index", "key", "api_key", "node_id", "broker_id"),
-    *("group_id", "member_id", "group_instance_id"),
+    *("group_id", "member_id", "group_instance_id", "transactional_id", "producer_id"),
 )
 
 

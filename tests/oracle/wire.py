@@ -19,6 +19,8 @@ from kio.schema.errors import ErrorCode
 from kio.schema.index import api_key_map
 from kio.serial import entity_reader, entity_writer
 
+from oracle.schemas import RESPONSES
+
 KEYS = {"".join(word.capitalize() for word in name.split("_")): key for key, name in api_key_map.items()}
 """API name as Kafka spells it -> key."""
 
@@ -60,7 +62,7 @@ def frame(payload: bytes) -> bytes:
 def decode_response(api: str, version: int, payload: bytes) -> tuple[int, dict[str, Any]]:
     """The correlation id and the body of an answer, all bytes accounted for."""
     key = KEYS[api]
-    schema = load_response_schema(key, version)
+    schema = RESPONSES.get((api, version)) or load_response_schema(key, version)
     (correlation_id,) = struct.unpack_from(">i", payload)
     offset = 4
     if schema.__flexible__ and api != "ApiVersions":

@@ -1,0 +1,45 @@
+"""Answers that kio cannot read as they are.
+
+A transaction that has not begun has the start time -1, which kio's schema refuses: here it is a plain number.
+"""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from kio.schema.describe_transactions.v0 import response as described
+from kio.schema.errors import ErrorCode
+from kio.schema.types import ProducerId, TransactionalId
+from kio.static.constants import EntityType
+from kio.static.primitive import i16, i32Timedelta, i64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionState:
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(65)
+    __header_schema__: ClassVar = described.ResponseHeader
+    error_code: ErrorCode = field(metadata={"kafka_type": "error_code"})
+    transactional_id: TransactionalId = field(metadata={"kafka_type": "string"})
+    transaction_state: str = field(metadata={"kafka_type": "string"})
+    transaction_timeout: i32Timedelta = field(metadata={"kafka_type": "timedelta_i32"})
+    transaction_start_time: i64 = field(metadata={"kafka_type": "int64"})
+    producer_id: ProducerId = field(metadata={"kafka_type": "int64"})
+    producer_epoch: i16 = field(metadata={"kafka_type": "int16"})
+    topics: tuple[described.TopicData, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeTransactionsResponse:
+    __type__: ClassVar = EntityType.response
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(65)
+    __header_schema__: ClassVar = described.ResponseHeader
+    throttle_time: i32Timedelta = field(metadata={"kafka_type": "timedelta_i32"})
+    transaction_states: tuple[TransactionState, ...]
+
+
+RESPONSES: dict[tuple[str, int], type] = {("DescribeTransactions", 0): DescribeTransactionsResponse}
+"""API and version -> what reads its answer instead of kio's own schema."""

@@ -24,6 +24,7 @@ from twofold.broker.producer_ids import ProducerIds
 from twofold.broker.replicas import ReplicaManager
 from twofold.broker.server import Server, ServerOptions
 from twofold.broker.topic_rows import TopicRowCache
+from twofold.broker.transaction_service import TransactionService
 from twofold.config.settings import Settings
 from twofold.config.topic import LogConfig
 from twofold.controller.controller import Controller
@@ -59,6 +60,7 @@ class Broker:
         self.auto_topics = AutoTopics(self)
         self.groups = GroupService(self)
         self.producer_ids = ProducerIds(self._allocate_producer_ids, runtime)
+        self.transactions = TransactionService(self)
         self.server = Server(runtime, Dispatcher(self, runtime.spawn), server_options(settings))
         self.listeners: list[ListenerAddress] = []
         self.controller: Controller = None  # type: ignore[assignment]  # until `start`
@@ -101,6 +103,8 @@ class Broker:
         await self._register(directory_id)
         self._run(self.logs.run_background(), "log maintenance")
         self._run(self.groups.run_background(), "offset expiry")
+        self._run(self.transactions.run_timeouts(), "transaction timeouts")
+        self._run(self.transactions.run_expiry(), "transactional id expiry")
         self.producer_ids.prefetch()  # or the first idempotent producer would have to ask twice
         self.server.open()
 
@@ -143,6 +147,7 @@ class Broker:
     async def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Also after a start that failed half-way."""
         await self.server.stop(timeout_s, self._answer_early)
+        self.transactions.stop()
         self.groups.stop()
         for task in self._background:
             task.cancel()
@@ -174,6 +179,7 @@ class Broker:
         self.image = image
         self.replicas.apply(delta, image, self.settings)
         self.groups.apply(delta, image)
+        self.transactions.apply(delta, image)
 
     def endpoint(self, node_id: int, listener: str) -> Endpoint | None:
         """Where clients of a listener find a broker."""

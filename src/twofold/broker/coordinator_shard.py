@@ -123,6 +123,10 @@ class CoordinatorShard(Generic[S, R]):
         return f"{self.topic}-{self.index}"
 
     @property
+    def partition(self) -> Partition:
+        return self._port.partition
+
+    @property
     def state(self) -> S:
         """The newest state, committed or not; what others may see is `committed`."""
         return self.machine.state

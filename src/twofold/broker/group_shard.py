@@ -176,11 +176,6 @@ class GroupShard(CoordinatorShard[GroupsState, LogRecord]):
         finally:
             self._port.guard = None
 
-    def start_verification(self, producer_id: int, producer_epoch: int) -> int | None:
-        """The guard that the first offsets of a transaction must bring to the log."""
-        self.check_active()
-        return self._port.partition.log.start_verification(producer_id, producer_epoch, 0)
-
     def call(self, step: Callable[[GroupsState, Token, Instant], Outcome]) -> "asyncio.Future[Any]":
         """Take a step of the membership for somebody who waits for its answer."""
         self.check_active()

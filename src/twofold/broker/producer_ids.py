@@ -3,7 +3,8 @@
 1. No id is handed out twice: a block belongs to one broker, and the controller committed its end before we saw it.
    Ids that were not used when the broker stopped are skipped.
 2. `take` never waits. Where no id is at hand it raises COORDINATOR_LOAD_IN_PROGRESS, and clients ask again.
-   `take_soon` first waits, for a moment only, for a block that is on its way: cheaper than a client's back-off.
+   `arrive` and `take_soon` first wait, for a moment only, for a block that is on its way: cheaper than a client's
+   back-off.
 3. The next block is asked for when 90 % of the current one are used; one request is in flight at a time, and after a
    failure the next one waits 50 ms. In-flight flag and back-off change together, so that no failure can leave the
    allocator asking never again (KAFKA-19990, KAFKA-20058).
@@ -61,13 +62,22 @@ class ProducerIds:
             self.prefetch()
         return producer_id
 
+    @property
+    def is_empty(self) -> bool:
+        return self._next == self._block.end and self._following is None
+
     async def take_soon(self) -> int:
         """The next producer id, of the block that is on its way if need be."""
-        try:
-            return self.take()
-        except CoordinatorLoadInProgress:
-            if not self._in_flight:
-                raise
+        await self.arrive()
+        return self.take()
+
+    async def arrive(self) -> None:
+        """Return when an id is at hand, or when waiting for one would take longer than a moment."""
+        if not self.is_empty:
+            return
+        self.prefetch()
+        if not self._in_flight:
+            return
         arrival: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[arrival] = None
         timer = self._runtime.timers.call_later(PATIENCE_S, lambda: _end(arrival))
@@ -76,7 +86,6 @@ class ProducerIds:
         finally:
             timer.cancel()
             del self._waiting[arrival]
-        return self.take()
 
     def prefetch(self) -> None:
         """Ask for the next block unless there is one, one is on its way, or the last try failed just now."""

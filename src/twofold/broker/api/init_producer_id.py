@@ -6,8 +6,11 @@
 3. Without a transactional id: the next producer id of this broker, epoch 0; timeout and the id given are ignored, and
    nothing is written. Where this broker has no block of ids, and none comes in a moment:
    COORDINATOR_LOAD_IN_PROGRESS (14).
-4. An empty transactional id: INVALID_REQUEST (42).
-5. With a transactional id: COORDINATOR_NOT_AVAILABLE (15), until this broker has a transaction coordinator.
+4. An empty transactional id: INVALID_REQUEST (42). A timeout that is not within 1 and transaction.max.timeout.ms:
+   INVALID_TRANSACTION_TIMEOUT (50).
+5. With a transactional id: a new epoch, or a new producer id where the epochs are used up, durable before it is
+   answered. An open transaction is aborted first: CONCURRENT_TRANSACTIONS (51), after some waiting for that. A producer
+   that names an id and epoch that are not current: PRODUCER_FENCED (90), before version 4 INVALID_PRODUCER_EPOCH (47).
 6. Any error comes with producer id and epoch -1.
 """
 
@@ -15,13 +18,15 @@ from typing import TYPE_CHECKING
 
 from twofold.broker.authorizer import Operation, ResourceType, cluster_allows
 from twofold.broker.context import RequestContext
+from twofold.coordinator.transaction.coordinator import Decision, InitRequest
 from twofold.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from twofold.wire.errors import (
     NONE,
     ClusterAuthorizationFailed,
-    CoordinatorNotAvailable,
+    InvalidProducerEpoch,
     InvalidRequest,
     KafkaError,
+    ProducerFenced,
     TransactionalIdAuthorizationFailed,
 )
 from twofold.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -31,6 +36,8 @@ if TYPE_CHECKING:
 
 KEY = 22
 
+FENCED_SINCE = 4
+
 
 async def handle(broker: "Broker", context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
     transactional_id = request.transactional_id
@@ -39,15 +46,37 @@ async def handle(broker: "Broker", context: RequestContext, request: InitProduce
         raise InvalidRequest(
             f"producer id {request.producer_id} and epoch {request.producer_epoch}: both or neither must be -1"
         )
-    if transactional_id == "":
-        raise InvalidRequest("the transactional id is empty; leave it out for a producer without transactions")
-    if transactional_id is not None:
-        raise CoordinatorNotAvailable(f"no coordinator for the transactional id {transactional_id}")
-    return InitProducerIdResponse(error_code=NONE, producer_id=await broker.producer_ids.take_soon(), producer_epoch=0)
+    if transactional_id is None:
+        producer_id = await broker.producer_ids.take_soon()
+        return InitProducerIdResponse(error_code=NONE, producer_id=producer_id, producer_epoch=0)
+    await broker.producer_ids.arrive()
+    decided = broker.transactions.init_producer_id(
+        InitRequest(
+            transactional_id,
+            request.transaction_timeout_ms,
+            request.producer_id,
+            request.producer_epoch,
+            request.enable2_pc,
+            request.keep_prepared_txn,
+        )
+    )
+    decision = decided if isinstance(decided, Decision) else await decided
+    return InitProducerIdResponse(
+        error_code=NONE,
+        producer_id=decision.producer_id,
+        producer_epoch=decision.producer_epoch,
+        ongoing_txn_producer_id=decision.ongoing_producer_id,
+        ongoing_txn_producer_epoch=decision.ongoing_producer_epoch,
+    )
 
 
 def error_response(request: InitProducerIdRequest, error: KafkaError, version: int) -> InitProducerIdResponse:
-    return InitProducerIdResponse(error_code=error.code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH)
+    fenced = isinstance(error, ProducerFenced) and version < FENCED_SINCE
+    return InitProducerIdResponse(
+        error_code=InvalidProducerEpoch.code if fenced else error.code,
+        producer_id=NO_PRODUCER_ID,
+        producer_epoch=NO_PRODUCER_EPOCH,
+    )
 
 
 def _authorize(broker: "Broker", context: RequestContext, transactional_id: str | None) -> None:

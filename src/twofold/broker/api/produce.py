@@ -2,7 +2,10 @@
 
 1. acks is -1, 0 or 1, else INVALID_REQUIRED_ACKS on every partition.
 2. A transactional batch needs a transactional id in the request and WRITE on it, else the whole request is refused
-   with TRANSACTIONAL_ID_AUTHORIZATION_FAILED; two producers in one request: INVALID_PRODUCER_ID_MAPPING.
+   with TRANSACTIONAL_ID_AUTHORIZATION_FAILED; two producers in one request: INVALID_PRODUCER_ID_MAPPING. The first
+   batch of a transaction in a partition is verified (`broker.verification`): up to version 10 a partition that is not
+   part of the transaction is INVALID_TXN_STATE, in version 11 TRANSACTION_ABORTABLE, and from 12 on it becomes part of
+   it. A coordinator that cannot be asked now is NOT_ENOUGH_REPLICAS, which makes clients try again.
 3. Each partition is on its own: unknown topic 3, unknown id 100, not allowed 29, internal topic 17, no records 87,
    zstd before version 7 76, and whatever the log refuses. The others are appended.
 4. A duplicate is a success with the offsets of the first time.
@@ -16,16 +19,17 @@
 import asyncio
 import logging
 import struct
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from twofold.broker import produce_codec
+from twofold.broker import produce_codec, verification
 from twofold.broker.authorizer import Operation, ResourceType
 from twofold.broker.context import NO_RESPONSE, Answer, Buffer, CloseConnection, Frame, Later, RequestContext
 from twofold.broker.partition import ALL_REPLICAS, Partition
 from twofold.broker.produce_codec import Partitions, ProduceRequest, Row, TopicKey, Topics
 from twofold.broker.purgatory import DelayedProduce
+from twofold.broker.verification import Verdicts
 from twofold.config.internal_topics import is_internal
 from twofold.config.topic import LogConfig
 from twofold.log.api import AppendResult
@@ -41,14 +45,19 @@ from twofold.records.batch import (
 from twofold.records.compression import Codec
 from twofold.records.validate import NotOneBatch, recompress
 from twofold.wire.errors import (
+    ConcurrentTransactions,
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
     CorruptMessage,
     InvalidProducerIdMapping,
     InvalidRequiredAcks,
     InvalidTopicException,
-    InvalidTxnState,
     KafkaError,
     KafkaStorageError,
     MessageTooLarge,
+    NetworkException,
+    NotCoordinator,
+    NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
     RecordListTooLarge,
@@ -68,6 +77,7 @@ if TYPE_CHECKING:
 KEY = 0
 ZSTD_VERSION = 7
 LEADERS_VERSION = 10
+ABORTABLE_VERSION = 11
 ADDS_PARTITIONS_VERSION = 12
 DEFAULT_LEVEL = -1
 CODECS = {"uncompressed": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
@@ -77,6 +87,8 @@ _WITHOUT_LOG_START = (
     UnknownTopicOrPartition, UnknownTopicId, NotLeaderOrFollower, MessageTooLarge, RecordListTooLarge, CorruptMessage,
     KafkaStorageError, InvalidTopicException, InvalidRequiredAcks, UnsupportedCompressionType, NotOneBatch,
 )  # fmt: skip
+
+_TRY_AGAIN = (NetworkException, CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator)
 
 _attributes = struct.Struct(">h").unpack_from
 ATTRIBUTES_POSITION = 21
@@ -93,13 +105,14 @@ def handle(broker: "Broker", context: RequestContext, request: ProduceRequest) -
     if _names_twice(topics):
         topics = _last_of_each(topics)
     try:
-        _check_request(broker, context, request, topics)
+        is_transactional = _check_request(broker, context, request, topics)
     except KafkaError as error:
         return _refuse(context, request, topics, error)
     produce = _Produce(broker, context, request)
-    if produce.must_recompress(topics):
-        return produce.run_after_recompressing(topics)
-    produce.append(topics)
+    verdicts = produce.verify(topics) if is_transactional else None
+    if isinstance(verdicts, Awaitable) or produce.must_recompress(topics):
+        return produce.run_later(topics, verdicts)
+    produce.append(topics, verdicts)
     return produce.answer()
 
 
@@ -122,28 +135,10 @@ def error_response(request: ProduceRequest, error: KafkaError, version: int) -> 
     )
 
 
-def verify_transactional(
-    broker: "Broker", context: RequestContext, partition: Partition, records: Buffer
-) -> int | None:
-    """Make sure that the partition belongs to the producer's transaction; the token that the log wants to see.
-
-    The coordinator that could be asked is not there yet, so only what the log knows by itself passes: a transaction
-    that is open in this partition, with the same epoch.
-    """
-    producer_id, epoch, sequence = _producer(records, PRODUCER_POSITION)
-    verify_only = context.version < ADDS_PARTITIONS_VERSION
-    if producer_id < 0 or (verify_only and not broker.settings.bool("transaction.partition.verification.enable")):
-        return None
-    guard = partition.log.start_verification(producer_id, epoch, sequence, not verify_only)
-    if guard is None:
-        return None
-    raise InvalidTxnState(f"{partition}: the transaction of producer {producer_id} cannot be verified")
-
-
 class _Produce:
     """One request while it is carried out."""
 
-    __slots__ = ("_answer", "_broker", "_context", "_failed", "_request", "_rows", "_waiting")
+    __slots__ = ("_answer", "_broker", "_context", "_failed", "_request", "_rows", "_verdicts", "_waiting")
 
     def __init__(self, broker: "Broker", context: RequestContext, request: ProduceRequest) -> None:
         self._broker = broker
@@ -153,11 +148,46 @@ class _Produce:
         # Appended, but not yet as safe as asked for: partition -> (last offset, its rows, its place in them)
         self._waiting: dict[Partition, tuple[int, list[Row], int]] = {}
         self._failed = False
+        self._verdicts: Verdicts | None = None  # of the partitions with transactional batches
         self._answer: asyncio.Future[Answer] | None = None
+
+    # --- verifying ---
+
+    def verify(self, topics: Topics) -> Verdicts | Awaitable[Verdicts] | None:
+        """What the transaction coordinator and the logs say of the transactional batches."""
+        version = self._context.version
+        operation = verification.Operation.of(
+            version, abortable_since=ABORTABLE_VERSION, adds_since=ADDS_PARTITIONS_VERSION
+        )
+        enabled = self._broker.settings.bool("transaction.partition.verification.enable")
+        if operation is not verification.Operation.ADD and not enabled:
+            return None
+        assert self._request.transactional_id is not None
+        return verification.verify(
+            self._broker, self._request.transactional_id, self._transactional_batches(topics), operation
+        )
+
+    def _transactional_batches(self, topics: Topics) -> Iterator[verification.Batch]:
+        for key, partitions in topics:
+            try:
+                name = self._writable_topic(key)
+            except KafkaError:
+                continue  # said when it comes to the append
+            for index, records in partitions:
+                if records is None or isinstance(records, KafkaError) or not _attributes_of(records) & TRANSACTIONAL:
+                    continue
+                try:
+                    partition = self._broker.replicas.leader(name, index)
+                except KafkaError:
+                    continue
+                producer_id, epoch, sequence = _producer(records, PRODUCER_POSITION)
+                if producer_id >= 0:
+                    yield verification.Batch(partition, producer_id, epoch, sequence)
 
     # --- appending ---
 
-    def append(self, topics: Topics) -> None:
+    def append(self, topics: Topics, verdicts: Verdicts | None = None) -> None:
+        self._verdicts = verdicts
         for key, partitions in topics:
             if not partitions:
                 continue
@@ -209,9 +239,20 @@ class _Produce:
             raise UnsupportedCompressionType(
                 f"zstd needs Produce version {ZSTD_VERSION}, this is {self._context.version}"
             )
-        if attributes & TRANSACTIONAL:
-            guard = verify_transactional(self._broker, self._context, partition, records)
+        if attributes & TRANSACTIONAL and self._verdicts is not None:
+            verdict = self._verdicts.get(partition.topic_partition)
+            if isinstance(verdict, KafkaError):
+                raise self._told(verdict)
+            guard = verdict
         return partition.append(records, acks, guard=guard)
+
+    def _told(self, error: KafkaError) -> KafkaError:
+        """A coordinator that cannot be asked must not make producers look for another leader of the partition."""
+        if isinstance(error, _TRY_AGAIN) or (
+            isinstance(error, ConcurrentTransactions) and self._context.version < ADDS_PARTITIONS_VERSION
+        ):
+            return NotEnoughReplicas(error.message)
+        return error
 
     def _error_row(self, index: int, error: KafkaError, partition: Partition | None) -> Row:
         self._failed = True
@@ -299,8 +340,16 @@ class _Produce:
             return None
         return None if CODECS[config.compression_type] == _attributes_of(records) & CODEC_MASK else config
 
-    async def run_after_recompressing(self, topics: Topics) -> Answer:
-        """Compress in a thread, append afterwards; the connection's next request waits, so that order is kept."""
+    async def run_later(self, topics: Topics, verdicts: Verdicts | Awaitable[Verdicts] | None) -> Answer:
+        """Append after waiting for the coordinator or for a thread; the connection's next request waits, so that order
+        is kept."""
+        if isinstance(verdicts, Awaitable):
+            verdicts = await verdicts
+        self.append(await self._recompressed(topics) if self.must_recompress(topics) else topics, verdicts)
+        answer = self.answer()
+        return await answer.answer if isinstance(answer, Later) else answer
+
+    async def _recompressed(self, topics: Topics) -> Topics:
         ready: Topics = []
         for key, partitions in topics:
             rows: Partitions = []
@@ -312,9 +361,7 @@ class _Produce:
                 else:
                     rows.append((index, records))
             ready.append((key, rows))
-        self.append(ready)
-        answer = self.answer()
-        return await answer.answer if isinstance(answer, Later) else answer
+        return ready
 
 
 def _attributes_of(records: Buffer) -> int:
@@ -337,7 +384,8 @@ def _recompress(records: bytes, config: LogConfig) -> bytes | KafkaError:
         return error
 
 
-def _check_request(broker: "Broker", context: RequestContext, request: ProduceRequest, topics: Topics) -> None:
+def _check_request(broker: "Broker", context: RequestContext, request: ProduceRequest, topics: Topics) -> bool:
+    """Whether there are transactional batches."""
     if request.acks not in (-1, 0, 1):
         raise InvalidRequiredAcks(f"acks={request.acks}: -1, 0 and 1 are known")
     producers = set()
@@ -348,12 +396,13 @@ def _check_request(broker: "Broker", context: RequestContext, request: ProduceRe
             if _attributes_of(records) & TRANSACTIONAL:
                 producers.add(_producer(records, PRODUCER_POSITION)[:2])
     if not producers:
-        return
+        return False
     name = request.transactional_id
     if name is None or not broker.authorizer.authorize(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name):
         raise TransactionalIdAuthorizationFailed(f"{context.principal} may not write with transactional id {name}")
     if len(producers) > 1:
         raise InvalidProducerIdMapping(f"batches of {len(producers)} transactional producers in one request")
+    return True
 
 
 def _refuse(context: RequestContext, request: ProduceRequest, topics: Topics, error: KafkaError) -> Answer:

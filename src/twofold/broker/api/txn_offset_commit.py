@@ -8,18 +8,24 @@
    exist is created, except for a member of one of its generations: ILLEGAL_GENERATION (22).
 4. From version 3 on a generation, member id or instance id, where one is given, must be that of the group: 22,
    UNKNOWN_MEMBER_ID (25), FENCED_INSTANCE_ID (82). Who gives none of them is not fenced; a rebalance refuses nobody.
-5. The offsets are pending until the transaction ends; the answer waits until they are safe, not for that end.
-6. Errors of the log and of the transaction coordinator are rewritten to what clients know (`coordinator.group.state`);
+5. The partition of `__consumer_offsets` must be part of the transaction: up to version 3 INVALID_TXN_STATE (48) where
+   it is not, in version 4 TRANSACTION_ABORTABLE (120), from version 5 on it becomes part of it.
+6. The offsets are pending until the transaction ends; the answer waits until they are safe, not for that end.
+7. Errors of the log and of the transaction coordinator are rewritten to what clients know (`coordinator.group.state`);
    before version 2 COORDINATOR_LOAD_IN_PROGRESS (14) is COORDINATOR_NOT_AVAILABLE (15).
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from twofold.broker import verification
 from twofold.broker.authorizer import Operation, ResourceType
 from twofold.broker.context import RequestContext
 from twofold.broker.group_service import guarded
+from twofold.broker.group_shard import GroupShard
 from twofold.broker.group_topics import CommitRows
+from twofold.broker.verification import Verdicts
 from twofold.coordinator.group.offsets import Committer
 from twofold.coordinator.group.state import told
 from twofold.wire.errors import (
@@ -43,6 +49,8 @@ if TYPE_CHECKING:
 KEY = 28
 
 LOADING_SINCE = 2
+ABORTABLE_SINCE = 4
+ADDS_SINCE = 5
 
 
 def handle(
@@ -55,11 +63,7 @@ def handle(
         return answer([])
     committer = Committer(request.group_id, request.generation_id, request.member_id, request.group_instance_id)
 
-    def commit() -> "Awaitable[list[int]]":
-        shard = broker.groups.shard(request.group_id)
-        if not request.transactional_id:
-            raise InvalidRequest("the transactional id is empty")
-        guard = shard.start_verification(request.producer_id, request.producer_epoch)
+    def write(shard: GroupShard, guard: int | None) -> "asyncio.Future[list[int]]":
         now = shard.now()
         return shard.write_in_transaction(
             lambda state, _: shard.offsets.commit_in_transaction(
@@ -67,6 +71,20 @@ def handle(
             ),
             guard,
         )
+
+    async def write_verified(shard: GroupShard, verdicts: Awaitable[Verdicts]) -> list[int]:
+        guard = _guard(shard, await verdicts)
+        shard.check_active()
+        return await write(shard, guard)
+
+    def commit() -> "Awaitable[list[int]]":
+        shard = broker.groups.shard(request.group_id)
+        if not request.transactional_id:
+            raise InvalidRequest("the transactional id is empty")
+        verdicts = _verify(broker, context, request, shard)
+        if isinstance(verdicts, Awaitable):
+            return write_verified(shard, verdicts)
+        return write(shard, _guard(shard, verdicts))
 
     return guarded(commit, answer, lambda error: answer([_code(error, context.version)] * len(rows.commits)))
 
@@ -93,6 +111,26 @@ def _authorize(broker: "Broker", context: RequestContext, request: TxnOffsetComm
         raise TransactionalIdAuthorizationFailed(f"no WRITE on the transactional id {request.transactional_id}")
     if not authorize(context, Operation.READ, ResourceType.GROUP, request.group_id):
         raise GroupAuthorizationFailed(f"no READ on group {request.group_id}")
+
+
+def _verify(
+    broker: "Broker", context: RequestContext, request: TxnOffsetCommitRequest, shard: GroupShard
+) -> Verdicts | Awaitable[Verdicts]:
+    """Whether the group's partition is part of the transaction; from version 5 on it becomes that."""
+    operation = verification.Operation.of(context.version, abortable_since=ABORTABLE_SINCE, adds_since=ADDS_SINCE)
+    if operation is not verification.Operation.ADD and not broker.settings.bool(
+        "transaction.partition.verification.enable"
+    ):
+        return {}
+    batch = verification.Batch(shard.partition, request.producer_id, request.producer_epoch, 0)
+    return verification.verify(broker, request.transactional_id, [batch], operation)
+
+
+def _guard(shard: GroupShard, verdicts: Verdicts) -> int | None:
+    verdict = verdicts.get(shard.partition.topic_partition)
+    if isinstance(verdict, KafkaError):
+        raise verdict
+    return verdict
 
 
 def _code(error: KafkaError, version: int) -> int:

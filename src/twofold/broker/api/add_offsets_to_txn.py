@@ -1,0 +1,69 @@
+"""AddOffsetsToTxn: API key 25, versions 0-4.
+
+1. Without WRITE on the transactional id: TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53); without READ on the group:
+   GROUP_AUTHORIZATION_FAILED (30).
+2. The partition of `__consumer_offsets` that owns the group becomes part of the transaction, as by AddPartitionsToTxn
+   and with its errors. The group need not exist; the topic is created where it does not:
+   COORDINATOR_NOT_AVAILABLE (15) until then.
+3. Before version 2 PRODUCER_FENCED (90) is INVALID_PRODUCER_EPOCH (47).
+"""
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+from twofold.broker.authorizer import Operation, ResourceType
+from twofold.broker.context import RequestContext
+from twofold.broker.transaction_service import answered
+from twofold.config.internal_topics import CONSUMER_OFFSETS, coordinator_partition
+from twofold.types import TopicPartition
+from twofold.wire.errors import (
+    NONE,
+    CoordinatorNotAvailable,
+    GroupAuthorizationFailed,
+    InvalidProducerEpoch,
+    KafkaError,
+    ProducerFenced,
+    TransactionalIdAuthorizationFailed,
+)
+from twofold.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+
+if TYPE_CHECKING:
+    from twofold.broker.broker import Broker
+
+KEY = 25
+
+FENCED_SINCE = 2
+FIRST_PROTOCOL = 0
+
+
+def handle(
+    broker: "Broker", context: RequestContext, request: AddOffsetsToTxnRequest
+) -> AddOffsetsToTxnResponse | Awaitable[AddOffsetsToTxnResponse]:
+    transactional_id, group_id = request.transactional_id, request.group_id
+    authorize = broker.authorizer.authorize
+    if not authorize(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+        raise TransactionalIdAuthorizationFailed(f"no WRITE on the transactional id {transactional_id}")
+    if not authorize(context, Operation.READ, ResourceType.GROUP, group_id):
+        raise GroupAuthorizationFailed(f"no READ on group {group_id}")
+    decided = broker.transactions.add_partitions(
+        transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        frozenset({offsets_partition(broker, group_id)}),
+        FIRST_PROTOCOL,
+    )
+    return answered(decided, lambda _: AddOffsetsToTxnResponse(error_code=NONE))
+
+
+def error_response(request: AddOffsetsToTxnRequest, error: KafkaError, version: int) -> AddOffsetsToTxnResponse:
+    fenced = isinstance(error, ProducerFenced) and version < FENCED_SINCE
+    return AddOffsetsToTxnResponse(error_code=InvalidProducerEpoch.code if fenced else error.code)
+
+
+def offsets_partition(broker: "Broker", group_id: str) -> TopicPartition:
+    """The partition of `__consumer_offsets` that owns a group."""
+    topic = broker.image.topic(CONSUMER_OFFSETS)
+    if topic is None:
+        broker.auto_topics.create([CONSUMER_OFFSETS])
+        raise CoordinatorNotAvailable(f"{CONSUMER_OFFSETS} is being created")
+    return TopicPartition(CONSUMER_OFFSETS, coordinator_partition(group_id, len(topic.partitions)))

@@ -1,0 +1,214 @@
+"""AddPartitionsToTxn: API key 24, versions 0-5.
+
+1. Versions 0 to 3 come from clients and have one transaction; 4 and 5 come from brokers, have many, and need
+   CLUSTER_ACTION on the cluster, else CLUSTER_AUTHORIZATION_FAILED (31) for the whole request.
+2. A client needs WRITE on the transactional id, else TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53) everywhere, and WRITE
+   on each topic; a topic that is not allowed or internal: TOPIC_AUTHORIZATION_FAILED (29). Brokers may name internal
+   ones.
+3. A partition that does not exist: UNKNOWN_TOPIC_OR_PARTITION (3). Where one partition is refused by this rule or the
+   last, the others are OPERATION_NOT_ATTEMPTED (55) and nothing is written.
+4. Otherwise one outcome for all partitions of a transaction; they belong to it when the answer goes out. With
+   verify_only nothing is written, and each partition has an outcome: TRANSACTION_ABORTABLE (120) where it is not part.
+5. A batch is answered when every transaction of it is. One transaction without partitions: INVALID_REQUEST (42) has no
+   partition to stand on, so that an empty row says it.
+6. Before version 2 PRODUCER_FENCED (90) is INVALID_PRODUCER_EPOCH (47).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from twofold.broker.authorizer import Operation, ResourceType, cluster_allows
+from twofold.broker.context import RequestContext
+from twofold.config.internal_topics import is_internal
+from twofold.coordinator.transaction.coordinator import Decision
+from twofold.types import TopicPartition
+from twofold.wire.errors import (
+    NONE,
+    ClusterAuthorizationFailed,
+    InvalidProducerEpoch,
+    KafkaError,
+    OperationNotAttempted,
+    ProducerFenced,
+    TopicAuthorizationFailed,
+    TransactionalIdAuthorizationFailed,
+    UnknownTopicOrPartition,
+)
+from twofold.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+
+if TYPE_CHECKING:
+    from twofold.broker.broker import Broker
+
+KEY = 24
+
+FENCED_SINCE = 2
+BATCHES_SINCE = 4
+
+Topics: TypeAlias = Sequence[AddPartitionsToTxnTopic]
+Codes: TypeAlias = Callable[[TopicPartition], int]
+
+
+def handle(
+    broker: "Broker", context: RequestContext, request: AddPartitionsToTxnRequest
+) -> AddPartitionsToTxnResponse | Awaitable[AddPartitionsToTxnResponse]:
+    if context.version < BATCHES_SINCE:
+        return _handle_one(broker, context, request)
+    if not cluster_allows(broker.authorizer, context, Operation.CLUSTER_ACTION):
+        raise ClusterAuthorizationFailed("adding partitions for many transactions is for brokers: no CLUSTER_ACTION")
+    return _handle_many(broker, request.transactions)
+
+
+def error_response(request: AddPartitionsToTxnRequest, error: KafkaError, version: int) -> AddPartitionsToTxnResponse:
+    code = _code(error, version)
+    return AddPartitionsToTxnResponse(
+        error_code=error.code,
+        results_by_topic_v3_and_below=_rows(request.v3_and_below_topics, lambda _: code),
+    )
+
+
+def _code(error: KafkaError, version: int) -> int:
+    return InvalidProducerEpoch.code if isinstance(error, ProducerFenced) and version < FENCED_SINCE else error.code
+
+
+# --- one transaction of a client ---
+
+
+def _handle_one(
+    broker: "Broker", context: RequestContext, request: AddPartitionsToTxnRequest
+) -> AddPartitionsToTxnResponse | Awaitable[AddPartitionsToTxnResponse]:
+    transactional_id, topics = request.v3_and_below_transactional_id, request.v3_and_below_topics
+    authorize = broker.authorizer.authorize
+    if not authorize(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+        raise TransactionalIdAuthorizationFailed(f"no WRITE on the transactional id {transactional_id}")
+    refused: dict[TopicPartition, int] = {}
+    for topic in topics:
+        if is_internal(topic.name) or not authorize(context, Operation.WRITE, ResourceType.TOPIC, topic.name):
+            for index in topic.partitions:
+                refused[TopicPartition(topic.name, index)] = TopicAuthorizationFailed.code
+    partitions = _partitions(broker, topics, refused)
+    if refused:
+        return _response(_rows(topics, _attempted(refused)))
+    decided = broker.transactions.add_partitions(
+        transactional_id,
+        request.v3_and_below_producer_id,
+        request.v3_and_below_producer_epoch,
+        partitions,
+        _client_version(context.version),
+    )
+    if isinstance(decided, Decision):
+        return _response(_rows(topics, _fine))
+    return _one_later(decided, topics)
+
+
+async def _one_later(decided: Awaitable[Decision], topics: Topics) -> AddPartitionsToTxnResponse:
+    await decided
+    return _response(_rows(topics, _fine))
+
+
+def _response(rows: list[AddPartitionsToTxnTopicResult]) -> AddPartitionsToTxnResponse:
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=rows)
+
+
+# --- many transactions of a broker ---
+
+
+def _handle_many(
+    broker: "Broker", transactions: Sequence[AddPartitionsToTxnTransaction]
+) -> AddPartitionsToTxnResponse | Awaitable[AddPartitionsToTxnResponse]:
+    outcomes = [_start(broker, transaction) for transaction in transactions]
+    if any(isinstance(outcome, Awaitable) for outcome in outcomes):
+        return _many_later(transactions, outcomes)
+    return _many(transactions, outcomes)  # type: ignore[arg-type]
+
+
+async def _many_later(
+    transactions: Sequence[AddPartitionsToTxnTransaction], outcomes: "Sequence[Codes | Awaitable[Codes]]"
+) -> AddPartitionsToTxnResponse:
+    waiting = [outcome for outcome in outcomes if isinstance(outcome, Awaitable)]
+    done = iter(await asyncio.gather(*waiting))
+    return _many(transactions, [next(done) if isinstance(outcome, Awaitable) else outcome for outcome in outcomes])
+
+
+def _many(
+    transactions: Sequence[AddPartitionsToTxnTransaction], outcomes: Sequence[Codes]
+) -> AddPartitionsToTxnResponse:
+    return AddPartitionsToTxnResponse(
+        results_by_transaction=[
+            AddPartitionsToTxnResult(
+                transactional_id=transaction.transactional_id, topic_results=_rows(transaction.topics, codes)
+            )
+            for transaction, codes in zip(transactions, outcomes, strict=True)
+        ]
+    )
+
+
+def _start(broker: "Broker", transaction: AddPartitionsToTxnTransaction) -> "Codes | Awaitable[Codes]":
+    refused: dict[TopicPartition, int] = {}
+    partitions = _partitions(broker, transaction.topics, refused)
+    if refused:
+        return _attempted(refused)
+    outcome = broker.transactions.admit(
+        transaction.transactional_id,
+        transaction.producer_id,
+        transaction.producer_epoch,
+        partitions,
+        adds=not transaction.verify_only,
+    )
+    return _coded(outcome) if isinstance(outcome, Mapping) else _coded_later(outcome)
+
+
+async def _coded_later(outcome: Awaitable[Mapping[TopicPartition, int]]) -> Codes:
+    return _coded(await outcome)
+
+
+def _coded(codes: Mapping[TopicPartition, int]) -> Codes:
+    return lambda partition: codes.get(partition, NONE)
+
+
+# --- rows ---
+
+
+def _partitions(broker: "Broker", topics: Topics, refused: dict[TopicPartition, int]) -> frozenset[TopicPartition]:
+    """All of them; those that do not exist are refused."""
+    partitions = [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
+    find = broker.image.topic
+    for partition in partitions:
+        known = find(partition.topic)
+        if known is None or partition.partition not in known.partitions:
+            refused.setdefault(partition, UnknownTopicOrPartition.code)
+    return frozenset(partitions)
+
+
+def _attempted(refused: Mapping[TopicPartition, int]) -> Codes:
+    return lambda partition: refused.get(partition, OperationNotAttempted.code)
+
+
+def _fine(_: TopicPartition) -> int:
+    return NONE
+
+
+def _rows(topics: Topics, codes: Codes) -> list[AddPartitionsToTxnTopicResult]:
+    return [
+        AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                AddPartitionsToTxnPartitionResult(
+                    partition_index=index, partition_error_code=codes(TopicPartition(topic.name, index))
+                )
+                for index in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]
+
+
+def _client_version(version: int) -> int:
+    return 2 if version >= BATCHES_SINCE else 0

@@ -1,0 +1,86 @@
+"""DescribeTransactions: API key 65, version 0.
+
+1. Each id has a row of its own, also where it is asked for twice. Without DESCRIBE on it:
+   TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53); empty: INVALID_REQUEST (42); coordinated elsewhere: 16, loading: 14,
+   stopping: 15; unknown or expired: TRANSACTIONAL_ID_NOT_FOUND (105). A row with an error holds nothing else.
+2. What is committed is described: a decided transaction with the partitions that still lack their marker, a complete
+   one with none. Topics that may not be described are left out.
+"""
+
+from typing import TYPE_CHECKING
+
+from twofold.broker.authorizer import Operation, ResourceType
+from twofold.broker.context import RequestContext
+from twofold.coordinator.transaction.overview import Description, describe
+from twofold.wire.errors import NONE, InvalidRequest, KafkaError, TransactionalIdAuthorizationFailed
+from twofold.wire.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TopicData,
+    TransactionState,
+)
+
+if TYPE_CHECKING:
+    from twofold.broker.broker import Broker
+
+KEY = 65
+
+
+def handle(
+    broker: "Broker", context: RequestContext, request: DescribeTransactionsRequest
+) -> DescribeTransactionsResponse:
+    return DescribeTransactionsResponse(
+        transaction_states=[_row(broker, context, transactional_id) for transactional_id in request.transactional_ids]
+    )
+
+
+def error_response(
+    request: DescribeTransactionsRequest, error: KafkaError, version: int
+) -> DescribeTransactionsResponse:
+    return DescribeTransactionsResponse(
+        transaction_states=[_error_row(transactional_id, error) for transactional_id in request.transactional_ids]
+    )
+
+
+def _row(broker: "Broker", context: RequestContext, transactional_id: str) -> TransactionState:
+    try:
+        found = _describe(broker, context, transactional_id)
+    except KafkaError as error:
+        return _error_row(transactional_id, error)
+    authorize = broker.authorizer.authorize
+    return TransactionState(
+        error_code=NONE,
+        transactional_id=transactional_id,
+        transaction_state=found.state,
+        transaction_timeout_ms=found.timeout_ms,
+        transaction_start_time_ms=found.start_ms,
+        producer_id=found.producer_id,
+        producer_epoch=found.producer_epoch,
+        topics=[
+            TopicData(topic=topic, partitions=partitions)
+            for topic, partitions in found.topics.items()
+            if authorize(context, Operation.DESCRIBE, ResourceType.TOPIC, topic)
+        ],
+    )
+
+
+def _describe(broker: "Broker", context: RequestContext, transactional_id: str) -> Description:
+    if not broker.authorizer.authorize(context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+        raise TransactionalIdAuthorizationFailed(f"no DESCRIBE on the transactional id {transactional_id}")
+    if not transactional_id:
+        raise InvalidRequest("the transactional id is empty")
+    entry = broker.transactions.shard(transactional_id).committed.entries.get(transactional_id)
+    return describe(entry, transactional_id, broker.transactions.markers.remaining(transactional_id))
+
+
+def _error_row(transactional_id: str, error: KafkaError) -> TransactionState:
+    return TransactionState(
+        error_code=error.code,
+        transactional_id=transactional_id,
+        transaction_state="",
+        transaction_timeout_ms=0,
+        transaction_start_time_ms=0,
+        producer_id=0,
+        producer_epoch=0,
+        topics=(),
+    )

@@ -1,0 +1,63 @@
+"""ListTransactions: API key 66, versions 0-2.
+
+1. All ids that this broker coordinates, as they are committed. While any of its partitions is loading the whole request
+   is COORDINATOR_LOAD_IN_PROGRESS (14); stopping: COORDINATOR_NOT_AVAILABLE (15).
+2. Filters of different kinds are joined by "and", values of one kind by "or": states by their exact names (unknown ones
+   are given back and match nothing), producer ids, from version 1 on a duration that must be exceeded, from version 2
+   on a pattern of RE2 that matches the whole id, else INVALID_REGULAR_EXPRESSION (128). Empty and negative filters are
+   none.
+3. Ids that may not be described are left out.
+4. Many ids are looked at in slices; other connections are served in between.
+"""
+
+from typing import TYPE_CHECKING
+
+from twofold.broker.authorizer import Operation, ResourceType
+from twofold.broker.context import RequestContext
+from twofold.coordinator.transaction.overview import Filter, Listing, list_transactions
+from twofold.wire.errors import NONE, KafkaError
+from twofold.wire.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TransactionState,
+)
+
+if TYPE_CHECKING:
+    from twofold.broker.broker import Broker
+
+KEY = 66
+
+IDS_PER_TURN = 2000
+
+
+async def handle(
+    broker: "Broker", context: RequestContext, request: ListTransactionsRequest
+) -> ListTransactionsResponse:
+    shards = broker.transactions.all_active()
+    wanted = Filter.of(
+        request.state_filters, request.producer_id_filters, request.duration_filter, request.transactional_id_pattern
+    )
+    now_ms = broker.runtime.clock.wall_ms()
+    found: list[Listing] = []
+    for shard in shards:
+        pairs = list(shard.committed.entries.items())
+        for start in range(0, len(pairs), IDS_PER_TURN):
+            found += list_transactions(pairs[start : start + IDS_PER_TURN], wanted, now_ms)
+            if len(pairs) > IDS_PER_TURN:
+                await broker.runtime.timers.sleep(0)
+    authorize = broker.authorizer.authorize
+    return ListTransactionsResponse(
+        error_code=NONE,
+        unknown_state_filters=wanted.unknown_states,
+        transaction_states=[
+            TransactionState(
+                transactional_id=row.transactional_id, producer_id=row.producer_id, transaction_state=row.state
+            )
+            for row in found
+            if authorize(context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, row.transactional_id)
+        ],
+    )
+
+
+def error_response(request: ListTransactionsRequest, error: KafkaError, version: int) -> ListTransactionsResponse:
+    return ListTransactionsResponse(error_code=error.code, transaction_states=())

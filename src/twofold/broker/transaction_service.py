@@ -1,0 +1,321 @@
+"""The transaction coordinator of this broker: its shards, what clients ask of them, and what time does to them.
+
+1. Every decision is the pure coordinator's (`coordinator.transaction`); it is answered when its record is committed.
+2. Instead of CONCURRENT_TRANSACTIONS, which a client only answers by asking again, a request waits for what is under
+   way, at most `add.partitions.to.txn.retry.backoff.max.ms`; 0 turns the waiting off.
+3. The sweep looks at open transactions only, and decides on each of them anew at the moment of the write: one that
+   ended meanwhile is left alone. A 2PC transaction has no deadline.
+4. Ids that nobody used for `transactional.id.expiration.ms` are removed by tombstones, some thousand at a time.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from twofold.broker.coordinator_service import CoordinatorService
+from twofold.broker.markers import MarkerSender
+from twofold.broker.transaction_shard import Decide, TransactionShard
+from twofold.config.internal_topics import TRANSACTION_STATE
+from twofold.controller.delta import ImageDelta
+from twofold.controller.features import TRANSACTION_VERSION
+from twofold.controller.image import MetadataImage
+from twofold.coordinator.transaction.coordinator import Coordinator, Decision, InitRequest, TransactionConfig
+from twofold.coordinator.transaction.records import Transaction, TransactionRecord
+from twofold.coordinator.transaction.state import TransactionsState
+from twofold.machine.runtime import Result
+from twofold.types import TopicPartition
+from twofold.wire.errors import ConcurrentTransactions, CoordinatorNotAvailable, InvalidRequest, KafkaError
+
+if TYPE_CHECKING:
+    from twofold.broker.broker import Broker
+
+LOOKED_AT_PER_TURN = 2000
+ABORTED_PER_TURN = 100
+REMOVED_PER_TURN = 1000
+
+T = TypeVar("T")
+Decided: TypeAlias = "Decision | Awaitable[Decision]"
+Codes: TypeAlias = Mapping[TopicPartition, int]
+
+log = logging.getLogger(__name__)
+
+
+class TransactionService(CoordinatorService[TransactionShard]):
+    topic = TRANSACTION_STATE
+    what = "transactional id"
+
+    def __init__(self, broker: "Broker") -> None:
+        super().__init__(broker)
+        self.config = TransactionConfig.from_settings(broker.settings)
+        self.coordinator = Coordinator(self.config, broker.producer_ids.take)
+        self.markers = MarkerSender(broker)
+        self.timed_out = 0  # transactions that were aborted because their time was up
+        self.expired_ids = 0
+
+    @property
+    def server_version(self) -> int:
+        """The finalized transaction.version."""
+        return self._broker.image.features.get(TRANSACTION_VERSION, 0)
+
+    def _value_version(self) -> int:
+        return 1 if self.server_version >= 1 else 0
+
+    # --- following the metadata ---
+
+    def apply(self, delta: ImageDelta, image: MetadataImage) -> None:
+        self.follow(delta)
+
+    def make_shard(self, index: int, epoch: int) -> TransactionShard:
+        broker = self._broker
+        return TransactionShard(
+            index,
+            epoch,
+            lambda: broker.replicas.leader(TRANSACTION_STATE, index),
+            broker.runtime,
+            broker.replicas.purgatory,
+            self.coordinator,
+            self.markers,
+            value_version=self._value_version,
+            commit_timeout_ms=broker.settings.int("request.timeout.ms"),
+        )
+
+    async def load_shard(self, shard: TransactionShard) -> None:
+        await shard.load(self._broker.settings.int("transaction.state.log.load.buffer.size"))
+
+    def all_active(self) -> list[TransactionShard]:
+        """Every shard that can be asked; raises while one of them cannot be asked yet."""
+        if self._stopping:
+            raise CoordinatorNotAvailable("the broker is stopping")
+        shards = [shard for shard in self.led() if not shard.is_corrupt]
+        for shard in shards:
+            shard.check_active()
+        return shards
+
+    # --- what clients ask ---
+
+    def init_producer_id(self, request: InitRequest) -> Decided:
+        self.coordinator.check_init(request)
+        version = self.server_version
+        return self._decide(
+            request.transactional_id,
+            lambda entry, now_ms, pending: self.coordinator.init_producer_id(
+                entry, request, now_ms, pending=pending, server_version=version
+            ),
+        )
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: frozenset[TopicPartition],
+        client_version: int,
+    ) -> Decided:
+        return self._decide(
+            transactional_id,
+            lambda entry, now_ms, pending: self.coordinator.add_partitions(
+                entry, transactional_id, producer_id, producer_epoch, partitions, client_version, now_ms,
+                pending=pending,
+            ),
+        )  # fmt: skip
+
+    def end(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, commit: bool, client_version: int
+    ) -> Decided:
+        return self._decide(
+            transactional_id,
+            lambda entry, now_ms, pending: self.coordinator.end(
+                entry, transactional_id, producer_id, producer_epoch, commit, now_ms,
+                version=client_version, pending=pending,
+            ),
+        )  # fmt: skip
+
+    def verify(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: frozenset[TopicPartition]
+    ) -> Codes:
+        """The error code of each partition: whether it belongs to the producer's transaction."""
+        if not transactional_id:
+            raise InvalidRequest("the transactional id is empty")
+        entry = self.shard(transactional_id).committed.entries.get(transactional_id)
+        return self.coordinator.verify(entry, producer_id, producer_epoch, partitions)
+
+    def admit(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: frozenset[TopicPartition],
+        *,
+        adds: bool,
+    ) -> "Codes | Awaitable[Codes]":
+        """Whether the producer may write to the partitions in its transaction; `adds` makes them part of it."""
+        try:
+            if not adds:
+                return self.verify(transactional_id, producer_id, producer_epoch, partitions)
+            decided = self.add_partitions(transactional_id, producer_id, producer_epoch, partitions, 2)
+        except KafkaError as error:
+            return dict.fromkeys(partitions, error.code)
+        return {} if isinstance(decided, Decision) else _codes_later(decided, partitions)
+
+    def _decide(self, transactional_id: str, decide: Decide) -> Decided:
+        if not transactional_id:
+            raise InvalidRequest("the transactional id is empty")
+        try:
+            decided = self.shard(transactional_id).decide(transactional_id, decide)
+            if not isinstance(decided, Decision):
+                return self._patiently(transactional_id, decide, decided)
+            if decided.error is None:
+                return decided
+            refused = decided.error(f"transactional id {transactional_id}: its transaction is being aborted")
+        except ConcurrentTransactions as error:
+            refused = error
+        if isinstance(refused, ConcurrentTransactions) and self._patience_s > 0:
+            return self._patiently(transactional_id, decide, None)
+        raise refused
+
+    @property
+    def _patience_s(self) -> float:
+        settings = self._broker.settings
+        most_ms = settings.int("add.partitions.to.txn.retry.backoff.max.ms")
+        return min(most_ms, settings.int("request.timeout.ms")) / 1000
+
+    async def _patiently(
+        self, transactional_id: str, decide: Decide, first: "asyncio.Future[Decision] | None"
+    ) -> Decision:
+        """Decide again as soon as what is under way is over, until the patience ends."""
+        clock = self._broker.runtime.clock
+        until = clock.monotonic() + self._patience_s
+        decided: Decision | asyncio.Future[Decision] | None = first
+        while True:
+            try:
+                if decided is None:
+                    await self.shard(transactional_id).settled(transactional_id, until - clock.monotonic())
+                    decided = self.shard(transactional_id).decide(transactional_id, decide)
+                decision = decided if isinstance(decided, Decision) else await decided
+                if decision.error is None:
+                    return decision
+                refused: KafkaError = decision.error(f"transactional id {transactional_id}: being aborted")
+            except ConcurrentTransactions as error:
+                refused = error
+            if not isinstance(refused, ConcurrentTransactions) or clock.monotonic() >= until:
+                raise refused
+            decided = None
+
+    # --- time ---
+
+    async def run_timeouts(self) -> None:
+        """Abort what took longer than its timeout, until cancelled."""
+        broker = self._broker
+        while True:
+            interval_ms = broker.settings.int("transaction.abort.timed.out.transaction.cleanup.interval.ms")
+            await broker.runtime.timers.sleep(interval_ms / 1000)
+            for shard in self.led():
+                await self._abort_timed_out(shard)
+
+    async def _abort_timed_out(self, shard: TransactionShard) -> None:
+        runtime = self._broker.runtime
+        now_ms = runtime.clock.wall_ms()
+        work = 0
+        for transactional_id, deadline_ms in shard.committed.ongoing.items():
+            if not shard.is_active:
+                return
+            work += 1
+            if deadline_ms < now_ms:
+                work += LOOKED_AT_PER_TURN // ABORTED_PER_TURN
+                self._abort(shard, transactional_id)
+            if work >= LOOKED_AT_PER_TURN:
+                work = 0
+                await runtime.timers.sleep(0)
+
+    def _abort(self, shard: TransactionShard, transactional_id: str) -> None:
+        version = self.server_version
+
+        def decide(entry: Transaction | None, now_ms: int, pending: bool) -> Decision:
+            if entry is None or pending or not self.coordinator.is_timed_out(entry, now_ms):
+                return Decision(None)
+            log.info(
+                "transactional id %s: producer %d epoch %d took longer than its timeout of %d ms, aborting",
+                transactional_id, entry.producer_id, entry.producer_epoch, entry.timeout_ms,
+            )  # fmt: skip
+            return self.coordinator.fence(entry, now_ms, server_version=version)
+
+        try:
+            decided = shard.decide(transactional_id, decide)
+        except KafkaError as error:
+            log.warning("transactional id %s is not aborted now, the next sweep tries: %s", transactional_id, error)
+            return
+        if not isinstance(decided, Decision):
+            self.timed_out += 1
+            decided.add_done_callback(partial(_report, transactional_id))
+        elif decided.value is not None:
+            self.timed_out += 1
+
+    async def run_expiry(self) -> None:
+        """Remove ids that were not used for long, until cancelled."""
+        broker = self._broker
+        while True:
+            interval_ms = broker.settings.int("transaction.remove.expired.transaction.cleanup.interval.ms")
+            await broker.runtime.timers.sleep(interval_ms / 1000)
+            for shard in self.led():
+                await self._expire_ids(shard)
+
+    async def _expire_ids(self, shard: TransactionShard) -> None:
+        runtime = self._broker.runtime
+        found: list[str] = []
+        looked_at = 0
+        for transactional_id, entry in shard.committed.entries.items():
+            if not shard.is_active:
+                return
+            looked_at += 1
+            if self.coordinator.is_expired(entry, runtime.clock.wall_ms()):
+                found.append(transactional_id)
+            if looked_at >= LOOKED_AT_PER_TURN or len(found) >= REMOVED_PER_TURN:
+                self._remove(shard, found)
+                found, looked_at = [], 0
+                await runtime.timers.sleep(0)
+        if shard.is_active:
+            self._remove(shard, found)
+
+    def _remove(self, shard: TransactionShard, transactional_ids: Iterable[str]) -> None:
+        def handler(state: TransactionsState, now_ms: int) -> Result[TransactionRecord, None]:
+            entries = state.entries
+            return Result(
+                [
+                    TransactionRecord(transactional_id, None)
+                    for transactional_id in transactional_ids
+                    if (entry := entries.get(transactional_id)) is not None
+                    and not shard.is_pending(transactional_id, entry)
+                    and self.coordinator.is_expired(entry, now_ms)
+                ],
+                None,
+            )
+
+        try:
+            shard.write(handler).add_done_callback(partial(_report, f"expiry in {shard}"))
+        except KafkaError as error:
+            log.warning("%s: unused transactional ids are not removed now: %s", shard, error)
+
+
+def _report(what: str, future: "asyncio.Future[object]") -> None:
+    error = None if future.cancelled() else future.exception()
+    if error is not None:
+        log.warning("%s: not written for now: %s", what, error)
+
+
+async def _codes_later(decided: Awaitable[Decision], partitions: frozenset[TopicPartition]) -> Codes:
+    try:
+        await decided
+    except KafkaError as error:
+        return dict.fromkeys(partitions, error.code)
+    return {}
+
+
+def answered(decided: Decided, answer: Callable[[Decision], T]) -> T | Awaitable[T]:
+    """The answer: at once where it is decided, else to be awaited."""
+    return answer(decided) if isinstance(decided, Decision) else _answered_later(decided, answer)
+
+
+async def _answered_later(decided: Awaitable[Decision], answer: Callable[[Decision], T]) -> T:
+    return answer(await decided)

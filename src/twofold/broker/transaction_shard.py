@@ -1,0 +1,226 @@
+"""One partition of `__transaction_state` that this broker leads: transactional ids on a coordinator's shard.
+
+1. An id is pending while a record of it is not committed and while the markers of its transaction are under way; the
+   decisions are told, and answer CONCURRENT_TRANSACTIONS.
+2. Markers begin when the decision (PREPARE_COMMIT, PREPARE_ABORT) is committed, after whoever asked for it was
+   answered; the completion is written when the last marker is safe. A decided transaction is completed whatever
+   happens: a write that fails is tried again, and who loads the partition sends the markers of all that is decided.
+3. Every transition is logged at debug level, with id, producer id, epoch and partitions.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TypeAlias
+
+from twofold.broker.coordinator_shard import CoordinatorShard, ShardPort, batches_of
+from twofold.broker.markers import MarkerSender
+from twofold.broker.partition import ALL_REPLICAS, Partition
+from twofold.broker.purgatory import Purgatory
+from twofold.config.internal_topics import TRANSACTION_STATE
+from twofold.coordinator.transaction.coordinator import Coordinator, Decision
+from twofold.coordinator.transaction.records import (
+    Transaction,
+    TransactionRecord,
+    decode,
+    encode_key,
+    encode_value,
+)
+from twofold.coordinator.transaction.state import TransactionMachine, TransactionsState, told
+from twofold.coordinator.transaction.states import PREPARING
+from twofold.log.api import AppendResult, Origin
+from twofold.machine.runtime import Result
+from twofold.records.batch import BatchBuilder, Header, iter_records
+from twofold.runtime.api import Runtime
+from twofold.wire.errors import KafkaError
+
+RETRY_S = 0.1
+
+Decide: TypeAlias = "Callable[[Transaction | None, int, bool], Decision]"
+"""(entry, now_ms, pending) -> what to write and to answer."""
+
+log = logging.getLogger(__name__)
+
+
+class TransactionPort(ShardPort[TransactionRecord]):
+    def __init__(self, find: Callable[[], Partition], runtime: Runtime, value_version: Callable[[], int]) -> None:
+        super().__init__(find)
+        self._runtime = runtime
+        self._value_version = value_version
+
+    def write(self, partition: Partition, records: Sequence[TransactionRecord]) -> AppendResult:
+        version = self._value_version()
+        rows = (
+            (encode_key(transactional_id), None if value is None else encode_value(value, version))
+            for transactional_id, value in records
+        )
+        data = batches_of(rows, BatchBuilder, self._runtime.clock.wall_ms(), partition.log.config.max_message_bytes)
+        return partition.append(data, ALL_REPLICAS, origin=Origin.COORDINATOR)
+
+
+class TransactionShard(CoordinatorShard[TransactionsState, TransactionRecord]):
+    topic = TRANSACTION_STATE
+
+    def __init__(
+        self,
+        index: int,
+        epoch: int,
+        find: Callable[[], Partition],
+        runtime: Runtime,
+        purgatory: Purgatory,
+        coordinator: Coordinator,
+        markers: MarkerSender,
+        *,
+        value_version: Callable[[], int],
+        commit_timeout_ms: int,
+    ) -> None:
+        port = TransactionPort(find, runtime, value_version)
+        super().__init__(
+            index, epoch, TransactionMachine(check=True), port, runtime, purgatory, commit_timeout_ms=commit_timeout_ms
+        )
+        self._coordinator = coordinator
+        self._markers = markers
+        self._decided: list[tuple[str, Transaction]] = []  # committed in this turn, their markers are to be sent
+        self._settling: dict[str, list[asyncio.Future[None]]] = {}
+        self.machine.on_committed(self._committed)
+
+    def told(self, error: KafkaError) -> KafkaError:
+        return told(error)
+
+    # --- loading and resigning ---
+
+    def decode_batch(self, data: bytes, at: int, header: Header) -> Iterator[tuple[int, TransactionRecord]]:
+        if header.is_control:
+            return
+        for record in iter_records(data, at):
+            decoded = decode(record.key or b"", record.value)
+            if decoded is None:
+                log.warning("%s: the record at offset %d is of an unknown kind, passed over", self, record.offset)
+            else:
+                yield record.offset, decoded
+
+    def activated(self) -> None:
+        entries = self.state.entries
+        for transactional_id in self.state.preparing:
+            self._send_markers(transactional_id, entries[transactional_id])
+
+    def resign(self, error: KafkaError) -> None:
+        super().resign(error)
+        self._decided.clear()
+        self._markers.purge(self.index)
+        for transactional_id in list(self._settling):
+            self._release(transactional_id)
+
+    # --- deciding ---
+
+    def is_pending(self, transactional_id: str, entry: Transaction | None) -> bool:
+        if entry is not None and entry.state in PREPARING:
+            return True
+        return self.machine.committed.entries.get(transactional_id) is not entry
+
+    def decide(self, transactional_id: str, decide: Decide) -> "Decision | asyncio.Future[Decision]":
+        """Decide on the id as it stands; what is returned may be answered, a future when it is done."""
+
+        def handler(state: TransactionsState, now_ms: int) -> Result[TransactionRecord, Decision]:
+            entry = state.entries.get(transactional_id)
+            decision = decide(entry, now_ms, self.is_pending(transactional_id, entry))
+            value = decision.value
+            return Result(() if value is None else (TransactionRecord(transactional_id, value),), decision)
+
+        future = self.write(handler)
+        return future.result() if future.done() else future
+
+    # --- what follows from a decision ---
+
+    def _committed(
+        self, old: TransactionsState, new: TransactionsState, offset: int, records: Sequence[TransactionRecord]
+    ) -> None:
+        if not self.is_active:
+            return  # loading: only what the whole log says counts
+        if log.isEnabledFor(logging.DEBUG):
+            self._log_transitions(old, records)
+        for transactional_id, value in records:
+            if value is not None and value.state in PREPARING:
+                if not self._decided:
+                    # In the next turn: whoever asked is answered first.
+                    asyncio.get_running_loop().call_soon(self._send_decided)
+                self._decided.append((transactional_id, value))
+            elif self._settling:
+                self._release(transactional_id)
+
+    def _send_decided(self) -> None:
+        decided, self._decided = self._decided, []
+        for transactional_id, value in decided:
+            self._send_markers(transactional_id, value)
+
+    def _send_markers(self, transactional_id: str, value: Transaction) -> None:
+        self._markers.send(
+            self.index, self.epoch, transactional_id, value, partial(self._complete, transactional_id, value)
+        )
+
+    def _complete(self, transactional_id: str, prepared: Transaction) -> None:
+        """Every marker is safe: write that the transaction is over, as often as it takes."""
+
+        def handler(state: TransactionsState, now_ms: int) -> Result[TransactionRecord, None]:
+            entry = state.entries.get(transactional_id)
+            if entry is not prepared:
+                return Result((), None)
+            return Result((TransactionRecord(transactional_id, self._coordinator.complete(entry, now_ms)),), None)
+
+        if not self.is_active:
+            return
+        try:
+            future = self.write(handler)
+        except KafkaError as error:
+            log.warning("%s: the end of the transaction of %s is not written yet: %s", self, transactional_id, error)
+            self._runtime.timers.call_later(RETRY_S, partial(self._complete, transactional_id, prepared))
+        else:
+            if not future.done():
+                future.add_done_callback(_ignore)  # in the log, and shown once it is safe, however long that takes
+
+    def _log_transitions(self, old: TransactionsState, records: Sequence[TransactionRecord]) -> None:
+        for transactional_id, value in records:
+            before = old.entries.get(transactional_id)
+            was = "none" if before is None else before.state.wire_name
+            if value is None:
+                log.debug("%s: %s: %s -> removed", self, transactional_id, was)
+                continue
+            log.debug(
+                "%s: %s: %s -> %s, producer %d epoch %d, partitions %s",
+                self, transactional_id, was, value.state.wire_name, value.producer_id, value.producer_epoch,
+                ", ".join(map(str, sorted(value.partitions))) or "none",
+            )  # fmt: skip
+
+    # --- waiting for an id ---
+
+    async def settled(self, transactional_id: str, timeout_s: float) -> None:
+        """Return when nothing of the id is under way, or when the time is up."""
+        if not self.is_active or not self.is_pending(transactional_id, self.state.entries.get(transactional_id)):
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting = self._settling.setdefault(transactional_id, [])
+        waiting.append(future)
+        timer = self._runtime.timers.call_later(timeout_s, partial(_end, future))
+        try:
+            await future
+        finally:
+            timer.cancel()
+            if future in waiting:
+                waiting.remove(future)
+                if not waiting and self._settling.get(transactional_id) is waiting:
+                    del self._settling[transactional_id]
+
+    def _release(self, transactional_id: str) -> None:
+        for future in self._settling.pop(transactional_id, ()):
+            _end(future)
+
+
+def _end(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _ignore(future: "asyncio.Future[None]") -> None:
+    if not future.cancelled():
+        future.exception()

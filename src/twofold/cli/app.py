@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from twofold.cli.cluster import cluster_app
 from twofold.cli.common import EXIT_CODES, USAGE, OutputFormat, complain, print_json
 from twofold.cli.consume import consume
 from twofold.cli.group import group_app
@@ -24,6 +25,7 @@ app = typer.Typer(
 )
 app.add_typer(topic_app, name="topic")
 app.add_typer(group_app, name="group")
+app.add_typer(cluster_app, name="cluster")
 app.command("produce", epilog=EXIT_CODES)(produce)
 app.command("consume", epilog=EXIT_CODES)(consume)
 

@@ -1,0 +1,194 @@
+"""`twofold cluster`: describe, features, features set."""
+
+from typing import Annotated
+
+import typer
+
+from twofold.cli.common import (
+    DEFAULT_SERVER,
+    DEFAULT_TIMEOUT_S,
+    EXIT_CODES,
+    OK,
+    USAGE,
+    BootstrapServer,
+    CliError,
+    Format,
+    OutputFormat,
+    Timeout,
+    complain,
+    confirm,
+    parse_pairs,
+    print_json,
+    print_table,
+    run_command,
+)
+from twofold.cli.topic import connected
+from twofold.client import ClusterDescription, Feature, FeaturesDescription, FeatureUpdate, Node, UpgradeType
+
+cluster_app = typer.Typer(help="Show the cluster and its features, and change their levels.", no_args_is_help=True)
+features_app = typer.Typer(help="List the features of the cluster; `set` changes their levels.")
+cluster_app.add_typer(features_app, name="features", epilog=EXIT_CODES)
+
+MAX_LEVEL = 2**15 - 1
+
+
+@cluster_app.command("describe", epilog=EXIT_CODES)
+def describe(
+    bootstrap_server: BootstrapServer = DEFAULT_SERVER,
+    output: Format = OutputFormat.TABLE,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Show the cluster's id, its controller and its brokers."""
+
+    async def main() -> int:
+        async with connected(bootstrap_server, timeout) as admin:
+            cluster = await admin.describe_cluster()
+        if output is OutputFormat.JSON:
+            print_json(_cluster_json(cluster))
+        else:
+            _print_cluster(cluster)
+        return OK
+
+    run_command(main, bootstrap_server)
+
+
+@features_app.callback(invoke_without_command=True)
+def list_features(
+    context: typer.Context,
+    bootstrap_server: BootstrapServer = DEFAULT_SERVER,
+    output: Format = OutputFormat.TABLE,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """List the features: the levels that the broker supports and the one that holds in the cluster."""
+    if context.invoked_subcommand is not None:
+        _refuse_early_options(context)
+        return
+
+    async def main() -> int:
+        async with connected(bootstrap_server, timeout) as admin:
+            found = await admin.describe_features()
+        if output is OutputFormat.JSON:
+            print_json(_features_json(found))
+        else:
+            _print_features(found)
+        return OK
+
+    run_command(main, bootstrap_server)
+
+
+@features_app.command("set", epilog=EXIT_CODES)
+def set_features(
+    levels: Annotated[
+        list[str], typer.Argument(metavar="FEATURE=LEVEL...", help="The level to have; 0 switches a feature off.")
+    ],
+    downgrade: Annotated[bool, typer.Option("--downgrade", help="To go to a lower level.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Let the cluster check it, and change nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    bootstrap_server: BootstrapServer = DEFAULT_SERVER,
+    output: Format = OutputFormat.TABLE,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Change the levels of features, all of them or none; clients notice while they run."""
+
+    async def main() -> int:
+        wanted = {name: _level(name, text) for name, text in parse_pairs(levels, "feature").items()}
+        async with connected(bootstrap_server, timeout) as admin:
+            found = (await admin.describe_features()).features
+            before = {name: _finalized(found.get(name)) for name in wanted}
+            _check_direction(before, wanted, downgrade)
+            changes = {name: (before[name], level) for name, level in wanted.items() if level != before[name]}
+            if changes and not dry_run and not yes:
+                confirm(f"Set {_steps(changes)} at {bootstrap_server}?", "nothing was changed")
+            kind = UpgradeType.SAFE_DOWNGRADE if downgrade else UpgradeType.UPGRADE
+            updates = {name: FeatureUpdate(level, kind) for name, level in wanted.items()}
+            await admin.update_features(updates, validate_only=dry_run)
+        if output is OutputFormat.JSON:
+            rows = [{"name": name, "from": one, "to": two} for name, (one, two) in changes.items()]
+            print_json({"dry_run": dry_run, "changed": rows})
+        elif not changes:
+            print(f"nothing to change: {', '.join(f'{name} is at {level}' for name, level in wanted.items())}")
+        else:
+            print(f"{'would set' if dry_run else 'set'} {_steps(changes)}")
+        return OK
+
+    run_command(main, bootstrap_server)
+
+
+def _refuse_early_options(context: typer.Context) -> None:
+    """Options before `set` would be lost without a word, the server to change among them."""
+    given = [
+        name
+        for name in ("bootstrap_server", "output", "timeout")
+        if (source := context.get_parameter_source(name)) is not None and source.name == "COMMANDLINE"
+    ]
+    if given:
+        command = context.invoked_subcommand
+        raise typer.Exit(complain(f"options belong behind {command}: twofold cluster features {command} ...", USAGE))
+
+
+def _level(name: str, text: str) -> int:
+    if not text.isdecimal() or int(text) > MAX_LEVEL:
+        raise CliError(f"{name}={text}: a level is a number from 0 to {MAX_LEVEL}", USAGE)
+    return int(text)
+
+
+def _finalized(feature: Feature | None) -> int:
+    return 0 if feature is None else feature.finalized
+
+
+def _check_direction(before: dict[str, int], wanted: dict[str, int], downgrade: bool) -> None:
+    for name, level in wanted.items():
+        if level < before[name] and not downgrade:
+            raise CliError(f"{name} is at {before[name]}: to go down to {level}, add --downgrade")
+        if level > before[name] and downgrade:
+            raise CliError(f"{name} is at {before[name]}: {level} is no downgrade; leave --downgrade out")
+
+
+def _steps(changes: dict[str, tuple[int, int]]) -> str:
+    return ", ".join(f"{name} from {one} to {two}" for name, (one, two) in changes.items())
+
+
+def _print_cluster(cluster: ClusterDescription) -> None:
+    print(f"cluster     {cluster.cluster_id}")
+    print(f"controller  {cluster.controller_id if cluster.controller_id >= 0 else 'none'}")
+    print(f"brokers     {len(cluster.brokers)}")
+    rows = [(node.node_id, node.host, node.port, node.rack) for node in _in_order(cluster)]
+    print_table(["BROKER", "HOST", "PORT", "RACK"], rows, right=["BROKER", "PORT"])
+
+
+def _in_order(cluster: ClusterDescription) -> list[Node]:
+    return sorted(cluster.brokers, key=lambda node: node.node_id)
+
+
+def _cluster_json(cluster: ClusterDescription) -> dict[str, object]:
+    return {
+        "cluster_id": cluster.cluster_id,
+        "controller_id": cluster.controller_id,
+        "brokers": [
+            {"broker_id": node.node_id, "host": node.host, "port": node.port, "rack": node.rack}
+            for node in _in_order(cluster)
+        ],
+    }
+
+
+def _print_features(found: FeaturesDescription) -> None:
+    print(f"epoch       {found.epoch}")
+    rows = [
+        (feature.name, f"{feature.min_version}-{feature.max_version}", feature.finalized or "off")
+        for feature in found.features.values()
+    ]
+    print_table(["FEATURE", "SUPPORTED", "FINALIZED"], rows, right=["SUPPORTED", "FINALIZED"])
+
+
+def _features_json(found: FeaturesDescription) -> dict[str, object]:
+    return {
+        "epoch": found.epoch,
+        "features": [
+            {
+                "name": feature.name,
+                "supported": {"min": feature.min_version, "max": feature.max_version},
+                "finalized": feature.finalized,
+            }
+            for feature in found.features.values()
+        ],
+    }

@@ -181,6 +181,8 @@ def check_marker(
     entry: ProducerEntry | None, header: Header, marker: EndMarker | TransactionMarker, transaction_version: int
 ) -> None:
     if entry is None:
+        if marker.coordinator_epoch < NO_COORDINATOR_EPOCH:
+            raise _coordinator_fenced(header.producer_id, marker.coordinator_epoch, NO_COORDINATOR_EPOCH)
         return
     epoch = header.producer_epoch
     if epoch < entry.epoch:
@@ -193,10 +195,14 @@ def check_marker(
             f"{header.producer_id} has open since offset {entry.txn_first_offset}"
         )
     if marker.coordinator_epoch < entry.coordinator_epoch:
-        raise TransactionCoordinatorFenced(
-            f"a marker for producer {header.producer_id} comes from coordinator epoch {marker.coordinator_epoch}, "
-            f"smaller than the last seen {entry.coordinator_epoch}"
-        )
+        raise _coordinator_fenced(header.producer_id, marker.coordinator_epoch, entry.coordinator_epoch)
+
+
+def _coordinator_fenced(producer_id: int, epoch: int, last_seen: int) -> TransactionCoordinatorFenced:
+    return TransactionCoordinatorFenced(
+        f"a marker for producer {producer_id} comes from coordinator epoch {epoch}, smaller than the last seen "
+        f"{last_seen}"
+    )
 
 
 def after_marker(

@@ -83,6 +83,7 @@ class Probe:
         self._answers: dict[str, Any] = {}
         self._prefix = f"{case.group}-{case.name}".replace("_", "-") + f"-again{attempt}" * bool(attempt)
         self._names: dict[Any, str] = {}
+        self._places: dict[tuple[str, int], str] = {}
         self._connection: Connection | None = None
         self._others: list[Connection] = []
 
@@ -165,6 +166,10 @@ class Probe:
         """From now on this text or producer id, which every server chooses for itself, shows as a name."""
         self._names.setdefault(value, name)
 
+    def mask_partition(self, topic: str, partition: int, name: str) -> None:
+        """From now on this partition shows as a name: where a key is kept depends on its hash, so on the attempt."""
+        self._places.setdefault((topic, partition), name)
+
     def name(self, suffix: str = "topic") -> str:
         """A name that no other case uses."""
         return f"{self._prefix}.{suffix}"
@@ -232,6 +237,9 @@ class Probe:
     def _normalise_row(self, row: dict[str, Any]) -> dict[str, Any]:
         if row.get("topic_id") is not None and row.get("name"):
             self._names.setdefault(row["topic_id"], f"<id of {row['name']}>")
+        topic = row.get("topic") or row.get("name")
+        if isinstance(topic, str) and isinstance(row.get("partitions"), list):
+            row = {**row, "partitions": [self._place(topic, item) for item in row["partitions"]]}
         rows = {}
         for key, value in row.items():
             if key in DROPPED:
@@ -241,6 +249,11 @@ class Probe:
             else:
                 rows[key] = self.normalise(value, key)
         return rows
+
+    def _place(self, topic: str, item: Any) -> Any:
+        index = item.get("partition_index") if isinstance(item, dict) else item
+        name = self._places.get((topic, index), index) if isinstance(index, int) else index
+        return {**item, "partition_index": name} if isinstance(item, dict) and "partition_index" in item else name
 
 
 def attempts(patience_s: float = 5.0, pause_s: float = 0.005) -> Iterator[None]:

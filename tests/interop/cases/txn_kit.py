@@ -92,6 +92,7 @@ class Producer:
         return {**self.identity, "verify_only": False, "topics": topics} | over
 
     def add_offsets(self, label: str, group_id: str, version: int = 3, **over: Any) -> Answer:
+        mask_group(self.probe, group_id)
         body = {**self.identity, "group_id": group_id} | over
         answer: Answer = self.probe.ask(label, "AddOffsetsToTxn", version, fit("AddOffsetsToTxn", version, body))
         return answer
@@ -99,6 +100,7 @@ class Producer:
     def commit_offsets(
         self, label: str, group_id: str, topic: Topic | str, offsets: Mapping[int, int], version: int = 3, **over: Any
     ) -> Answer:
+        mask_group(self.probe, group_id)
         rows = commit_rows(topic, offsets, over.pop("metadata", ""), over.pop("leader_epoch", -1))
         body = {**self.identity, "group_id": group_id, "topics": rows} | over
         answer: Answer = self.probe.ask(label, "TxnOffsetCommit", version, fit("TxnOffsetCommit", version, body))
@@ -233,6 +235,20 @@ def await_coordinator(probe: Probe, transactional_id: str) -> str:
         if row["error_code"] not in NOT_READY:
             return transactional_id
     raise AssertionError(f"no coordinator for {transactional_id} within 30 s")
+
+
+def partition_of(key: str, partitions: int = 50) -> int:
+    """Where a group's offsets are kept, and a transactional id (of ASCII)."""
+    hashed = 0
+    for letter in key:
+        hashed = (31 * hashed + ord(letter)) & 0xFFFFFFFF
+    return abs(hashed - 2**32 if hashed >= 2**31 else hashed) % partitions
+
+
+def mask_group(probe: Probe, group_id: str) -> None:
+    """The partition of this group shows as such: a wrong one would show as a number."""
+    suffix = group_id.removeprefix(probe.name(""))
+    probe.mask_partition("__consumer_offsets", partition_of(group_id), f"<partition of {suffix}>")
 
 
 def ask_add(probe: Probe, label: str, version: int, *transactions: Answer) -> Answer:

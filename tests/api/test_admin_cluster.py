@@ -32,7 +32,7 @@ async def test_served_apis_are_told_with_their_ranges(version: int) -> None:
     assert told == {api.key: (api.advertised_min, api.max_version) for api in served_apis()}
     assert told[18] == (0, 4)
     assert told[19] == (2, 7)
-    assert 24 not in told, "AddPartitionsToTxn has no handler yet"
+    assert 71 not in told, "telemetry is not served"
 
 
 @pytest.mark.parametrize(
@@ -290,13 +290,6 @@ async def test_producer_id_and_epoch_come_in_pairs(version: int, producer_id: in
     await settle()
     found = await init(world, version, producer_id=producer_id, producer_epoch=epoch)
     assert found == ((42, -1, -1) if code else (0, 0, 0))
-
-
-@pytest.mark.parametrize("version", range(6))
-@scenario
-async def test_transactional_ids_have_no_coordinator_yet(version: int) -> None:
-    assert await init(World(), version, "") == (42, -1, -1)
-    assert await init(World(), version, "id") == (15, -1, -1)
 
 
 @scenario

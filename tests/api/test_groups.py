@@ -51,9 +51,9 @@ def wire(server: Server) -> Iterator[Connection]:
         yield connection
 
 
-def wait_for_coordinator(connection: Connection) -> None:
+def wait_for_coordinator(connection: Connection, key: str = "g", *, key_type: int = 0) -> None:
     deadline = time.monotonic() + PATIENCE_S
-    while connection.ask("FindCoordinator", 1, key="g", key_type=0)["error_code"]:
+    while connection.ask("FindCoordinator", 1, key=key, key_type=key_type)["error_code"]:
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
@@ -428,17 +428,24 @@ def test_delete_groups_in_every_version(server: Server, wire: Connection, versio
 def test_txn_offset_commit_in_every_version(server: Server, wire: Connection, version: int) -> None:
     group = server.group()
     commit(wire, server, 8, group, 1)
-    producer = wire.ask("InitProducerId", 1, transactional_id=None, transaction_timeout=1000)
+    name = f"txn-{version}"
+    wait_for_coordinator(wire, name, key_type=1)
+    producer = wire.ask("InitProducerId", 1, transactional_id=name, transaction_timeout=60_000)
+    assert producer["error_code"] == 0
+    mine = {"transactional_id": name, "producer_id": producer["producer_id"], "producer_epoch": 0}
     row = {"partition_index": 0, "committed_offset": 99, "committed_leader_epoch": 1, "committed_metadata": "txn"}
     unknown = {"partition_index": 8, "committed_offset": 99, "committed_metadata": "txn"}
     body = {
-        "transactional_id": "mine",
+        **mine,
         "group_id": group,
-        "producer_id": producer["producer_id"],
-        "producer_epoch": producer["producer_epoch"],
         "topics": [{"name": "t", "partitions": [row, unknown]}],
     }
     answer = ask(wire, "TxnOffsetCommit", version, **body)
+    if version < 5:
+        not_added = 120 if version == 4 else 48
+        assert [row["error_code"] for row in answer["topics"][0]["partitions"]] == [not_added, 3]
+        assert ask(wire, "AddOffsetsToTxn", 2, group_id=group, **mine)["error_code"] == 0
+        answer = ask(wire, "TxnOffsetCommit", version, **body)
     assert [row["error_code"] for row in answer["topics"][0]["partitions"]] == [0, 3]
     assert fetch(wire, server, 6, group)["committed_offset"] == 1
     unstable = fetch(wire, server, 7, group, require_stable=True)

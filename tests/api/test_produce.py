@@ -337,7 +337,7 @@ def test_transactional_batches_need_a_transactional_id_and_one_producer(tmp_path
 
             assert await codes(("t", 0, one), ("t", 1, batch()), transactional_id=None) == [53, 53]
             assert await codes(("t", 0, one), ("t", 1, other)) == [49, 49]
-            assert await codes(("t", 0, one), ("t", 1, batch())) == [48, 0], "nobody can verify the transaction yet"
+            assert await codes(("t", 0, one), ("t", 1, batch())) == [19, 0], "nobody can verify the transaction yet"
             node.broker.authorizer = NoTransactionalIds()
             assert await codes(("t", 0, one), ("t", 1, batch())) == [53, 53]
             assert node.log("t").log_end_offset == 0

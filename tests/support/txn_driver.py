@@ -19,12 +19,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from support.txn_wire import GROUP_KEY, TRANSACTION_KEY, Wire, by_topic, rows_by_topic
+from twofold.client.errors import BrokerUnreachable
 from twofold.client.waiting import Deadline
 from twofold.records.batch import BatchBuilder, increment_sequence
 from twofold.runtime.api import Runtime
 from twofold.types import TopicPartition
 from twofold.wire.errors import (
     ConcurrentTransactions,
+    CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     InvalidProducerEpoch,
     KafkaError,
@@ -91,12 +93,14 @@ NOBODY = Member()
 
 
 class TransactionError(Exception):
-    """What an application sees of an error that was not tried again."""
+    """What an application sees of an error that was not tried again. `in_doubt`: an attempt may have been carried out,
+    although the call failed."""
 
-    def __init__(self, api: str, error: KafkaError) -> None:
-        super().__init__(f"{api}: {error}")
+    def __init__(self, api: str, error: KafkaError, in_doubt: bool = False) -> None:
+        super().__init__(f"{api}: {error}" + (" (in doubt)" if in_doubt else ""))
         self.api = api
         self.error = error
+        self.in_doubt = in_doubt
 
 
 class Fenced(TransactionError):
@@ -128,12 +132,12 @@ _JUDGEMENT: Mapping[str, Mapping[int | None, type[TransactionError]]] = {
 }
 
 
-def judge(api: str, error: KafkaError) -> TransactionError:
+def judge(api: str, error: KafkaError, in_doubt: bool = False) -> TransactionError:
     """Semantics 1.21, for an error that is not tried again."""
     if isinstance(error, ProducerFenced) or (isinstance(error, InvalidProducerEpoch) and api != "Produce"):
-        return Fenced(api, error)
+        return Fenced(api, error, in_doubt)
     table = _JUDGEMENT[api]
-    return table.get(error.code, table[_OTHERS])(api, error)
+    return table.get(error.code, table[_OTHERS])(api, error, in_doubt)
 
 
 class TxnDriver(Wire):
@@ -319,7 +323,7 @@ class TxnDriver(Wire):
             # Which sequences the broker has seen is not known any more.
             self._needs_new_epoch = True
             if isinstance(error, TimedOut):
-                raise Abortable("Produce", error.error) from error
+                raise Abortable("Produce", error.error, error.in_doubt) from error
             raise
         return offsets
 
@@ -420,12 +424,14 @@ class TxnDriver(Wire):
         config = self.cluster.config
         deadline = Deadline(self.runtime.clock, self.patience_ms, "patience_ms")
         failures = 0
+        in_doubt = False
         while True:
             try:
                 return await attempt()
             except KafkaError as error:
+                in_doubt |= not isinstance(error, _REFUSED) and (_is_tried_again(error) or error.code < 0)
                 if not _is_tried_again(error):
-                    raise judge(api, error) from error
+                    raise judge(api, error, in_doubt) from error
                 if isinstance(error, CoordinatorNotAvailable | NotCoordinator | NetworkException) or api == "Produce":
                     self.forget()
                 failures += 1
@@ -433,8 +439,12 @@ class TxnDriver(Wire):
                 if isinstance(error, ConcurrentTransactions):
                     pause_s = CONCURRENT_BACKOFF_S
                 if pause_s >= deadline.remaining_s():
-                    raise TimedOut(api, error) from error
+                    raise TimedOut(api, error, in_doubt) from error
             await self.runtime.timers.sleep(pause_s)
+
+
+# Told before anything was done.
+_REFUSED = (ConcurrentTransactions, CoordinatorLoadInProgress, BrokerUnreachable)
 
 
 def _is_tried_again(error: KafkaError) -> bool:

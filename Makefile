@@ -54,6 +54,7 @@ bench: tools  ## throughput against the client's own ceiling, and how cost grows
 
 docs: $(READY)  ## write the generated pages again
 	@$(BIN)/python tools/generate_settings.py
+	@$(BIN)/python tools/generate_states.py
 
 clean:  ## remove .venv and every cache
 	@rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

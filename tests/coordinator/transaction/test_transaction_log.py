@@ -1,0 +1,182 @@
+"""The state as a function of the log: applying, loading, corruption, and what producers hear of a failed append."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from transaction_kit import (
+    COMPLETE_COMMIT,
+    EMPTY,
+    NEVER,
+    NOW,
+    ONGOING,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+    RECORDED_STATES,
+    TIMEOUT_MS,
+    P,
+    World,
+    a_transaction,
+)
+
+from twofold.coordinator.transaction.records import TransactionRecord
+from twofold.coordinator.transaction.state import (
+    NEVER as NO_DEADLINE,
+)
+from twofold.coordinator.transaction.state import (
+    CorruptTransactionLog,
+    TransactionMachine,
+    TransactionsState,
+    check_successor,
+)
+from twofold.wire.errors import (
+    CoordinatorNotAvailable,
+    InvalidRecord,
+    KafkaStorageError,
+    MessageTooLarge,
+    NotCoordinator,
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
+    NotLeaderOrFollower,
+    RecordListTooLarge,
+    RequestTimedOut,
+    UnknownServerError,
+    UnknownTopicOrPartition,
+)
+
+
+def load(*records: tuple[str, object], check: bool = True) -> TransactionsState:
+    machine = TransactionMachine(check=check)
+    return machine.apply_all(machine.initial(), list(enumerate(TransactionRecord(*record) for record in records)))
+
+
+def test_load_and_unload():
+    state = load(
+        ("commit", a_transaction(ONGOING)),
+        ("commit", a_transaction(PREPARE_COMMIT)),
+        ("abort", a_transaction(PREPARE_ABORT, 6)),
+        ("open", a_transaction(ONGOING, 7)),
+        ("done", a_transaction(PREPARE_COMMIT, 8)),
+        ("done", a_transaction(COMPLETE_COMMIT, 8)),
+        ("gone", a_transaction(EMPTY, 9)),
+        ("gone", None),
+        ("never", None),
+    )
+    assert set(state.entries) == {"commit", "abort", "open", "done"}
+    assert set(state.preparing) == {"commit", "abort"}, "these get their markers again"
+    assert dict(state.ongoing) == {"open": NOW + TIMEOUT_MS}
+    assert state.entries["done"].state is COMPLETE_COMMIT
+
+
+def test_a_two_phase_transaction_is_open_without_a_deadline():
+    state = load(("x", a_transaction(ONGOING, timeout_ms=NEVER)))
+    assert dict(state.ongoing) == {"x": NO_DEADLINE}
+
+
+values = st.builds(
+    lambda state, epoch, timeout_ms: a_transaction(state, epoch, timeout_ms=timeout_ms),
+    st.sampled_from(RECORDED_STATES),
+    st.integers(0, 9),
+    st.sampled_from([1000, NEVER]),
+)
+logs = st.lists(st.builds(TransactionRecord, st.sampled_from("abc"), st.none() | values), max_size=30)
+
+
+@given(logs, st.integers(0, 30))
+def test_any_way_of_applying_gives_the_same_state(log, cut):
+    """One by one, all at once, in two parts: and loading twice gives equal states."""
+    machine = TransactionMachine()
+    one_by_one = machine.initial()
+    for offset, record in enumerate(log):
+        one_by_one = machine.apply(one_by_one, record, offset)
+    entries = list(enumerate(log))
+    assert machine.apply_all(machine.initial(), entries) == one_by_one
+    assert machine.apply_all(machine.initial(), iter(entries)) == one_by_one
+    halfway = machine.apply_all(machine.initial(), entries[:cut])
+    assert machine.apply_all(halfway, entries[cut:]) == one_by_one
+
+
+@given(logs)
+def test_what_is_open_and_what_is_decided_is_read_off_the_entries(log):
+    machine = TransactionMachine()
+    state = machine.apply_all(machine.initial(), list(enumerate(log)))
+    expected = {name: value for name, value in state.entries.items() if value.state is ONGOING}
+    assert {
+        name: NO_DEADLINE if value.timeout_ms == NEVER else value.start_ms + value.timeout_ms
+        for name, value in expected.items()
+    } == dict(state.ongoing)
+    assert set(state.preparing) == {
+        name for name, value in state.entries.items() if value.state in (PREPARE_COMMIT, PREPARE_ABORT)
+    }
+
+
+# --- corruption ---
+
+
+@pytest.mark.parametrize("count", [1, 2], ids=["alone", "in a batch"])
+def test_a_lower_epoch_of_the_same_producer_id_is_corruption(count):
+    machine = TransactionMachine(check=True)
+    state = load(("x", a_transaction(EMPTY, 5)))
+    worse = [TransactionRecord("y", a_transaction(EMPTY, 1)), TransactionRecord("x", a_transaction(EMPTY, 4))]
+    with pytest.raises(CorruptTransactionLog, match=r"'x' with producer id 1000 has epoch 4 .* after epoch 5"):
+        machine.apply_all(state, list(enumerate(worse[-count:])))
+
+
+def test_no_lower_epoch_is_seen_where_the_producer_id_changed_or_the_id_was_removed():
+    load(
+        ("x", a_transaction(EMPTY, 5)),
+        ("x", a_transaction(EMPTY, 5)),
+        ("x", a_transaction(EMPTY, 0, P + 1)),
+        ("x", None),
+        ("x", a_transaction(EMPTY, 0, P)),
+        ("x", a_transaction(EMPTY, 3, P)),
+    )
+
+
+def test_the_check_can_be_made_by_whoever_loads():
+    check_successor(None, a_transaction(EMPTY, 3))
+    check_successor(a_transaction(EMPTY, 3), None)
+    check_successor(a_transaction(EMPTY, 3), a_transaction(ONGOING, 3))
+    with pytest.raises(CorruptTransactionLog):
+        check_successor(a_transaction(EMPTY, 3), a_transaction(ONGOING, 2))
+    load(("x", a_transaction(EMPTY, 5)), ("x", a_transaction(EMPTY, 4)), check=False)
+
+
+@pytest.mark.parametrize("tv", [1, 2])
+def test_what_the_coordinator_writes_is_never_taken_for_corruption(tv):
+    world = World(tv, start=a_transaction(EMPTY, 32764), next_id=2000)
+    for turn in range(6):
+        world.transaction(commit=turn % 2 == 0)
+        world.add()
+        world.time_out()
+        world.init_done()
+    world.reload()
+
+
+# --- a failed append (1.5) ---
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (UnknownTopicOrPartition, CoordinatorNotAvailable),
+        (NotEnoughReplicas, CoordinatorNotAvailable),
+        (NotEnoughReplicasAfterAppend, CoordinatorNotAvailable),
+        (RequestTimedOut, CoordinatorNotAvailable),
+        (NotLeaderOrFollower, NotCoordinator),
+        (KafkaStorageError, NotCoordinator),
+        (MessageTooLarge, UnknownServerError),
+        (RecordListTooLarge, UnknownServerError),
+        (InvalidRecord, InvalidRecord),
+        (CoordinatorNotAvailable, CoordinatorNotAvailable),
+    ],
+    ids=lambda kind: kind.name,
+)
+def test_append_error_mapping(error, told):
+    found = TransactionMachine().map_error(error("the log says no"))
+    assert type(found) is told
+    assert found.message == "the log says no"
+
+
+def test_append_error_mapping_of_the_disk():
+    assert type(TransactionMachine().map_error(OSError(28, "no space left"))) is NotCoordinator
+    assert type(TransactionMachine().map_error(ZeroDivisionError())) is UnknownServerError

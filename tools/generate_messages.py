@@ -25,6 +25,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
 import twofold.wire  # noqa: F401, I001  (first: it imports kio the cheap way)
 from kio.schema.index import api_key_map
+from twofold.wire.apis import KEYS
+from twofold.wire.schema import own_versions, schema_of
 
 OUT = Path(__file__).parent.parent / "src" / "twofold" / "wire" / "messages"
 LEFT_OUT = ("share", "streams", "telemetry", "delegation_token", "envelope", "raft_voter", "controller_registration")
@@ -192,8 +194,10 @@ def render(entity: Entity, doc: str, done: dict[str, str]) -> None:
 
 
 def load(api: str, kind: str) -> dict[int, type]:
+    found = {version: schema_of(api, version, kind) for version in own_versions(api)}
+    if importlib.util.find_spec(f"kio.schema.{api}") is None:
+        return found
     package = importlib.import_module(f"kio.schema.{api}")
-    found = {}
     for info in pkgutil.iter_modules(package.__path__):
         name = f"kio.schema.{api}.{info.name}.{kind}"
         if importlib.util.find_spec(name) is None:
@@ -252,7 +256,7 @@ def module_text(key: int, api: str) -> str:
 
 def generate() -> dict[str, str]:
     texts = {}
-    for key, api in api_key_map.items():
+    for key, api in [*api_key_map.items(), (KEYS["TxnHeartbeat"], "txn_heartbeat")]:
         if not any(word in api for word in LEFT_OUT):
             texts[f"{api}.py"] = module_text(key, api)
     texts["__init__.py"] = (

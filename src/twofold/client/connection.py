@@ -109,7 +109,7 @@ class Connection(asyncio.Protocol):
     def version(self, api_key: int, *, at_most: int | None = None) -> int:
         """The highest version of an API that both sides speak."""
         api = APIS[api_key]
-        highest = api.max_version if at_most is None else min(at_most, api.max_version)
+        highest = api.spoken_max if at_most is None else min(at_most, api.spoken_max)
         served = self.versions.get(api_key)
         if served is None:
             raise UnsupportedByBroker(f"{self.label} does not serve {api.name}")

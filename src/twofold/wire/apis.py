@@ -16,13 +16,18 @@ class Api:
     max_version: int
     # Produce 0-2 are advertised although refused: old librdkafka builds look for them before they compress.
     advertised_min: int
+    # What our client speaks, which may be more than what our broker serves.
+    spoken_max: int
 
     def serves(self, version: int) -> bool:
         return self.min_version <= version <= self.max_version
 
 
-def _api(key: int, name: str, module: str, first: int, last: int, advertised: int | None = None) -> Api:
-    return Api(key, name, module, first, last, first if advertised is None else advertised)
+def _api(
+    key: int, name: str, module: str, first: int, last: int, advertised: int | None = None, spoken: int | None = None
+) -> Api:
+    advertised_min = first if advertised is None else advertised
+    return Api(key, name, module, first, last, advertised_min, last if spoken is None else spoken)
 
 
 _ALL = (
@@ -44,7 +49,7 @@ _ALL = (
     _api(19, "CreateTopics", "create_topics", 2, 7),
     _api(20, "DeleteTopics", "delete_topics", 1, 6),
     _api(21, "DeleteRecords", "delete_records", 0, 2),
-    _api(22, "InitProducerId", "init_producer_id", 0, 5),
+    _api(22, "InitProducerId", "init_producer_id", 0, 5, spoken=7),
     _api(23, "OffsetForLeaderEpoch", "offset_for_leader_epoch", 2, 4),
     _api(24, "AddPartitionsToTxn", "add_partitions_to_txn", 0, 5),
     _api(25, "AddOffsetsToTxn", "add_offsets_to_txn", 0, 4),
@@ -83,6 +88,8 @@ _ALL = (
     _api(69, "ConsumerGroupDescribe", "consumer_group_describe", 0, 1),
     _api(74, "ListConfigResources", "list_config_resources", 0, 1),
     _api(75, "DescribeTopicPartitions", "describe_topic_partitions", 0, 0),
+    # KIP-1309, a draft that says "to be decided": the first free key, and provisional.
+    _api(95, "TxnHeartbeat", "txn_heartbeat", 0, 0),
 )
 
 APIS: dict[int, Api] = {api.key: api for api in _ALL}

@@ -20,6 +20,7 @@ from kio.serial.errors import SerialError
 
 from .apis import APIS
 from .compile import compile_converter, compile_writer
+from .schema import schema_of
 from .tolerant import without_unknown_tags
 
 API_VERSIONS = 18
@@ -59,8 +60,7 @@ def _message_class(api_key: int, kind: str) -> type:
 @cache
 def _codec(api_key: int, version: int, kind: str) -> _Codec:
     api = APIS[api_key].module
-    module = importlib.import_module(f"kio.schema.{api}.v{version}.{kind}")
-    schema = getattr(module, _message_class(api_key, kind).__name__)
+    schema: Any = schema_of(api, version, kind)
     native = entity_reader(schema)
     convert = compile_converter(schema, _message_class(api_key, kind))
 
@@ -95,7 +95,7 @@ def decode_request_header(frame: bytes) -> RequestHeader:
     elif id_length != -1:
         raise Undecodable(f"client id of negative length {id_length}")
     api = APIS.get(api_key)
-    if api is not None and api.serves(version) and is_flexible(api_key, version):
+    if api is not None and api.min_version <= version <= api.spoken_max and is_flexible(api_key, version):
         position = _skip_tagged_fields(frame, position)
     return RequestHeader(api_key, version, correlation_id, client_id, position)
 

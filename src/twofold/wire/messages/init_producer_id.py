@@ -4,7 +4,7 @@ from twofold.wire.message import Message
 
 
 class InitProducerIdRequest(Message):
-    """API key 22, versions 0-6."""
+    """API key 22, versions 0-7."""
 
     __slots__ = (
         "transactional_id",
@@ -13,6 +13,7 @@ class InitProducerIdRequest(Message):
         "producer_epoch",
         "enable2_pc",
         "keep_prepared_txn",
+        "transaction_heartbeat_interval_ms",
     )
     transactional_id: str | None
     transaction_timeout_ms: int
@@ -20,6 +21,7 @@ class InitProducerIdRequest(Message):
     producer_epoch: int
     enable2_pc: bool
     keep_prepared_txn: bool
+    transaction_heartbeat_interval_ms: int
 
     def __init__(
         self,
@@ -30,6 +32,7 @@ class InitProducerIdRequest(Message):
         producer_epoch: int = -1,
         enable2_pc: bool = False,
         keep_prepared_txn: bool = False,
+        transaction_heartbeat_interval_ms: int = 0,
     ) -> None:
         self.transactional_id = transactional_id
         self.transaction_timeout_ms = transaction_timeout_ms
@@ -37,10 +40,11 @@ class InitProducerIdRequest(Message):
         self.producer_epoch = producer_epoch
         self.enable2_pc = enable2_pc
         self.keep_prepared_txn = keep_prepared_txn
+        self.transaction_heartbeat_interval_ms = transaction_heartbeat_interval_ms
 
 
 class InitProducerIdResponse(Message):
-    """API key 22, versions 0-6."""
+    """API key 22, versions 0-7."""
 
     __slots__ = (
         "throttle_time_ms",

@@ -1,0 +1,21 @@
+"""Where the schema of a message is: kio's, or for what kio lacks one of ours in its form.
+
+`_OWN` names those of ours: TxnHeartbeat and InitProducerId 7 (KIP-1309, a draft; the API key is provisional).
+"""
+
+import importlib
+
+_OWN = {("init_producer_id", 7): "init_producer_id_v7", ("txn_heartbeat", 0): "txn_heartbeat_v0"}
+
+
+def own_versions(api: str) -> list[int]:
+    return [version for name, version in _OWN if name == api]
+
+
+def schema_of(api: str, version: int, kind: str) -> type:
+    """The class of a request or response; ModuleNotFoundError for a version that nobody has."""
+    own = _OWN.get((api, version))
+    name = f"kio.schema.{api}.v{version}.{kind}" if own is None else f"{__name__}.{own}"
+    module = importlib.import_module(name)
+    camel = "".join(part.capitalize() for part in api.split("_"))
+    return getattr(module, camel + kind.capitalize())  # type: ignore[no-any-return]

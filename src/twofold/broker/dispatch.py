@@ -12,7 +12,7 @@ import inspect
 import logging
 import pkgutil
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeAlias
 
 from twofold.broker import api as api_package
@@ -43,7 +43,7 @@ def served_apis() -> tuple[Api, ...]:
 class Handler:
     """One API: its row and, once somebody asked for it, the functions of its module."""
 
-    __slots__ = ("api", "_flexible", "handle", "decode", "error_response")
+    __slots__ = ("api", "_flexible", "handle", "decode", "error_response", "requests")
 
     def __init__(self, api: Api) -> None:
         module = importlib.import_module(f"{api_package.__name__}.{api.module}")
@@ -53,6 +53,7 @@ class Handler:
         self.decode: Callable[[Request, int, int], Any] | None = getattr(module, "decode", None)
         self.error_response: Callable[[Any, KafkaError, int], Any] | None = getattr(module, "error_response", None)
         self._flexible: dict[int, bool] = {}
+        self.requests = [0] * (api.max_version + 1)  # how many came, by version
 
     def is_flexible(self, version: int) -> bool | None:
         """None for a version that is not served. Looks at a schema only when its version is first used."""
@@ -85,6 +86,7 @@ class Dispatcher:
             if api_key == API_VERSIONS:
                 return _unsupported_api_versions(correlation_id)
             raise CloseConnection(f"{handler.api.name} version {version} is not served")
+        handler.requests[version] += 1
         position = HEADER_SIZE
         client_id = None
         if id_length >= 0:
@@ -100,6 +102,13 @@ class Dispatcher:
             raise CloseConnection(f"a client id of negative length {id_length}")
         context = RequestContext(api_key, version, correlation_id, client_id, peer)
         return self._handle(handler, context, frame, position)
+
+    def requests(self) -> Iterator[tuple[str, int, int]]:
+        """How many requests came: (API, version, count)."""
+        for handler in self._handlers.values():
+            for version, count in enumerate(handler.requests):
+                if count:
+                    yield handler.api.name, version, count
 
     def _load(self, api_key: int) -> Handler:
         api = self._served.get(api_key)

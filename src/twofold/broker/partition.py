@@ -40,7 +40,8 @@ class Partition:
 
     __slots__ = (
         "topic_partition", "topic_id", "log", "changes", "is_leader", "leader_id", "leader_epoch", "isr", "replicas",
-        "failed", "_spawn", "_syncing", "_sync_again", "_beyond_hw", "_beyond_lso", "_last_lso",
+        "failed", "messages_in", "bytes_in", "bytes_out",
+        "_spawn", "_syncing", "_sync_again", "_beyond_hw", "_beyond_lso", "_last_lso",
         "_watching_end", "_watching_hw", "_watching_lso",
         "_waiting",
     )  # fmt: skip
@@ -56,6 +57,10 @@ class Partition:
         self.isr: tuple[int, ...] = ()
         self.replicas: tuple[int, ...] = ()
         self.failed = False  # a sync failed; the log takes nothing more until it was opened again
+        # For metrics, since the partition was first used; plain numbers, because every append and fetch passes here.
+        self.messages_in = 0
+        self.bytes_in = 0
+        self.bytes_out = 0
         self._spawn = spawn
         self._syncing = False
         self._sync_again = False
@@ -171,6 +176,8 @@ class Partition:
 
     def _appended(self, result: AppendResult, size: int) -> None:
         end_offset = result.last_offset + 1
+        self.messages_in += end_offset - result.base_offset
+        self.bytes_in += size
         self._beyond_hw.appended(end_offset, size)
         self._beyond_lso.appended(end_offset, size)
         if self._watching_end:

@@ -6,6 +6,7 @@
 """
 
 from collections.abc import Iterator
+from typing import NamedTuple
 from uuid import UUID
 
 from twofold.broker.partition import Partition
@@ -20,6 +21,21 @@ from twofold.types import TopicPartition
 from twofold.wire.errors import NotLeaderOrFollower, UnknownTopicId, UnknownTopicOrPartition
 
 
+class Traffic(NamedTuple):
+    """What went through partitions that were deleted: the totals of a broker never fall."""
+
+    messages_in: int
+    bytes_in: int
+    bytes_out: int
+
+    def plus(self, partition: Partition) -> "Traffic":
+        return Traffic(
+            self.messages_in + partition.messages_in,
+            self.bytes_in + partition.bytes_in,
+            self.bytes_out + partition.bytes_out,
+        )
+
+
 class ReplicaManager:
     def __init__(self, runtime: Runtime, settings: Settings, logs: LogManager, node_id: int) -> None:
         self.purgatory = Purgatory(runtime.timers)
@@ -29,6 +45,7 @@ class ReplicaManager:
         self._logs = logs
         self._node_id = node_id
         self._partitions: dict[tuple[str, int], Partition] = {}
+        self.gone = Traffic(0, 0, 0)
 
     def partitions(self) -> Iterator[Partition]:
         return iter(self._partitions.values())
@@ -104,6 +121,7 @@ class ReplicaManager:
             partition = self._partitions.pop(topic_partition, None)
             if partition is not None:
                 partition.resign(-1, partition.leader_epoch)
+                self.gone = self.gone.plus(partition)
             self._logs.delete(topic_partition)
 
     def _follow(self, partition: Partition, state: PartitionState) -> None:

@@ -303,6 +303,10 @@ class _Fetch:
 
     def encode(self) -> Answer:
         topics = [(key, [entry.row for entry in entries if entry.row is not None]) for key, entries in self._topics]
+        for _, entries in self._topics if self._bytes else ():
+            for entry in entries:
+                if entry.partition is not None and entry.row is not None:
+                    entry.partition.bytes_out += len(entry.row.records)
         endpoints = []
         if self._urgent and self._context.version >= LEADERS_VERSION and not self._is_replica:
             leaders = {row.current_leader[0] for _, rows in topics for row in rows if row.current_leader is not None}

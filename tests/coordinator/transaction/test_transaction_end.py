@@ -152,7 +152,7 @@ KINDS = {"abort-retry": (False, 4), "abort-current": (False, 5), "commit-retry":
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("state", RECORDED_STATES, ids=NAME)
 def test_end_tv2_matrix(state, kind):
-    world = a_world_in(state, last_producer_epoch=4)
+    world = a_world_in(state, last_producer_epoch=4, client_version=2)
     world.is_marking = False
     commit, epoch = KINDS[kind]
     expected = V2_STATES[state][list(KINDS).index(kind)]
@@ -291,6 +291,16 @@ def test_a_late_duplicate_of_an_end_does_not_end_the_next_transaction():
     assert world.commit(P, 0) == PRODUCER_FENCED
     assert world.abort(P, 0) == PRODUCER_FENCED
     assert world.now.state is ONGOING
+
+
+@VERBS
+def test_a_fenced_client_of_tv2_does_not_get_the_epoch_of_one_of_tv1(commit):
+    """Kafka takes "one epoch behind" for a retry and hands out the epoch that another client is using."""
+    world = World(tv=1)
+    assert world.init() == (P, 0), "the first client"
+    assert world.init() == (P, 1), "the second, which ends its transaction as TV1 does"
+    assert world.transaction(commit) == OK
+    assert world.end(commit, P, 0, version=2) == PRODUCER_FENCED
 
 
 def test_a_client_of_tv1_after_one_of_tv2_takes_no_id_that_was_not_meant_for_it():

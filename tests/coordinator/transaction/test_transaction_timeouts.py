@@ -160,10 +160,13 @@ def test_after_a_timeout_init_gets_the_epoch_after_the_next(tv):
     assert timed_out(tv).init() == (P, 7)
 
 
-def test_the_server_decides_how_it_fences_whatever_the_client_speaks():
-    world = timed_out(1)
-    assert world.abort(P, 5) == PRODUCER_FENCED
-    assert world.end(False, P, 5, version=2) == (P, 6), "a request of version 5 compares with the epoch before"
+@pytest.mark.parametrize(("client_version", "expected"), [(0, PRODUCER_FENCED), (2, (P, 6))], ids=["TV1", "TV2"])
+def test_a_client_of_tv2_may_go_on_after_a_fence_by_a_server_that_was_set_back(client_version, expected):
+    world = a_world_in(ONGOING, 1, client_version=client_version)
+    world.time_out()
+    world.complete()
+    assert world.end(False, P, 5, version=1) == PRODUCER_FENCED
+    assert world.end(False, P, 5, version=2) == expected
 
 
 # --- expiry of ids (2.3) ---

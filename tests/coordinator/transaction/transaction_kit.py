@@ -155,10 +155,11 @@ class World:
         old = self.entry
         if value is not None and self.log:
             assert may_follow(None if old is None else old.state, value.state), f"{old} -> {value}"
-        self.log.append(TransactionRecord(TXN, value))
-        self.state = TransactionMachine(check=True).apply(self.state, self.log[-1], len(self.log) - 1)
-        if self.failover:
-            self.reload()
+        record = TransactionRecord(TXN, value)
+        self.log.append(record)
+        # What the next coordinator would read, after what it would have read before.
+        seen = reloaded(record, 1 if self.tv >= 1 else 0) if self.failover else record
+        self.state = TransactionMachine(check=True).apply(self.state, seen, len(self.log) - 1)
 
     def reload(self) -> None:
         version = 1 if self.tv >= 1 else 0

@@ -309,9 +309,12 @@ class Coordinator:
         is_rotated_retry = producer_id == entry.previous_producer_id and producer_epoch == EXHAUSTED and epoch == 0
         if producer_id != entry.producer_id and not is_rotated_retry:
             raise _wrong_id(transactional_id, entry, producer_id)
-        is_ended = state in EXPIRABLE and state is not State.EMPTY
-        is_retry = (is_rotated_retry and is_ended) or (
-            producer_id == entry.producer_id and producer_epoch + 1 == epoch and (is_ended or state in PREPARING)
+        is_ended = state is State.COMPLETE_COMMIT or state is State.COMPLETE_ABORT
+        is_before = producer_id == entry.producer_id and producer_epoch + 1 == epoch
+        # Where the transaction was one of TV1, the epoch before is not the one that ended it but that of a fenced
+        # producer: the current one may be in use by another client.
+        is_retry = entry.client_version >= TV2 and (
+            (is_ended and (is_rotated_retry or is_before)) or (is_before and state in PREPARING)
         )
         is_current = producer_id == entry.producer_id and producer_epoch == epoch and state in EXPIRABLE
         if is_retry and epoch != EPOCH_MAX:

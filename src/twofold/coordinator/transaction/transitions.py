@@ -183,7 +183,11 @@ def ended_with_epoch_raised(
 
 
 def fenced_without_retry(entry: Transaction, now_ms: int, new_producer_id: Callable[[], int]) -> Transaction:
-    """The abort by the coordinator under TV1: nothing that the old client sends is taken for a retry any more."""
+    """The abort by the coordinator under TV1: an InitProducerId of the old client is not taken for a retry.
+
+    The version stays that of the client: one of TV2, whose server was set back to TV1 meanwhile, may still abort and
+    go on.
+    """
     state = next_state(entry.state, Event.FENCE)
     producer_id, epoch = entry.producer_id, entry.producer_epoch
     previous_id, next_id, next_epoch = producer_id, NO_PRODUCER_ID, NO_PRODUCER_EPOCH
@@ -200,7 +204,7 @@ def fenced_without_retry(entry: Transaction, now_ms: int, new_producer_id: Calla
         entry.start_ms,
         previous_id,
         next_id,
-        CLIENT_TV1,
+        entry.client_version,
         next_epoch,
         NO_PRODUCER_EPOCH,
         entry.heartbeat_interval_ms,

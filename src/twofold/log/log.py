@@ -26,7 +26,7 @@ from twofold.log.api import (
 )
 from twofold.log.cutting import CuttableLog
 from twofold.log.lookup import find_max_timestamp, find_timestamp
-from twofold.log.producer_table import MARKER_CHECKS, AppendChecks
+from twofold.log.producer_table import MARKER_CHECKS, AppendChecks, Change
 from twofold.log.producers import ProducerEntry
 from twofold.log.scan import InvalidBatch
 from twofold.log.segment import Segment
@@ -39,7 +39,7 @@ from twofold.log.validation import (
     stamp_batch,
     stored_bytes,
 )
-from twofold.records.batch import Buffer
+from twofold.records.batch import Buffer, Header, single_record_batch
 from twofold.records.validate import validate_client_batch
 from twofold.types import NO_TIMESTAMP
 from twofold.wire.errors import KafkaError, KafkaStorageError, OffsetOutOfRange
@@ -47,6 +47,8 @@ from twofold.wire.errors import KafkaError, KafkaStorageError, OffsetOutOfRange
 log = logging.getLogger("twofold.log")
 
 POSITION_CACHE_SIZE = 32
+
+_new_tuple = tuple.__new__
 
 
 class PartitionLog(CuttableLog):
@@ -105,8 +107,23 @@ class PartitionLog(CuttableLog):
         if stored.batch_length != header.batch_length:
             # Compressed anew. The time to index stays the one that was stamped.
             header = stored._replace(max_timestamp=header.max_timestamp)
-        batch = StoredBatch(0, header, base_offset, change)
-        return self._commit(data, [batch], leader_epoch, now_ms, append_time_ms, defer_flush)
+        return self._commit_one(data, header, base_offset, change, leader_epoch, now_ms, append_time_ms, defer_flush)
+
+    def append_record(
+        self, key: bytes, value: bytes | None, *, leader_epoch: int, defer_flush: bool = False
+    ) -> AppendResult:
+        """Append one record of a coordinator, outside of any transaction, in a batch of its own.
+
+        What `append` does with a batch of a coordinator, without building it first and parsing it again.
+        """
+        if self._failure is not None or self._listing is not None:
+            self._check_usable()
+        now_ms = self._environment.clock.wall_ms()
+        stamps = self.config.stamps_append_time
+        offset = self.log_end_offset
+        header, data = single_record_batch(key, value, now_ms, offset, leader_epoch, stamps)
+        append_time_ms = now_ms if stamps else None
+        return self._commit_one(data, header, offset, None, leader_epoch, now_ms, append_time_ms, defer_flush)
 
     def _append_internal(
         self,
@@ -170,7 +187,11 @@ class PartitionLog(CuttableLog):
         if not batches:
             return MarkersResult(outcomes, None)
         append_time_ms = now_ms if stamps else None
-        appended = self._commit(data, batches, leader_epoch, now_ms, append_time_ms, defer_flush)
+        if len(batches) == 1:
+            _, header, offset, effect = batches[0]
+            appended = self._commit_one(data, header, offset, effect, leader_epoch, now_ms, append_time_ms, defer_flush)
+        else:
+            appended = self._commit(data, batches, leader_epoch, now_ms, append_time_ms, defer_flush)
         return MarkersResult(outcomes, appended)
 
     def append_replicated(self, records: Buffer) -> None:
@@ -216,15 +237,48 @@ class PartitionLog(CuttableLog):
             if epoch > self._epochs.latest:
                 self._assign_epoch(epoch, offset)
             if change is not None:
-                aborted = self._producers.apply(change, header)
-                if aborted is not None:
-                    segment.note_aborted(aborted)
-                    self._note_aborts_in(segment)
-                if change.began or change.completed is not None:
-                    self._update_stable()
+                self._take_change(change, header, segment)
         due = self._flush_after_append(defer_flush)
         time_ms = NO_TIMESTAMP if append_time_ms is None else append_time_ms
         return AppendResult(base_offset, last_offset, time_ms, self.log_start_offset, False, due)
+
+    def _commit_one(
+        self,
+        data: Buffer,
+        header: Header,
+        base_offset: int,
+        change: Change | None,
+        leader_epoch: int,
+        now_ms: int,
+        append_time_ms: int | None,
+        defer_flush: bool,
+    ) -> AppendResult:
+        """`_commit` of a single batch, which is what almost every append is."""
+        last_offset = base_offset + header.last_offset_delta
+        try:
+            segment = self._segment_for(len(data), base_offset, last_offset, header.max_timestamp, now_ms)
+            segment.append_one(data, header, base_offset, self.config.index_interval_bytes)
+        except OSError as error:
+            self._fail("cannot be written", error)
+        self.log_end_offset = self._producers.end_offset = last_offset + 1
+        if leader_epoch > self._epochs.latest:
+            self._assign_epoch(leader_epoch, base_offset)
+        if change is not None:
+            self._take_change(change, header, segment)
+        due = self._flush_after_append(defer_flush)
+        time_ms = NO_TIMESTAMP if append_time_ms is None else append_time_ms
+        return _new_tuple(AppendResult, (base_offset, last_offset, time_ms, self.log_start_offset, False, due))
+
+    def _take_change(self, change: Change, header: Header, segment: Segment) -> None:
+        """Let a batch act on its producer.
+
+        The last stable offset stays: what begins or ends here lies beyond the high watermark, and counts when that
+        moves.
+        """
+        aborted = self._producers.apply(change, header)
+        if aborted is not None:
+            segment.note_aborted(aborted)
+            self._note_aborts_in(segment)
 
     def _note_aborts_in(self, segment: Segment) -> None:
         if not self._aborted_bases or self._aborted_bases[-1] != segment.base_offset:
@@ -380,7 +434,8 @@ class PartitionLog(CuttableLog):
 
     def advance_high_watermark(self, offset: int) -> bool:
         """Raise the high watermark, at most to the log end; False when it stays."""
-        offset = min(offset, self.log_end_offset)
+        if offset > self.log_end_offset:
+            offset = self.log_end_offset
         if offset <= self.high_watermark:
             return False
         self._set_high_watermark(offset)

@@ -192,15 +192,19 @@ class ProducerTable:
 
     def first_unstable_offset(self) -> int:
         """The first offset that may still change its meaning, or NO_LIMIT."""
-        first = next(iter(self._ongoing), NO_LIMIT)
+        first = next(iter(self._ongoing)) if self._ongoing else NO_LIMIT
         queue = self._unreplicated
         return min(first, queue[0][1]) if queue else first
 
-    def advance_high_watermark(self, offset: int) -> None:
+    def advance_high_watermark(self, offset: int) -> int:
+        """The first unstable offset after the move."""
         self.high_watermark = offset
         queue = self._unreplicated
+        if not queue:
+            return next(iter(self._ongoing)) if self._ongoing else NO_LIMIT
         while queue and queue[0][0] < offset:
             queue.popleft()
+        return self.first_unstable_offset()
 
     def oldest_open_transaction(self) -> tuple[int, int] | None:
         """(first offset, producer id)."""

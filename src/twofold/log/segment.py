@@ -20,7 +20,7 @@ from twofold.log.time_index import TimeIndex
 from twofold.log.txn_index import ENTRY_SIZE as TXN_ENTRY_SIZE
 from twofold.log.txn_index import AbortedEntry, TxnIndex
 from twofold.log.validation import StoredBatch
-from twofold.records.batch import Header
+from twofold.records.batch import CONTROL, LOG_OVERHEAD, Header
 from twofold.runtime.api import Data
 from twofold.runtime.files import read_file
 from twofold.types import NO_TIMESTAMP
@@ -122,23 +122,29 @@ class Segment:
             self.note(header, base_offset, self.size + at, index_interval_bytes)
         self.size += len(data)
 
+    def append_one(self, data: Data, header: Header, base_offset: int, index_interval_bytes: int) -> None:
+        """`append` of a single batch."""
+        position = self.size
+        self._files.get(self.log_path).write(position, data)
+        self.note(header, base_offset, position, index_interval_bytes)
+        self.size = position + len(data)
+
     def note(self, header: Header, base_offset: int, position: int, index_interval_bytes: int) -> None:
         """Take a batch into the indexes."""
         offset_index, time_index = self._offset_index, self._time_index
         assert offset_index is not None and time_index is not None, "only the active segment is appended to"
-        last_offset = base_offset + header.last_offset_delta
         timestamp = header.max_timestamp
-        if timestamp > self._max_timestamp and not header.is_control and header.count:
+        if timestamp > self._max_timestamp and not header.attributes & CONTROL and header.count:
             self._max_timestamp = timestamp
-            self._max_timestamp_offset = last_offset
+            self._max_timestamp_offset = base_offset + header.last_offset_delta
         if position == 0:
             self.first_timestamp = timestamp
         if self._bytes_since_index > index_interval_bytes:
-            offset_index.append(last_offset, position)
+            offset_index.append(base_offset + header.last_offset_delta, position)
             self._index_entries += 1
             time_index.maybe_append(self._max_timestamp, self._max_timestamp_offset)
             self._bytes_since_index = 0
-        self._bytes_since_index += header.size
+        self._bytes_since_index += header.batch_length + LOG_OVERHEAD
 
     def note_aborted(self, entry: AbortedEntry) -> None:
         self.txn_index.append(entry)

@@ -160,8 +160,11 @@ class LogState:
     def _set_high_watermark(self, offset: int) -> None:
         self.high_watermark = offset
         if self._listing is None:
-            self._producers.advance_high_watermark(offset)
-            self._update_stable()
+            first_unstable = self._producers.advance_high_watermark(offset)
+            if first_unstable >= offset:  # almost always, and the log start is no further than this
+                self._last_stable_offset = offset
+            else:
+                self._update_stable()
 
     def _update_stable(self) -> None:
         unstable = max(self._producers.first_unstable_offset(), self.log_start_offset)

@@ -45,6 +45,10 @@ _CRC = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">h")
 _TIMESTAMP = struct.Struct(">q")
 _SMALLEST_LENGTH = HEADER_SIZE - LOG_OVERHEAD
+# The header in two: what the CRC does not cover, which ends with it, and the rest.
+_pack_uncovered = struct.Struct(">qiibI").pack
+_pack_covered = struct.Struct(">hiqqqhii").pack
+_RECORD_START = b"\x00\x00\x00"  # no attributes, both deltas 0
 
 
 def increment_sequence(sequence: int, by: int) -> int:
@@ -505,6 +509,40 @@ def assemble(header: Header, section: Buffer) -> bytes:
     _LENGTH.pack_into(out, _LENGTH_POSITION, len(out) - LOG_OVERHEAD)
     _CRC.pack_into(out, _CRC_POSITION, compute_crc(out, 0, len(out)))
     return bytes(out)
+
+
+def single_record_batch(
+    key: bytes, value: bytes | None, timestamp: int, base_offset: int, leader_epoch: int, log_append_time: bool
+) -> tuple[Header, bytes]:
+    """What a builder makes of one record without headers, and its header: for the many that coordinators write."""
+    small = ENCODED
+    size = len(key)
+    key_length = small[size] if size < 8192 else encode_varint(size)
+    if value is None:
+        body = b"".join((_RECORD_START, key_length, key, NULL_LENGTH, b"\x00"))
+    else:
+        size = len(value)
+        value_length = small[size] if size < 8192 else encode_varint(size)
+        body = b"".join((_RECORD_START, key_length, key, value_length, value, b"\x00"))
+    size = len(body)
+    attributes = LOG_APPEND_TIME if log_append_time else 0
+    covered = b"".join(
+        (
+            _pack_covered(attributes, 0, timestamp, timestamp, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE, 1),
+            small[size] if size < 8192 else encode_varint(size),
+            body,
+        )
+    )
+    crc = crc32c(covered)
+    length = len(covered) + _CRC_START - LOG_OVERHEAD
+    header = _new_tuple(
+        Header,
+        (
+            base_offset, length, leader_epoch, MAGIC, crc, attributes, 0, timestamp, timestamp,
+            NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE, 1,
+        ),
+    )  # fmt: skip
+    return header, _pack_uncovered(base_offset, length, leader_epoch, MAGIC, crc) + covered
 
 
 def _encode_headers(headers: Iterable[RecordHeader]) -> bytes:

@@ -2,86 +2,30 @@
 
 import logging
 from collections.abc import Awaitable, Callable
-from functools import wraps
+from functools import partial
 from typing import Any
 
 import pytest
 
 from api.admin_world import Deny
-from oracle.wire import decode_response, encode_request, fit
+from api.sim_node import SimNode
+from api.sim_node import simulated as simulated_node
 from twofold.broker import coordinator_shard, group_shard
 from twofold.broker.authorizer import CLUSTER_NAME, Operation
-from twofold.broker.broker import Broker
-from twofold.broker.context import Frame, Peer
-from twofold.broker.dispatch import Dispatcher
 from twofold.broker.group_shard import GroupShard
 from twofold.config.internal_topics import CONSUMER_OFFSETS, coordinator_partition
-from twofold.config.settings import Settings
 from twofold.coordinator.group.records import OffsetRecord, encode_key
 from twofold.log.api import Origin
 from twofold.records.batch import BatchBuilder
 from twofold.runtime.sim import Simulation
 from twofold.wire.errors import KafkaError, NotCoordinator
 
-NODE = "node"
 
-
-class Node:
-    """A broker on a simulated machine, asked through its dispatcher."""
-
+class Node(SimNode):
     def __init__(self, sim: Simulation, **settings: object) -> None:
-        self.sim = sim
-        self.settings = {
-            "listeners": f"PLAINTEXT://{NODE}:9092",
-            "group.initial.rebalance.delay.ms": "0",
-            # The transactions of these tests are known to the group coordinator alone.
-            "transaction.partition.verification.enable": "false",
-            **{key.replace("_", "."): str(value) for key, value in settings.items()},
-        }
-        self.broker: Broker = None  # type: ignore[assignment]
-
-    async def start(self) -> "Node":
-        runtime = self.sim.runtime(NODE)
-        self.broker = Broker(runtime, Settings.from_mapping(self.settings), "/data", hostname=NODE)
-        await runtime.spawn(self.broker.start(), name="start")
-        self._dispatcher = Dispatcher(self.broker, runtime.spawn)
-        self._peer = Peer("10.0.0.1", 4711, "PLAINTEXT")
-        await self.coordinator()
-        return self
-
-    async def restart(self) -> None:
-        """kill -9, and a new process."""
-        self.sim.crash(NODE, power_cut=False)
-        await self.start()
-
-    async def coordinator(self) -> None:
-        while (await self.ask("FindCoordinator", 1, key="g", key_type=0))["error_code"]:
-            await self.sleep(0.01)
-
-    async def sleep(self, seconds: float) -> None:
-        await self.broker.runtime.timers.sleep(seconds)
-
-    def send(self, api: str, version: int, **body: Any) -> Callable[[], Awaitable[dict[str, Any]]]:
-        """Ask now; what is returned waits for the answer."""
-        frame = encode_request(api, version, fit(api, version, body), correlation_id=1)
-        result = self._dispatcher.dispatch(self._peer, frame[4:])
-
-        async def receive() -> dict[str, Any]:
-            answer = result if isinstance(result, Frame) else await result  # type: ignore[misc]
-            assert isinstance(answer, Frame)
-            payload = b"".join(bytes(part) for part in answer.parts)[4:]
-            return decode_response(api, version, payload)[1]
-
-        receive.is_answered = lambda: isinstance(result, Frame) or result.done()  # type: ignore[attr-defined, union-attr]
-        return receive
-
-    async def ask(self, api: str, version: int, **body: Any) -> dict[str, Any]:
-        return await self.send(api, version, **body)()
-
-    async def create_topic(self, name: str = "t") -> None:
-        row = {"name": name, "num_partitions": 2, "replication_factor": 1, "assignments": [], "configs": []}
-        answer = await self.ask("CreateTopics", 5, topics=[row], timeout=1000)
-        assert answer["topics"][0]["error_code"] == 0
+        # The transactions of these tests are known to the group coordinator alone.
+        fixed = {"group_initial_rebalance_delay_ms": 0, "transaction_partition_verification_enable": "false"}
+        super().__init__(sim, **{**fixed, **settings})
 
     def shard(self, group: str = "g") -> GroupShard:
         return self.broker.groups.shards[coordinator_partition(group, 50)]
@@ -161,27 +105,7 @@ class Node:
         return {row["group_id"]: row["group_state"] for row in answer["groups"]}
 
 
-def simulated(**settings: object) -> Callable[[Callable[..., Awaitable[None]]], Callable[..., None]]:
-    """Run a story with a node that has a topic `t`, for up to a month of its time."""
-
-    def decorate(story: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-        @wraps(story)
-        def test() -> None:
-            with Simulation(1) as sim:
-
-                async def main() -> None:
-                    node = await Node(sim, **settings).start()
-                    await node.create_topic()
-                    await story(node)
-                    if node.broker is not None:
-                        await node.broker.stop()
-
-                sim.run(main(), timeout_s=30 * 86_400)
-
-        del test.__wrapped__  # type: ignore[attr-defined]  # or pytest takes the story's argument for a fixture
-        return test
-
-    return decorate
+simulated = partial(simulated_node, Node)
 
 
 # Loading and resigning

@@ -66,6 +66,11 @@ class TransactionService(CoordinatorService[TransactionShard]):
 
     def apply(self, delta: ImageDelta, image: MetadataImage) -> None:
         self.follow(delta)
+        self.markers.metadata_changed()
+
+    def stop(self) -> None:
+        super().stop()
+        self.markers.stop()
 
     def make_shard(self, index: int, epoch: int) -> TransactionShard:
         broker = self._broker

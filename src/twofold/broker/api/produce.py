@@ -215,10 +215,12 @@ class _Produce:
         for index, records in partitions:
             partition = None
             try:
-                partition = replicas.leader(name, index)
-                result = self._append_one(partition, records, acks)
+                leader = replicas.leader(name, index)
+                guard = None if self._verdicts is None else self._guard(leader)
+                partition = leader
+                result = self._append_one(partition, records, acks, guard)
             except KafkaError as error:
-                rows.append(self._error_row(index, error, partition))
+                rows.append(self._error_row(index, error, None if self._is_refused(partition) else partition))
                 continue
             except Exception as error:
                 log.error("append to %s-%d for %s failed", name, index, self._context.peer, exc_info=error)
@@ -228,23 +230,25 @@ class _Produce:
             if acks and result.last_offset >= partition.log.high_watermark:
                 self._waiting[partition] = (result.last_offset, rows, len(rows) - 1)
 
-    def _append_one(self, partition: Partition, records: Buffer | KafkaError | None, acks: int) -> AppendResult:
+    def _append_one(
+        self, partition: Partition, records: Buffer | KafkaError | None, acks: int, guard: int | None
+    ) -> AppendResult:
         if records is None:
             raise NotOneBatch("the partition has no records: exactly one batch is expected")
         if isinstance(records, KafkaError):
             raise records
-        guard = None
-        attributes = _attributes_of(records)
-        if attributes & CODEC_MASK == Codec.ZSTD and self._context.version < ZSTD_VERSION:
+        if self._context.version < ZSTD_VERSION and _attributes_of(records) & CODEC_MASK == Codec.ZSTD:
             raise UnsupportedCompressionType(
                 f"zstd needs Produce version {ZSTD_VERSION}, this is {self._context.version}"
             )
-        if attributes & TRANSACTIONAL and self._verdicts is not None:
-            verdict = self._verdicts.get(partition.topic_partition)
-            if isinstance(verdict, KafkaError):
-                raise self._told(verdict)
-            guard = verdict
         return partition.append(records, acks, guard=guard)
+
+    def _guard(self, partition: Partition) -> int | None:
+        assert self._verdicts is not None
+        verdict = self._verdicts.get(partition.topic_partition)
+        if isinstance(verdict, KafkaError):
+            raise self._told(verdict)
+        return verdict
 
     def _told(self, error: KafkaError) -> KafkaError:
         """A coordinator that cannot be asked must not make producers look for another leader of the partition."""

@@ -220,7 +220,7 @@ class _Produce:
                 partition = leader
                 result = self._append_one(partition, records, acks, guard)
             except KafkaError as error:
-                rows.append(self._error_row(index, error, None if self._is_refused(partition) else partition))
+                rows.append(self._error_row(index, error, partition))
                 continue
             except Exception as error:
                 log.error("append to %s-%d for %s failed", name, index, self._context.peer, exc_info=error)

@@ -275,7 +275,7 @@ class MarkerSender:
     def metadata_changed(self) -> None:
         """Called with every new image: what has no leader yet may have one now."""
         if self._parked:
-            self._delay_s = FIRST_RETRY_S
+            self._due, self._delay_s = len(self._parked), FIRST_RETRY_S
             self._arm(0.0)
 
     def stop(self) -> None:
@@ -391,7 +391,9 @@ class MarkerSender:
                 self._dispatch(ending, topic_partition)
         if self._due:
             self._arm(0.0)
-        elif not parked:
+        elif parked:
+            self._arm(self._delay_s)
+        else:
             self._delay_s = FIRST_RETRY_S
 
     # --- to other brokers ---

@@ -429,20 +429,25 @@ class BatchBuilder:
         headers: Iterable[RecordHeader] = (),
         offset_delta: int | None = None,
     ) -> None:
-        """Append a record. `offset_delta` defaults to the one after the last record's and may leave gaps."""
+        """Append a record. `offset_delta` defaults to the one after the last record's and may leave gaps.
+
+        ValueError, and nothing is added, where the record does not fit: an offset out of order, or a timestamp further
+        from the first one than an int64 reaches.
+        """
         last = self._last_delta
         if offset_delta is None:
             offset_delta = last + 1
         elif offset_delta <= last:
             raise ValueError(f"offset delta {offset_delta} does not follow {last}: offsets in a batch increase")
+        small = ENCODED
         if self.count:
             delta = timestamp - self._base_timestamp
+            time = small[delta] if 0 <= delta < 8192 else _encode_time(self._base_timestamp, timestamp)
             if timestamp > self._max_timestamp:
                 self._max_timestamp = timestamp
         else:
             self._base_timestamp = self._max_timestamp = timestamp
-            delta = 0
-        small = ENCODED
+            time = small[0]
         if key is None:
             key_length = NULL_LENGTH
             key = b""
@@ -458,7 +463,7 @@ class BatchBuilder:
         body = b"".join(
             (
                 b"\x00",
-                small[delta] if 0 <= delta < 8192 else encode_varint(delta),
+                time,
                 small[offset_delta] if offset_delta < 8192 else encode_varint(offset_delta),
                 key_length,
                 key,
@@ -543,6 +548,16 @@ def single_record_batch(
         ),
     )  # fmt: skip
     return header, _pack_uncovered(base_offset, length, leader_epoch, MAGIC, crc) + covered
+
+
+def _encode_time(base_timestamp: int, timestamp: int) -> bytes:
+    delta = timestamp - base_timestamp
+    if not -(2**63) <= delta < 2**63:
+        raise ValueError(
+            f"the timestamps {base_timestamp} and {timestamp} are further apart than an int64 can say: "
+            "they do not fit into one batch"
+        )
+    return encode_varint(delta)
 
 
 def _encode_headers(headers: Iterable[RecordHeader]) -> bytes:

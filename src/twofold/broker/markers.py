@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from twofold.broker.purgatory import DelayedProduce
 from twofold.config.internal_topics import CONSUMER_OFFSETS
-from twofold.coordinator.transaction.records import Transaction
+from twofold.coordinator.transaction.records import NEVER_MS, Transaction
 from twofold.coordinator.transaction.states import State
 from twofold.log.api import TransactionMarker
 from twofold.runtime.api import TimerHandle
@@ -85,17 +85,19 @@ def write_markers(
     index: int,
     markers: Sequence[TransactionMarker],
     on_later: Callable[[Outcomes], None],
+    *,
+    durable: bool = False,
 ) -> Outcomes | None:
     """Write markers to a partition that this broker leads, each with its own outcome.
 
     The outcomes at once, or None: then `on_later` gets them when the markers are safe, or when that takes longer than
-    `request.timeout.ms`.
+    `request.timeout.ms`. With `durable` they are safe when they are synced.
     """
     try:
         if topic == CONSUMER_OFFSETS:
-            return _complete_offsets(broker, index, markers, on_later)
+            return _complete_offsets(broker, index, markers, on_later, durable)
         partition = broker.replicas.leader(topic, index)
-        outcomes = partition.append_markers(markers)
+        outcomes = partition.append_markers(markers, durable=durable)
     except KafkaError as error:
         return [error] * len(markers)
     except Exception as error:
@@ -133,7 +135,11 @@ def _fate(partition: "Partition", *, passed: bool) -> Outcome:
 
 
 def _complete_offsets(
-    broker: "Broker", index: int, markers: Sequence[TransactionMarker], on_later: Callable[[Outcomes], None]
+    broker: "Broker",
+    index: int,
+    markers: Sequence[TransactionMarker],
+    on_later: Callable[[Outcomes], None],
+    durable: bool,
 ) -> Outcomes | None:
     """The same for `__consumer_offsets`, where the group coordinator writes the marker and obeys it."""
     if broker.image.partition(CONSUMER_OFFSETS, index) is None:
@@ -153,7 +159,7 @@ def _complete_offsets(
         producer_id, producer_epoch, coordinator_epoch, commit, version = marker
         try:
             future = broker.groups.complete_transaction(
-                index, producer_id, producer_epoch, coordinator_epoch, commit, version
+                index, producer_id, producer_epoch, coordinator_epoch, commit, version, durable=durable
             )
         except KafkaError as error:
             outcomes[place] = _told(error)
@@ -188,7 +194,7 @@ def _told(error: KafkaError) -> KafkaError:
 class _Ending:
     """A transaction whose markers are under way."""
 
-    __slots__ = ("has_failed", "is_live", "marker", "on_done", "remaining", "shard", "transactional_id")
+    __slots__ = ("durable", "has_failed", "is_live", "marker", "on_done", "remaining", "shard", "transactional_id")
 
     def __init__(
         self,
@@ -197,9 +203,11 @@ class _Ending:
         marker: TransactionMarker,
         partitions: frozenset[TopicPartition],
         on_done: Callable[[], None],
+        durable: bool,
     ) -> None:
         self.shard = shard
         self.transactional_id = transactional_id
+        self.durable = durable
         self.marker = marker
         self.remaining = set(partitions)
         self.on_done = on_done
@@ -217,6 +225,8 @@ class MarkerSender:
         """`remote` asks another broker; where there is none, its partitions wait until this one leads them."""
         self._broker = broker
         self._remote = remote
+        self.committed = 0  # transactions that ended, for metrics
+        self.aborted = 0
         self._endings: dict[str, _Ending] = {}
         self._parked: deque[Parcel] = deque()  # to be looked up and tried again
         self._due = 0  # how many of them the round that is under way has still to try
@@ -249,7 +259,8 @@ class MarkerSender:
             version if version < NEWEST_VERSION else NEWEST_VERSION,
         )
         partitions = value.partitions
-        ending = _Ending(shard, transactional_id, marker, partitions, on_done)
+        # The end of a two-phase transaction must not be known here before it is on disk there.
+        ending = _Ending(shard, transactional_id, marker, partitions, on_done, value.timeout_ms == NEVER_MS)
         older = self._endings.get(transactional_id)
         if older is not None:
             older.is_live = False
@@ -322,7 +333,7 @@ class MarkerSender:
         def settle(outcomes: Outcomes) -> None:
             self._settle(ending, topic_partition, outcomes[0])
 
-        outcomes = write_markers(broker, topic, index, (ending.marker,), settle)
+        outcomes = write_markers(broker, topic, index, (ending.marker,), settle, durable=ending.durable)
         if outcomes is not None:
             self._settle(ending, topic_partition, outcomes[0])
 
@@ -356,6 +367,10 @@ class MarkerSender:
             )
 
     def _finish(self, ending: _Ending) -> None:
+        if ending.marker.commit:
+            self.committed += 1
+        else:
+            self.aborted += 1
         self._drop(ending)
         ending.on_done()
 

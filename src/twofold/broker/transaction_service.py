@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 from twofold.broker.coordinator_service import CoordinatorService
 from twofold.broker.markers import MarkerSender
@@ -24,6 +24,7 @@ from twofold.controller.image import MetadataImage
 from twofold.coordinator.transaction.coordinator import Coordinator, Decision, InitRequest, TransactionConfig
 from twofold.coordinator.transaction.records import Transaction, TransactionRecord
 from twofold.coordinator.transaction.state import TransactionsState
+from twofold.coordinator.transaction.transitions import is_two_phase
 from twofold.machine.runtime import Result
 from twofold.types import TopicPartition
 from twofold.wire.errors import ConcurrentTransactions, CoordinatorNotAvailable, InvalidRequest, KafkaError
@@ -42,6 +43,14 @@ Codes: TypeAlias = Mapping[TopicPartition, int]
 log = logging.getLogger(__name__)
 
 
+class Admission(NamedTuple):
+    """What the coordinator says to a leader: the error codes of partitions that are not admitted, and whether what is
+    written to the others must be on disk before it is acknowledged."""
+
+    codes: Codes
+    two_phase: bool = False
+
+
 class TransactionService(CoordinatorService[TransactionShard]):
     topic = TRANSACTION_STATE
     what = "transactional id"
@@ -52,6 +61,7 @@ class TransactionService(CoordinatorService[TransactionShard]):
         self.coordinator = Coordinator(self.config, broker.producer_ids.take)
         self.markers = MarkerSender(broker)
         self.timed_out = 0  # transactions that were aborted because their time was up
+        self.fenced = 0  # ... because another producer took over their id
         self.expired_ids = 0
 
     @property
@@ -103,12 +113,16 @@ class TransactionService(CoordinatorService[TransactionShard]):
     def init_producer_id(self, request: InitRequest) -> Decided:
         self.coordinator.check_init(request)
         version = self.server_version
-        return self._decide(
-            request.transactional_id,
-            lambda entry, now_ms, pending: self.coordinator.init_producer_id(
+
+        def decide(entry: Transaction | None, now_ms: int, pending: bool) -> Decision:
+            decision = self.coordinator.init_producer_id(
                 entry, request, now_ms, pending=pending, server_version=version
-            ),
-        )
+            )
+            if decision.error is not None and decision.value is not None:
+                self.fenced += 1
+            return decision
+
+        return self._decide(request.transactional_id, decide)
 
     def add_partitions(
         self,
@@ -154,15 +168,36 @@ class TransactionService(CoordinatorService[TransactionShard]):
         partitions: frozenset[TopicPartition],
         *,
         adds: bool,
-    ) -> "Codes | Awaitable[Codes]":
+    ) -> "Admission | Awaitable[Admission]":
         """Whether the producer may write to the partitions in its transaction; `adds` makes them part of it."""
         try:
             if not adds:
-                return self.verify(transactional_id, producer_id, producer_epoch, partitions)
+                codes = self.verify(transactional_id, producer_id, producer_epoch, partitions)
+                return Admission(codes, self.is_two_phase(transactional_id))
             decided = self.add_partitions(transactional_id, producer_id, producer_epoch, partitions, 2)
         except KafkaError as error:
-            return dict.fromkeys(partitions, error.code)
-        return {} if isinstance(decided, Decision) else _codes_later(decided, partitions)
+            return Admission(dict.fromkeys(partitions, error.code))
+        if isinstance(decided, Decision):
+            return Admission({}, self.is_two_phase(transactional_id))
+        return self._admit_later(transactional_id, decided, partitions)
+
+    async def _admit_later(
+        self, transactional_id: str, decided: Awaitable[Decision], partitions: frozenset[TopicPartition]
+    ) -> "Admission":
+        try:
+            await decided
+        except KafkaError as error:
+            return Admission(dict.fromkeys(partitions, error.code))
+        return Admission({}, self.is_two_phase(transactional_id))
+
+    def is_two_phase(self, transactional_id: str) -> bool:
+        """Whether only an outside decision ends the transactions of an id; yes where it cannot be said, which costs
+        time and no data."""
+        try:
+            entry = self.shard(transactional_id).state.entries.get(transactional_id)
+        except KafkaError:
+            return True
+        return entry is not None and is_two_phase(entry)
 
     def _decide(self, transactional_id: str, decide: Decide) -> Decided:
         if not transactional_id:
@@ -284,37 +319,31 @@ class TransactionService(CoordinatorService[TransactionShard]):
             self._remove(shard, found)
 
     def _remove(self, shard: TransactionShard, transactional_ids: Iterable[str]) -> None:
+        removed: list[TransactionRecord] = []
+
         def handler(state: TransactionsState, now_ms: int) -> Result[TransactionRecord, None]:
             entries = state.entries
-            return Result(
-                [
-                    TransactionRecord(transactional_id, None)
-                    for transactional_id in transactional_ids
-                    if (entry := entries.get(transactional_id)) is not None
-                    and not shard.is_pending(transactional_id, entry)
-                    and self.coordinator.is_expired(entry, now_ms)
-                ],
-                None,
+            removed.extend(
+                TransactionRecord(transactional_id, None)
+                for transactional_id in transactional_ids
+                if (entry := entries.get(transactional_id)) is not None
+                and not shard.is_pending(transactional_id, entry)
+                and self.coordinator.is_expired(entry, now_ms)
             )
+            return Result(removed, None)
 
         try:
             shard.write(handler).add_done_callback(partial(_report, f"expiry in {shard}"))
         except KafkaError as error:
             log.warning("%s: unused transactional ids are not removed now: %s", shard, error)
+        else:
+            self.expired_ids += len(removed)
 
 
 def _report(what: str, future: "asyncio.Future[object]") -> None:
     error = None if future.cancelled() else future.exception()
     if error is not None:
         log.warning("%s: not written for now: %s", what, error)
-
-
-async def _codes_later(decided: Awaitable[Decision], partitions: frozenset[TopicPartition]) -> Codes:
-    try:
-        await decided
-    except KafkaError as error:
-        return dict.fromkeys(partitions, error.code)
-    return {}
 
 
 def answered(decided: Decided, answer: Callable[[Decision], T]) -> T | Awaitable[T]:

@@ -453,6 +453,11 @@ class PartitionLog(CuttableLog):
             producer_id, epoch, sequence, supports_epoch_bump, environment.clock.wall_ms(), next(environment.guards)
         )
 
+    @property
+    def producer_count(self) -> int:
+        """How many producers are remembered; none before the log is opened."""
+        return len(self._producers.entries)
+
     def producers(self) -> list[ProducerRow]:
         self.ensure_open()
         return self._producers.rows()

@@ -194,9 +194,10 @@ def render(entity: Entity, doc: str, done: dict[str, str]) -> None:
 
 
 def load(api: str, kind: str) -> dict[int, type]:
-    found = {version: schema_of(api, version, kind) for version in own_versions(api)}
+    own = {version: schema_of(api, version, kind) for version in own_versions(api)}
     if importlib.util.find_spec(f"kio.schema.{api}") is None:
-        return found
+        return own
+    found = {}
     package = importlib.import_module(f"kio.schema.{api}")
     for info in pkgutil.iter_modules(package.__path__):
         name = f"kio.schema.{api}.{info.name}.{kind}"
@@ -209,7 +210,7 @@ def load(api: str, kind: str) -> dict[int, type]:
             and c.__type__.name == kind
         )  # fmt: skip
         found[int(info.name[1:])] = cls
-    return dict(sorted(found.items()))
+    return dict(sorted((found | own).items()))
 
 
 def rename_clashes(entity: Entity, taken: set[str]) -> None:

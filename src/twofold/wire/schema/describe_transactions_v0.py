@@ -1,0 +1,43 @@
+"""DescribeTransactions 0, as kio has it but for the start time: a transaction that has not begun has -1, which kio
+does not read as a moment. Here it is a number."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from kio.schema.describe_transactions.v0.request import DescribeTransactionsRequest
+from kio.schema.describe_transactions.v0.response import TopicData
+from kio.schema.errors import ErrorCode
+from kio.schema.response_header.v1.header import ResponseHeader
+from kio.schema.types import ProducerId, TransactionalId
+from kio.static.constants import EntityType
+from kio.static.primitive import i16, i32Timedelta, i64
+
+__all__ = ["DescribeTransactionsRequest", "DescribeTransactionsResponse"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionState:
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(65)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    error_code: ErrorCode = field(metadata={"kafka_type": "error_code"})
+    transactional_id: TransactionalId = field(metadata={"kafka_type": "string"})
+    transaction_state: str = field(metadata={"kafka_type": "string"})
+    transaction_timeout: i32Timedelta = field(metadata={"kafka_type": "timedelta_i32"})
+    transaction_start_time_ms: i64 = field(metadata={"kafka_type": "int64"})
+    producer_id: ProducerId = field(metadata={"kafka_type": "int64"})
+    producer_epoch: i16 = field(metadata={"kafka_type": "int16"})
+    topics: tuple[TopicData, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeTransactionsResponse:
+    __type__: ClassVar = EntityType.response
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(65)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    throttle_time: i32Timedelta = field(metadata={"kafka_type": "timedelta_i32"})
+    transaction_states: tuple[TransactionState, ...]

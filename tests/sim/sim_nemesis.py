@@ -25,7 +25,16 @@ class Nemesis:
         self._sim.network.stall_timeout_s = 6.0
         self._sim.network.connect_timeout_s = 5.0
         until = self._sim.now_s + self._world.plan.duration_s
-        actions: dict[str, Callable[[], Awaitable[None]]] = {
+        actions = self._actions()
+        faults = self._world.plan.faults
+        await asyncio.gather(
+            self._trouble([actions[fault] for fault in faults if fault in BROKER_FAULTS], until, 1.5),
+            self._trouble([actions[fault] for fault in faults if fault not in BROKER_FAULTS], until, 0.8),
+        )
+        self.heal()
+
+    def _actions(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        return {
             "kill": lambda: self._crash(power_cut=False),
             "power": lambda: self._crash(power_cut=True),
             "restart": self._restart,
@@ -40,12 +49,6 @@ class Nemesis:
             "clock": self._jump,
             "client kill": self._kill_client,
         }
-        faults = self._world.plan.faults
-        await asyncio.gather(
-            self._trouble([actions[fault] for fault in faults if fault in BROKER_FAULTS], until, 1.5),
-            self._trouble([actions[fault] for fault in faults if fault not in BROKER_FAULTS], until, 0.8),
-        )
-        self.heal()
 
     async def _trouble(self, actions: list[Callable[[], Awaitable[None]]], until: float, pause_s: float) -> None:
         while self._sim.now_s < until:

@@ -92,6 +92,7 @@ class Polled(NamedTuple):
     value: bytes
     time_s: float
     last_stable_offset: int
+    high_watermark: int
 
 
 @dataclass(eq=False)

@@ -159,6 +159,7 @@ class Watch:
     def __enter__(self) -> "Watch":
         for owner, name, replacement in (
             (PartitionLog, "_commit", self._commit),
+            (PartitionLog, "_commit_one", self._commit),
             (LogManager, "load", self._load),
             (Controller, "start", self._start),
             (ProducerIds, "take", self._take),

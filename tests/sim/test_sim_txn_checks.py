@@ -53,7 +53,7 @@ class Made:
     def reader(self, rows: Sequence[tuple[TopicPartition, int]], *, committed: bool = True, lso: int = 100) -> Reading:
         reading = Reading("reader", committed)
         for tp, offset in rows:
-            reading.polled.append(Polled(tp, offset, self.logs[tp].entries[offset].value, 20.0, lso))
+            reading.polled.append(Polled(tp, offset, self.logs[tp].entries[offset].value, 20.0, lso, 100))
         reading.positions = {tp: log.end for tp, log in self.logs.items()}
         self.history.readings.append(reading)
         return reading
@@ -226,9 +226,9 @@ def test_a_read_before_the_commit_was_asked_for(whole: Made) -> None:
 
 
 def test_an_intermediate_read(whole: Made) -> None:
-    """The record is below the last stable offset and the marker of its transaction is not."""
+    """The record is below the last stable offset and the marker of its transaction is not even in the log."""
     reading = whole.reader([(A, 0), (A, 4), (B, 0)])
-    reading.polled[0] = reading.polled[0]._replace(last_stable_offset=1)
+    reading.polled[0] = reading.polled[0]._replace(last_stable_offset=1, high_watermark=1)
     with pytest.raises(Violation, match="intermediate read"):
         readers_see_committed(whole.history, whole.logs)
 

@@ -49,6 +49,7 @@ class TxnReader(Wire):
         self.isolation = READ_COMMITTED if committed else READ_UNCOMMITTED
         self.max_bytes = max_bytes
         self.answers: dict[TopicPartition, PartitionData] = {}
+        self._polls = -1
 
     async def fetch(
         self, positions: Mapping[TopicPartition, int], *, max_wait_ms: int = 0, isolation: int | None = None
@@ -83,7 +84,7 @@ class TxnReader(Wire):
 
     async def poll(self, max_wait_ms: int = 0) -> list[Seen]:
         """What one Fetch brings; positions move over what is not for the application too."""
-        answer = await self.fetch(self.positions, max_wait_ms=max_wait_ms)
+        answer = await self.fetch(self._in_turn(), max_wait_ms=max_wait_ms)
         raise_for(answer.error_code, "Fetch")
         found: list[Seen] = []
         for topic in answer.responses:
@@ -97,6 +98,13 @@ class TxnReader(Wire):
                 self.answers[tp] = row
                 found += self._take(tp, row)
         return found
+
+    def _in_turn(self) -> dict[TopicPartition, int]:
+        """Each poll asks for another partition first: the first is the one that never comes away empty."""
+        self._polls += 1
+        rows = list(self.positions.items())
+        first = self._polls % len(rows)
+        return dict(rows[first:] + rows[:first])
 
     def _take(self, tp: TopicPartition, row: PartitionData) -> list[Seen]:
         committed = self.isolation == READ_COMMITTED

@@ -63,11 +63,61 @@ def test_an_unknown_setting_names_the_nearest_known_one() -> None:
         ({"delivery_timeout_ms": 1_000}, "delivery_timeout_ms=1000 is less than linger_ms"),
         ({"bootstrap_servers": "nowhere"}, "'nowhere' in bootstrap_servers is not HOST:PORT"),
         ({"linger_ms": -1}, "linger_ms=-1 is negative"),
+        ({"compression_zstd_level": 23}, "compression_zstd_level=23 is not between -131072 and 22"),
+        ({"compression_gzip_level": 0}, "compression_gzip_level=0 is not between 1 and 9"),
     ],
 )
 def test_settings_that_exclude_each_other_are_refused(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         from_keywords(ProducerConfig, values)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"acks": 1}, r"acks=1 does not go with transactional_id='t'"),
+        ({"acks": "0"}, r"acks=0 does not go with transactional_id='t'"),
+        ({"max_in_flight_requests_per_connection": 6}, r"connection=6 does not go with transactional_id='t'"),
+        ({"retries": 0}, r"retries=0 does not go with transactional_id='t'"),
+        ({"enable_idempotence": False}, r"enable_idempotence=False does not go with transactional_id='t'"),
+        ({"transactional_id": ""}, r"transactional_id is empty"),
+        ({"transactional_id": None, "transaction_two_phase_commit_enable": True}, r"set transactional_id, too"),
+        ({"transactional_id": None, "transaction_heartbeat_interval_ms": 1}, r"set transactional_id, too"),
+        ({"transaction_timeout_ms": 0}, r"transaction_timeout_ms=0 leaves a transaction no time"),
+        (
+            {"transaction_two_phase_commit_enable": True, "transaction_timeout_ms": 60_000},
+            r"transaction_timeout_ms=60000 does not go with transaction_two_phase_commit_enable",
+        ),
+        (
+            {"transaction_two_phase_commit_enable": True, "transaction_heartbeat_interval_ms": 1_000},
+            r"transaction_heartbeat_interval_ms=1000 does not go with transaction_two_phase_commit_enable",
+        ),
+        (
+            {"transaction_heartbeat_interval_ms": 5_001, "transaction_timeout_ms": 5_000},
+            r"transaction_heartbeat_interval_ms=5001 is above transaction_timeout_ms=5000",
+        ),
+        ({"transaction_heartbeat_interval_ms": 60_001}, r"is above transaction_timeout_ms=60000"),
+    ],
+)
+def test_settings_that_exclude_transactions_are_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        from_keywords(ProducerConfig, {"transactional_id": "t"} | values)
+
+
+def test_settings_of_transactions_have_kafkas_names_and_defaults() -> None:
+    config = from_dotted(ProducerConfig, {"transactional.id": "t", "transaction.timeout.ms": "1000"})
+    assert (config.idempotent, config.transaction_timeout) == (True, 1_000)
+    assert ProducerConfig(transactional_id="t").transaction_timeout == 60_000
+    two_phase = {"transactional.id": "t", "transaction.two.phase.commit.enable": "true"}
+    assert from_dotted(ProducerConfig, two_phase).transaction_two_phase_commit_enable
+    beating = from_dotted(ProducerConfig, {"transactional.id": "t", "transaction.heartbeat.interval.ms": 60_000})
+    assert beating.transaction_heartbeat_interval_ms == 60_000
+
+
+def test_a_compression_level_counts_for_its_codec_and_only_when_it_was_chosen() -> None:
+    assert ProducerConfig(compression_type="zstd", compression_zstd_level=7).compression_level == 7
+    assert ProducerConfig(compression_type="lz4", compression_zstd_level=7).compression_level is None
+    assert ProducerConfig(compression_type="snappy").compression_level is None
 
 
 def test_idempotence_gives_way_to_settings_that_exclude_it_unless_it_was_asked_for() -> None:
@@ -117,8 +167,26 @@ def test_public_surface_is_this_and_nothing_else() -> None:
     ]
 
 
+PRODUCER_METHODS = [
+    "abort_transaction",
+    "begin_transaction",
+    "close",
+    "commit_transaction",
+    "complete_transaction",
+    "flush",
+    "from_config",
+    "init_transactions",
+    "partitions_for",
+    "prepare_transaction",
+    "resume",
+    "send",
+    "send_offsets_to_transaction",
+    "transaction",
+]
+
+
 def test_methods_of_the_clients_are_these_and_nothing_else() -> None:
-    assert _public(twofold.client.Producer) == ["close", "flush", "from_config", "partitions_for", "send"]
+    assert _public(twofold.client.Producer) == PRODUCER_METHODS
     assert _public(twofold.client.Consumer) == [
         "assign",
         "assignment",

@@ -88,6 +88,7 @@ class ProducerBatch:
         for index, record in enumerate(iter_records(self.build())):
             if len(parts) == 0 or (len(parts) == 1 and (parts[0].size >= middle or index == last)):
                 part = ProducerBatch(self.tp, self.builder.codec, self.created, self.done.get_loop().create_future())
+                part.builder.transactional, part.builder.level = self.builder.transactional, self.builder.level
                 parts.append(part)
                 self.parts.append((index, part))
             parts[-1].builder.add(record.key, record.value, record.timestamp, record.headers)

@@ -17,8 +17,11 @@ C = TypeVar("C", bound="ClientConfig")
 
 DEFAULT_BOOTSTRAP_SERVERS = "127.0.0.1:9092"
 MAX_IN_FLIGHT = 5  # how many batches of a producer a broker remembers per partition
+DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
+DEFAULT_LEVELS = {"gzip": -1, "lz4": 9, "zstd": 3}
 ISOLATION_LEVELS = {"read_uncommitted": 0, "read_committed": 1}
 OFFSET_RESETS = ("earliest", "latest", "none")
+MAY_BE_NEGATIVE = ("acks", "compression_gzip_level", "compression_zstd_level")
 ACKS = {"all": -1, "-1": -1, "0": 0, "1": 1}
 
 
@@ -47,6 +50,15 @@ class ProducerOptions(ClientOptions, total=False):
     delivery_timeout_ms: int
     max_in_flight_requests_per_connection: int
     retries: int
+    compression_gzip_level: int
+    compression_lz4_level: int
+    compression_zstd_level: int
+    partitioner_ignore_keys: bool
+    partitioner_adaptive_partitioning_enable: bool
+    transactional_id: str | None
+    transaction_timeout_ms: int | None
+    transaction_two_phase_commit_enable: bool
+    transaction_heartbeat_interval_ms: int
 
 
 class ConsumerOptions(ClientOptions, total=False):
@@ -78,7 +90,9 @@ class ClientConfig:
         parse_addresses(self.bootstrap_servers)
         for field in fields(self):
             value = getattr(self, field.name)
-            if isinstance(value, int | float) and not isinstance(value, bool) and value < 0 and field.name != "acks":
+            if field.name in MAY_BE_NEGATIVE or not isinstance(value, int | float) or isinstance(value, bool):
+                continue
+            if value < 0:
                 raise ValueError(f"{field.name}={value} is negative")
 
     @property
@@ -111,6 +125,15 @@ class ProducerConfig(ClientConfig):
     delivery_timeout_ms: int = 120_000
     max_in_flight_requests_per_connection: int = MAX_IN_FLIGHT
     retries: int = 2_147_483_647
+    compression_gzip_level: int = DEFAULT_LEVELS["gzip"]
+    compression_lz4_level: int = DEFAULT_LEVELS["lz4"]
+    compression_zstd_level: int = DEFAULT_LEVELS["zstd"]
+    partitioner_ignore_keys: bool = False
+    partitioner_adaptive_partitioning_enable: bool = True
+    transactional_id: str | None = None
+    transaction_timeout_ms: int | None = None  # None: 60,000, or for ever with two-phase commit
+    transaction_two_phase_commit_enable: bool = False
+    transaction_heartbeat_interval_ms: int = 0  # 0: no heartbeats
 
     def __post_init__(self) -> None:
         # Not super(): a slotted dataclass is a second class object, which the zero-argument form does not know.
@@ -125,20 +148,66 @@ class ProducerConfig(ClientConfig):
                 f"delivery_timeout_ms={self.delivery_timeout_ms} is less than linger_ms + request_timeout_ms = "
                 f"{self.linger_ms + self.request_timeout_ms:g}: no request would have the time it is allowed"
             )
-        if self.enable_idempotence:
-            self._check_idempotence()
+        self._check_levels()
+        if self.transactional_id is not None:
+            self._check_transactions()
+        elif self.transaction_two_phase_commit_enable or self.transaction_heartbeat_interval_ms:
+            name = "heartbeat_interval_ms" if self.transaction_heartbeat_interval_ms else "two_phase_commit_enable"
+            raise ValueError(f"transaction_{name} is about transactions: set transactional_id, too")
+        elif self.enable_idempotence:
+            self._check_idempotence("an idempotent producer", "or set enable_idempotence=False")
 
-    def _check_idempotence(self) -> None:
-        off = "or set enable_idempotence=False"
+    def _check_idempotence(self, what: str, way_out: str) -> None:
         if self.required_acks != -1:
-            raise ValueError(f"acks={self.acks} does not go with an idempotent producer: use acks='all', {off}")
+            raise ValueError(f"acks={self.acks} does not go with {what}: use acks='all', {way_out}")
         if self.max_in_flight_requests_per_connection > MAX_IN_FLIGHT:
             raise ValueError(
                 f"max_in_flight_requests_per_connection={self.max_in_flight_requests_per_connection} does not go with "
-                f"an idempotent producer: use at most {MAX_IN_FLIGHT}, {off}"
+                f"{what}: use at most {MAX_IN_FLIGHT}, {way_out}"
             )
         if self.retries == 0:
-            raise ValueError(f"retries=0 does not go with an idempotent producer: use more, {off}")
+            raise ValueError(f"retries=0 does not go with {what}: use more, {way_out}")
+
+    def _check_transactions(self) -> None:
+        if not self.transactional_id:
+            raise ValueError("transactional_id is empty: name the producer, or leave the setting out")
+        with_id = f"transactional_id={self.transactional_id!r}"
+        if self.enable_idempotence is False:
+            raise ValueError(f"enable_idempotence=False does not go with {with_id}: leave one of them out")
+        self._check_idempotence(with_id, "or leave transactional_id out")
+        timeout_ms, interval_ms = self.transaction_timeout_ms, self.transaction_heartbeat_interval_ms
+        if timeout_ms == 0:
+            raise ValueError("transaction_timeout_ms=0 leaves a transaction no time")
+        if self.transaction_two_phase_commit_enable:
+            never = "does not go with transaction_two_phase_commit_enable: a prepared transaction has no timeout"
+            if timeout_ms is not None:
+                raise ValueError(f"transaction_timeout_ms={timeout_ms} {never}")
+            if interval_ms:
+                raise ValueError(f"transaction_heartbeat_interval_ms={interval_ms} {never} and waits for its owner")
+        elif interval_ms > self.transaction_timeout:
+            raise ValueError(
+                f"transaction_heartbeat_interval_ms={interval_ms} is above transaction_timeout_ms="
+                f"{self.transaction_timeout}: the transaction would be over before its first heartbeat"
+            )
+
+    def _check_levels(self) -> None:
+        for name, lowest, highest in (("gzip", 1, 9), ("lz4", 1, 17), ("zstd", -131_072, 22)):
+            level: int = getattr(self, f"compression_{name}_level")
+            if not lowest <= level <= highest and (name, level) != ("gzip", -1):
+                raise ValueError(f"compression_{name}_level={level} is not between {lowest} and {highest}")
+
+    @property
+    def transaction_timeout(self) -> int:
+        """In milliseconds; what counts when none was chosen."""
+        return DEFAULT_TRANSACTION_TIMEOUT_MS if self.transaction_timeout_ms is None else self.transaction_timeout_ms
+
+    @property
+    def compression_level(self) -> int | None:
+        """Of the chosen codec; None where it has no levels or its own default was not changed."""
+        if self.compression_type not in DEFAULT_LEVELS:
+            return None
+        level: int = getattr(self, f"compression_{self.compression_type}_level")
+        return None if level == DEFAULT_LEVELS[self.compression_type] else level
 
     @property
     def idempotent(self) -> bool:
@@ -236,4 +305,5 @@ _PARSERS: dict[str, Callable[[str, Any], Any]] = {
     str(str): lambda _, value: str(value),
     str(str | None): lambda _, value: None if value is None else str(value),
     str(str | int): lambda _, value: str(value),
+    str(int | None): lambda name, value: None if value is None else _parse_number(int)(name, value),
 }

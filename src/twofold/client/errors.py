@@ -10,18 +10,38 @@ one `except KafkaError` sees all and `retriable` means the same everywhere.
      +- DeliveryTimeout      a record was not acknowledged in time
     UnsupportedVersion
      +- UnsupportedByBroker  the broker lacks the API, or every version of it that we speak
+    InvalidTxnState
+     +- IllegalTransactionCall   the producer's state does not allow the call; nothing was sent and nothing changed
+    TransactionAbortable
+     +- TransactionFailed    the transaction is lost: abort it, then the producer can go on
+    ProducerFenced
+     +- Fenced               another producer took the transactional id over: close this one
+    FatalError
+     +- ProducerFailed       the producer cannot go on for another reason: close it
     KafkaError
+     +- TransactionAborted   a record was dropped because its transaction was aborted
+     +- InDoubt              a prepared transaction was left without a decision; `state` is what to decide about
      +- BufferExhausted      the producer's buffer stayed full
      +- ClientClosed         the client was closed
      +- NoOffset             a partition has no position and no rule to find one
 """
 
+from typing import TYPE_CHECKING
+
 from twofold.wire.errors import (
+    FatalError,
+    InvalidTxnState,
     KafkaError,
     NetworkException,
+    ProducerFenced,
     RequestTimedOut,
+    TransactionAbortable,
     UnsupportedVersion,
 )
+
+if TYPE_CHECKING:
+    from twofold.client.prepared import PreparedTxnState
+    from twofold.client.transaction_states import Call, State
 
 
 class _Plain:
@@ -74,3 +94,44 @@ class ClientClosed(_Plain, KafkaError):
 
 class NoOffset(_Plain, KafkaError):
     name = "NO_OFFSET"
+
+
+class IllegalTransactionCall(_Plain, InvalidTxnState):
+    # The protocol's error of this name ends a producer; a call that was never sent does not.
+    fatal = False
+
+    def __init__(self, message: str, call: "Call | None" = None, state: "State | None" = None) -> None:
+        super().__init__(message)
+        self.call = call
+        self.state = state
+
+
+class TransactionFailed(_Plain, TransactionAbortable):
+    pass
+
+
+class Fenced(_Plain, ProducerFenced):
+    pass
+
+
+class ProducerFailed(_Plain, FatalError):
+    name = "PRODUCER_FAILED"
+
+
+class TransactionAborted(_Plain, KafkaError):
+    name = "TRANSACTION_ABORTED"
+
+
+class InDoubt(_Plain, KafkaError):
+    """The cause is what left the block. Nothing was sent: whoever knows the decision calls `complete_transaction`."""
+
+    name = "IN_DOUBT"
+
+    def __init__(self, state: "PreparedTxnState", message: str = "") -> None:
+        super().__init__(
+            message
+            or f"transaction {state} is prepared and was left without a decision: find out what the other system did, "
+            "then call complete_transaction() on this producer, or on another after "
+            "init_transactions(keep_prepared_txn=True)"
+        )
+        self.state = state

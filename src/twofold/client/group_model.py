@@ -53,6 +53,16 @@ class OffsetAndMetadata(NamedTuple):
     leader_epoch: int = -1
 
 
+class ConsumerGroupMetadata(NamedTuple):
+    """Who commits offsets for a group: with the generation and member id of a consumer, one that has lost its
+    partitions to another is refused (KIP-447)."""
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
 def read_assignment(data: bytes) -> tuple[TopicPartition, ...] | None:
     """The partitions of a ConsumerProtocolAssignment of any version, none while there is no assignment yet; None for
     bytes of another form."""

@@ -13,13 +13,15 @@ from twofold.client.accumulator import BufferMemory, PartitionQueue, ProducerBat
 from twofold.client.cluster import Cluster
 from twofold.client.config import ProducerConfig
 from twofold.client.connection import Connection
-from twofold.client.errors import ClientClosed, DeliveryTimeout, NoAnswer
+from twofold.client.errors import ClientClosed, DeliveryTimeout, NoAnswer, TransactionAborted
+from twofold.client.open_transaction import OpenTransaction
 from twofold.client.sequences import Identity
 from twofold.client.waiting import spawn_shared
 from twofold.runtime.api import Runtime, TimerHandle
-from twofold.types import TopicPartition
+from twofold.types import NO_SEQUENCE, TopicPartition
 from twofold.wire.apis import KEYS
 from twofold.wire.errors import (
+    ConcurrentTransactions,
     CorruptMessage,
     DuplicateSequenceNumber,
     InvalidProducerEpoch,
@@ -47,13 +49,21 @@ LAST_VERSION_WITH_NAMES = 12
 EXPIRY_CHECK_S = 1.0
 # Retriable answers after which the broker certainly does not have the batch. All others leave that open: also
 # NOT_LEADER_OR_FOLLOWER, which a leader answers that lost its place while it waited for the replicas.
-_NOT_APPENDED = (CorruptMessage, NotEnoughReplicas)
+_NOT_APPENDED = (ConcurrentTransactions, CorruptMessage, NotEnoughReplicas)
+# The markers of the transaction before are written in milliseconds.
+_CONCURRENT_PAUSE_S = 0.02
 
 
 class Sender:
-    """Owned by one producer, on whose loop everything here runs."""
+    """Owned by one producer, on whose loop everything here runs.
 
-    def __init__(self, runtime: Runtime, config: ProducerConfig, cluster: Cluster) -> None:
+    With a transaction, identities come from outside (`adopt`), and the first failure fails everything that is not on
+    its way yet: the transaction can only be aborted then.
+    """
+
+    def __init__(
+        self, runtime: Runtime, config: ProducerConfig, cluster: Cluster, transaction: OpenTransaction | None = None
+    ) -> None:
         self.memory = BufferMemory(config.buffer_memory)
         self.queues: dict[TopicPartition, PartitionQueue] = {}
         self.identity: Identity | None = None
@@ -61,6 +71,9 @@ class Sender:
         self._runtime = runtime
         self._config = config
         self._cluster = cluster
+        self._transaction = transaction
+        self._refusal: KafkaError | None = None
+        self._quiet: list[asyncio.Future[None]] = []
         self._linger_s = config.linger_ms / 1000
         self._ready: dict[TopicPartition, None] = {}
         self._lingering: deque[tuple[float, PartitionQueue]] = deque()
@@ -92,6 +105,8 @@ class Sender:
         now = self._runtime.clock.monotonic()
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         batch = ProducerBatch(queue.tp, self._config.codec, now, done)
+        batch.builder.transactional = self._transaction is not None
+        batch.builder.level = self._config.compression_level
         queue.waiting.append(batch)
         if self._linger_s and not self._flushing:
             self._lingering.append((now + self._linger_s, queue))
@@ -118,6 +133,39 @@ class Sender:
         finally:
             self._flushing -= 1
 
+    # The transaction's side
+
+    def adopt(self, identity: Identity) -> None:
+        """Number records from 0 under another identity. Everything sent before has its fate."""
+        if identity != self.identity:
+            assert not any(queue.incomplete() for queue in self.queues.values())
+            self.identity = identity
+            self.queues.clear()
+            self._ready.clear()
+            self._lingering.clear()
+
+    def refuse(self, error: KafkaError) -> None:
+        """Fail what is not on its way, and what is on its way unless it succeeds now. Until `accept`."""
+        self._refusal = error
+        for queue in self.queues.values():
+            for batch in queue.incomplete():
+                if not batch.on_wire:
+                    self._fail(queue, batch, error)
+            queue.waiting.clear()
+
+    def accept(self) -> None:
+        self._refusal = None
+
+    async def quiet(self) -> None:
+        """Wait until no request is in flight."""
+        while any(self._in_flight.values()):
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._quiet.append(waiter)
+            await waiter
+
+    def wake(self) -> None:
+        self._wake.set()
+
     async def close(self) -> None:
         """Stop; whatever is not acknowledged fails."""
         self._closed = True
@@ -135,7 +183,15 @@ class Sender:
                 self._finish(batch, error)
             queue.waiting.clear()
             queue.sequences.unacked.clear()
+        self._in_flight.clear()
+        self._tell_quiet()
         await asyncio.wait(tasks)
+
+    def _tell_quiet(self) -> None:
+        waiters, self._quiet = self._quiet, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
     # Deciding what to send
 
@@ -166,6 +222,8 @@ class Sender:
             if not self._has_work(queue):
                 del self._ready[tp]
                 continue
+            if self._transaction is not None and not self._transaction.admits(tp):
+                continue
             leader = self._leader(queue)
             if leader is not None:
                 by_leader.setdefault(leader, []).append(queue)
@@ -186,7 +244,7 @@ class Sender:
     def _has_work(self, queue: PartitionQueue) -> bool:
         """Whether anything could be sent now or when what is in the way is gone."""
         sequences = queue.sequences
-        if sequences.wants_identity():
+        if sequences.wants_identity() and self._transaction is None:
             self._renumber(queue)
         if any(not batch.on_wire for batch in sequences.unacked):
             return True
@@ -259,7 +317,12 @@ class Sender:
         acks = self._config.required_acks
         try:
             topics, version = self._topic_data(connection, batches)
-            request = ProduceRequest(acks=acks, timeout_ms=self._config.request_timeout_ms, topic_data=topics)
+            request = ProduceRequest(
+                transactional_id=None if self._transaction is None else self._transaction.transactional_id,
+                acks=acks,
+                timeout_ms=self._config.request_timeout_ms,
+                topic_data=topics,
+            )
             if acks == 0:
                 connection.send_without_answer(request, PRODUCE, version=version)
                 self._on_all(batches, None)
@@ -280,7 +343,11 @@ class Sender:
         known = {name: self._cluster.cache.topic(name) for name in by_topic}
         ids = {name: topic.topic_id for name, topic in known.items() if topic is not None}
         by_id = all(ids.get(name) is not None for name in by_topic)
-        version = connection.version(PRODUCE, at_most=None if by_id else LAST_VERSION_WITH_NAMES)
+        at_most = None if by_id else LAST_VERSION_WITH_NAMES
+        if self._transaction is None:
+            version = connection.version(PRODUCE, at_most=at_most)
+        else:
+            version = self._transaction.produce_version(connection, at_most)
         topics = [
             TopicProduceData(name=name, topic_id=ids.get(name), partition_data=rows) for name, rows in by_topic.items()
         ]
@@ -290,6 +357,9 @@ class Sender:
         if self._closed:
             return
         self._in_flight[node_id] -= 1
+        if self._quiet and not any(self._in_flight.values()):
+            # Told after the fates below: a future's waiter runs in a later turn of the loop.
+            self._tell_quiet()
         error = future.exception()
         if error is not None:
             assert isinstance(error, KafkaError)
@@ -342,6 +412,8 @@ class Sender:
         if batch.done.done():
             # Given up while it was on its way: only the numbering still had to know.
             batch.on_wire = False
+        elif self._refusal is not None:
+            self._fail(queue, batch, error)
         elif isinstance(error, MessageTooLarge) and batch.count > 1:
             self._split(queue, batch)
         elif isinstance(error, OutOfOrderSequenceNumber) and sequences.is_gap_explained(batch):
@@ -352,10 +424,11 @@ class Sender:
                 sequences.on_refused(batch)
             else:
                 sequences.on_unknown(batch)
-            self._refresh_metadata()
+            if not isinstance(error, ConcurrentTransactions):
+                self._refresh_metadata()
             self._give_up_or_pause(queue, batch, error)
         else:
-            if isinstance(error, InvalidProducerEpoch | UnknownProducerId):
+            if self._transaction is None and isinstance(error, InvalidProducerEpoch | UnknownProducerId):
                 self.identity = None  # the broker does not know this one: only a new producer id helps
             self._fail(queue, batch, error)
         self._after(queue)
@@ -370,6 +443,9 @@ class Sender:
             self._fail(queue, batch, error)
         elif self._is_expired(batch):
             self._expire(queue, batch, error)
+        elif isinstance(error, ConcurrentTransactions):
+            queue.not_before = self._runtime.clock.monotonic() + _CONCURRENT_PAUSE_S
+            self._wake_at(queue.not_before)
         else:
             self._pause(queue)
 
@@ -388,10 +464,16 @@ class Sender:
     def _fail(self, queue: PartitionQueue, batch: ProducerBatch, error: KafkaError) -> None:
         queue.sequences.on_failed(batch)
         self._finish(batch, error)
+        transaction = self._transaction
+        if transaction is not None:
+            transaction.lost_numbers = transaction.lost_numbers or batch.base_sequence != NO_SEQUENCE
+            if self._refusal is None:
+                transaction.on_failure(error)
 
     def _finish(self, batch: ProducerBatch, error: KafkaError) -> None:
         if not batch.done.done():
-            log.warning("%d records for %s were not delivered: %s", batch.count, batch.tp, error)
+            level = logging.DEBUG if isinstance(error, TransactionAborted) else logging.WARNING
+            log.log(level, "%d records for %s were not delivered: %s", batch.count, batch.tp, error)
             self._release(batch)
             batch.fail(error)
 
@@ -487,6 +569,8 @@ class Sender:
         """Whether batches can be numbered; without a producer id, one is on its way."""
         if self.identity is not None or not self._config.idempotent:
             return True
+        if self._transaction is not None:
+            return False  # the transaction brings one
         if self._identity_task is None and not self._closed:
             self._identity_task = self._runtime.spawn(self._fetch_identity(), name="init producer id")
         return False

@@ -1,0 +1,98 @@
+"""`async with producer.transaction() as txn`: how a transaction ends when the block does."""
+
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from twofold.client.accumulator import Delivery
+from twofold.client.errors import InDoubt
+from twofold.client.group_model import ConsumerGroupMetadata, OffsetAndMetadata
+from twofold.client.prepared import PreparedTxnState
+from twofold.client.transaction_states import State
+from twofold.records.batch import RecordHeader
+from twofold.types import TopicPartition
+from twofold.wire.errors import KafkaError
+
+if TYPE_CHECKING:
+    from twofold.client.producer import Producer
+
+# Where the end of the block still has something to decide; elsewhere the block has decided itself.
+UNDECIDED = (State.IN_TRANSACTION, State.PREPARED)
+ABORTS = (State.IN_TRANSACTION, State.PREPARING, State.PREPARED, State.ABORTABLE_ERROR)
+
+
+class Transaction:
+    """1. The end of the block commits, unless the block has committed or aborted itself.
+    2. An exception aborts, and goes on; that the abort failed, too, is a note on it.
+    3. Once prepared, an exception sends nothing: it becomes the cause of InDoubt. One that is no Exception (an
+       interrupt, a cancellation) stays what it is, and gets a note.
+    """
+
+    def __init__(self, producer: "Producer") -> None:
+        self._producer = producer
+
+    @property
+    def prepared_state(self) -> PreparedTxnState:
+        """Empty until `prepare` returned."""
+        return self._producer._transactions.prepared
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None = None,
+        *,
+        key: bytes | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Iterable[RecordHeader] = (),
+    ) -> Delivery:
+        return await self._producer.send(
+            topic, value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
+        )
+
+    async def send_offsets(
+        self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: str | ConsumerGroupMetadata
+    ) -> None:
+        await self._producer.send_offsets_to_transaction(offsets, group)
+
+    async def prepare(self) -> PreparedTxnState:
+        return await self._producer.prepare_transaction()
+
+    async def commit(self) -> None:
+        await self._producer.commit_transaction()
+
+    async def abort(self) -> None:
+        await self._producer.abort_transaction()
+
+    async def __aenter__(self) -> "Transaction":
+        await self._producer.begin_transaction()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        transactions = self._producer._transactions
+        if error is None:
+            if transactions.state in UNDECIDED:
+                await self._commit()
+        elif transactions.prepared:
+            doubt = InDoubt(transactions.prepared)
+            if isinstance(error, Exception):
+                raise doubt from error
+            error.add_note(str(doubt))
+        elif transactions.state in ABORTS:
+            await self._abort(error)
+
+    async def _commit(self) -> None:
+        try:
+            await self._producer.commit_transaction()
+        except KafkaError as error:
+            if self._producer._transactions.state is State.ABORTABLE_ERROR:
+                await self._abort(error)
+            raise
+
+    async def _abort(self, error: BaseException) -> None:
+        try:
+            await self._producer.abort_transaction()
+        except KafkaError as another:
+            error.add_note(f"the transaction could not be aborted either: {another}")

@@ -19,7 +19,10 @@ STOP_TIMEOUT_S = 30.0
 
 
 class Broker:
-    """`data`: a directory to keep; without, a temporary one. `settings`: keys of server.properties."""
+    """`data`: a directory to keep; without, a temporary one. `settings`: keys of server.properties.
+
+    `metrics`: HOST:PORT at which /metrics is served, port 0 chooses one; without, it is not served.
+    """
 
     def __init__(
         self,
@@ -28,11 +31,15 @@ class Broker:
         settings: Mapping[str, object] | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
+        metrics: str | None = None,
     ) -> None:
         self._data = data
         self._settings = {name: _text(value) for name, value in (settings or {}).items()}
         self._settings.setdefault("listeners", f"PLAINTEXT://{host}:{port}")
+        if metrics is not None:
+            self._settings["metrics.listener"] = metrics
         self._address: tuple[str, int] | None = None
+        self._metrics_address: tuple[str, int] | None = None
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -73,7 +80,7 @@ class Broker:
         thread.join(STOP_TIMEOUT_S)
         if thread.is_alive():
             raise TimeoutError(f"the broker did not stop within {STOP_TIMEOUT_S:.0f} s")
-        self._address = None
+        self._address = self._metrics_address = None
         self._remove_temporary()
         if self._error is not None:
             raise self._error
@@ -99,6 +106,15 @@ class Broker:
     @property
     def bootstrap_servers(self) -> str:
         return f"{self.host}:{self.port}"
+
+    @property
+    def metrics_url(self) -> str:
+        """Where /metrics is."""
+        self._running()
+        if self._metrics_address is None:
+            raise RuntimeError('the broker serves no metrics: use Broker(metrics="127.0.0.1:0")')
+        host, port = self._metrics_address
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}/metrics"
 
     @property
     def data(self) -> str:
@@ -135,7 +151,11 @@ class Broker:
             self._address = (host, port)
             ready.set()
 
-        await serve(Settings.from_mapping(self._settings), self.data, on_ready, self._stop)
+        def on_metrics(host: str, port: int) -> None:
+            self._metrics_address = (host, port)
+
+        settings = Settings.from_mapping(self._settings)
+        await serve(settings, self.data, on_ready, self._stop, on_metrics=on_metrics)
 
     def _remove_temporary(self) -> None:
         if self._temporary is not None:

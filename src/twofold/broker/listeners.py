@@ -31,6 +31,14 @@ def parse_address(text: str, setting: str) -> ListenerAddress:
     return ListenerAddress(name.upper(), host.removeprefix("[").removesuffix("]"), int(port))
 
 
+def parse_host_port(text: str, setting: str) -> ListenerAddress:
+    """HOST:PORT as the address of a listener that is named after its setting."""
+    host, colon, port = text.strip().rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        raise ListenerError(f"{setting}={text} is not HOST:PORT with a port from 0 to 65535 (0 chooses one)")
+    return ListenerAddress(setting, host.removeprefix("[").removesuffix("]"), int(port))
+
+
 def listen_addresses(settings: Settings) -> list[ListenerAddress]:
     """The listeners of clients; those named in controller.listener.names are the quorum's."""
     quorum = {name.upper() for name in settings.list("controller.listener.names")}

@@ -3,18 +3,34 @@
 import asyncio
 import socket
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from twofold.broker.broker import Broker
+from twofold.broker.listeners import ListenerAddress, parse_host_port
 from twofold.config.settings import Settings
 from twofold.runtime.real import real_runtime
 from twofold.wire.errors import KafkaError
 
+if TYPE_CHECKING:
+    from twofold.broker.metrics_http import MetricsServer
 
-async def serve(settings: Settings, data_dir: str, ready: Callable[[str, int], None], stop: asyncio.Event) -> None:
+METRICS = "metrics.listener"
+
+
+async def serve(
+    settings: Settings,
+    data_dir: str,
+    ready: Callable[[str, int], None],
+    stop: asyncio.Event,
+    *,
+    on_metrics: Callable[[str, int], None] | None = None,
+) -> None:
     """Run a broker until `stop` is set; `ready(host, port)` tells where its first listener is.
 
-    What keeps it from starting is raised (OSError, DataDirectoryError, ListenerError), and so is what makes it give up.
+    `on_metrics(host, port)` tells, before that, where the metrics are, if they are served. What keeps the broker from
+    starting is raised (OSError, DataDirectoryError, ListenerError), and so is what makes it give up.
     """
+    metrics_at = _metrics_address(settings)
     broker = Broker(real_runtime(), settings, data_dir, hostname=socket.gethostname())
     failures: list[KafkaError] = []
 
@@ -22,11 +38,41 @@ async def serve(settings: Settings, data_dir: str, ready: Callable[[str, int], N
         failures.append(error)
         stop.set()
 
+    metrics = None if metrics_at is None else _metrics_server(broker)
     await broker.start(fail)
     try:
+        if metrics is not None and metrics_at is not None:
+            bound = await _listen(metrics, metrics_at)
+            if on_metrics is not None:
+                on_metrics(bound.host, bound.port)
         ready(broker.listeners[0].host, broker.listeners[0].port)
         await stop.wait()
     finally:
+        if metrics is not None:
+            metrics.stop()
         await broker.stop()
     if failures:
         raise OSError(f"the broker gave up: {failures[0]}")
+
+
+def _metrics_address(settings: Settings) -> ListenerAddress | None:
+    text = settings.optional_string("metrics.listener")
+    return parse_host_port(text, METRICS) if text else None
+
+
+def _metrics_server(broker: Broker) -> "MetricsServer":
+    # Only where they are wanted: the library of metrics takes longer to import than a broker takes to start.
+    from twofold.broker.metrics import Scraper
+    from twofold.broker.metrics_http import MetricsServer
+
+    return MetricsServer(broker.runtime, Scraper(broker).page)
+
+
+async def _listen(metrics: "MetricsServer", address: ListenerAddress) -> ListenerAddress:
+    try:
+        listener = await metrics.listen(address.host, address.port)
+    except OSError as error:
+        where = f"{address.host}:{address.port}"
+        reason = error.strerror or str(error)
+        raise OSError(f"metrics cannot be served at {where}: {reason}; choose another ({METRICS})") from error
+    return ListenerAddress(METRICS, address.host or listener.host, listener.port)

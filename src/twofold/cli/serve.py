@@ -60,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--listen", metavar="HOST:PORT", help=f"where clients connect (default {DEFAULT_LISTEN})")
     parser.add_argument("--data", metavar="DIR", help=f"where the logs are kept (default {DEFAULT_DATA})")
+    parser.add_argument("--metrics", metavar="HOST:PORT", help="serve http://HOST:PORT/metrics (default: do not)")
     parser.add_argument("--config", metavar="FILE", help="a server.properties file")
     parser.add_argument(
         "-o", "--option", metavar="KEY=VALUE", action="append", default=[], help="one setting; may be repeated"
@@ -83,6 +84,8 @@ def _collect_sources(options: argparse.Namespace) -> "list[Source]":
         chosen[key.strip()] = value.strip()
     if options.listen is not None:
         chosen["listeners"] = _listener(options.listen)
+    if options.metrics is not None:
+        chosen["metrics.listener"] = options.metrics
     sources.append(Source("the command line", chosen))
     if not any("listeners" in source.texts for source in sources):
         sources.insert(0, Source("the default", {"listeners": _listener(DEFAULT_LISTEN)}))
@@ -145,7 +148,11 @@ async def _serve(settings: "Settings", data_dir: str) -> int:
         gc.enable()
         print(f"twofold {VERSION} ready on {host}:{port}, data in {data_dir}", flush=True)
 
-    await serve(settings, data_dir, ready, stop)
+    def on_metrics(host: str, port: int) -> None:
+        where = f"[{host}]" if ":" in host else host
+        logging.getLogger(__name__).info("metrics are at http://%s:%d/metrics", where, port)
+
+    await serve(settings, data_dir, ready, stop, on_metrics=on_metrics)
     return 0
 
 

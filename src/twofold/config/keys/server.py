@@ -151,4 +151,9 @@ KEYS = (
             doc="The lowest level of metrics that is recorded."),
     setting("metrics.sample.window.ms", LONG, 30_000, rule=at_least(1), importance=LOW, effect=False,
             doc="The length of such a sample."),
+    # Twofold's own; DescribeConfigs shows Kafka's only.
+    setting("metrics.listener", STRING, None, internal=True,
+            doc="Where /metrics is served over HTTP: host:port; without, it is not. Twofold's own setting."),
+    setting("metrics.max.partitions", INT, 1000, rule=at_least(0), internal=True,
+            doc="How many partitions have metrics of their own. Twofold's own setting."),
 )  # fmt: skip

@@ -1,0 +1,346 @@
+"""The metrics of a broker, read from its state at the moment somebody asks.
+
+1. Nothing is kept up to date for metrics but a few plain numbers: a broker that nobody scrapes pays for none of this.
+2. Reading goes in pieces of some thousand steps, with other work of the loop in between. What is told is therefore
+   not of one instant, but every number was true during the scrape.
+3. Nothing is opened or loaded for a scrape: partitions that nobody has used since the start have no series.
+4. Partitions may be many. At most `metrics.max.partitions` have series of their own: first those whose readers wait
+   for a transaction, then those that were used first; how many are left out is told.
+"""
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from prometheus_client import ProcessCollector, generate_latest
+from prometheus_client.core import Metric
+
+from twofold.broker import metric_families as families
+from twofold.broker.metric_families import Family
+from twofold.broker.partition import Partition
+from twofold.coordinator.transaction.states import State
+from twofold.log.log import PartitionLog
+from twofold.version import VERSION
+from twofold.wire.errors import KafkaError
+
+if TYPE_CHECKING:
+    from twofold.broker.broker import Broker
+    from twofold.broker.coordinator_shard import CoordinatorShard
+
+RUNNING = 3  # as Kafka numbers the states of a broker
+LATE_MARGIN_MS = 300_000
+SAMPLES_PER_PIECE = 500
+PARTITIONS_PER_PIECE = 250
+READS_PER_PIECE = 20
+IDS_PER_PIECE = 2000
+
+T = TypeVar("T")
+Labels: TypeAlias = Mapping[str, str]
+Sample: TypeAlias = tuple[Labels, float]
+
+log = logging.getLogger(__name__)
+
+
+class BrokerCollector:
+    """A collector of prometheus_client that can also be read piece by piece."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._max_partitions = broker.settings.int("metrics.max.partitions")
+        self._process: Any = ProcessCollector(registry=None)
+        self._began: dict[Partition, tuple[int, int]] = {}  # first offset of the oldest transaction, when that was
+        self.last_scrape_s = 0.0
+
+    def collect(self) -> Iterator[Metric]:
+        """Everything in one go, for a registry of one's own."""
+        previous: Metric | None = None
+        for piece in self.pieces():
+            if previous is not None and piece is not None and piece.name == previous.name:
+                previous.samples.extend(piece.samples)
+            elif piece is not None:
+                if previous is not None:
+                    yield previous
+                previous = piece
+        if previous is not None:
+            yield previous
+
+    def pieces(self) -> Iterator[Metric | None]:
+        """The metrics in small steps. None is a step without a result; a large metric comes in several pieces."""
+        yield from self._process.collect()
+        yield from self._cluster()
+        yield None
+        yield from self._partitions()
+        yield from self._transactions()
+        yield from self._groups()
+
+    # --- the broker and its cluster ---
+
+    def _cluster(self) -> Iterator[Metric]:
+        broker = self._broker
+        image = broker.image
+        labels = {"version": VERSION, "node_id": str(broker.node_id), "cluster_id": broker.cluster_id}
+        yield _metric(families.INFO, [(labels, 1)])
+        yield _one(families.SCRAPE, self.last_scrape_s)
+        yield _one(families.BROKER_STATE, RUNNING)
+        yield _one(families.ACTIVE_CONTROLLER, int(broker.controller.is_leader))
+        active = len(image.active_brokers())
+        yield _one(families.ACTIVE_BROKERS, active)
+        yield _one(families.FENCED_BROKERS, len(image.brokers) - active)
+        yield _one(families.TOPICS, len(image.topics))
+        yield _one(families.METADATA_OFFSET, image.offset)
+        levels = [({"featureName": _camel(name)}, level) for name, level in sorted(image.features.items())]
+        yield _metric(families.FEATURE_LEVEL, levels)
+        yield _metric(families.CONNECTIONS, self._connections())
+        purgatory = broker.replicas.purgatory
+        waiting = (("Fetch", len(purgatory.fetches)), ("Produce", len(purgatory.produces)))
+        yield _metric(families.PURGATORY, [({"delayedOperation": name}, count) for name, count in waiting])
+        requests = broker.server.dispatcher.requests()
+        counts = [({"request": api, "version": str(version)}, count) for api, version, count in requests]
+        yield _metric(families.REQUESTS, counts)
+
+    def _connections(self) -> list[Sample]:
+        server = self._broker.server
+        counts = {listener.name: 0 for listener in self._broker.listeners}
+        for connection in server.connections:
+            counts[connection.peer.listener] = counts.get(connection.peer.listener, 0) + 1
+        return [({"listener": name, "networkProcessor": "0"}, count) for name, count in counts.items()]
+
+    # --- partitions ---
+
+    def _partitions(self) -> Iterator[Metric | None]:
+        yield from self._counts_of_the_image()
+        traffic: dict[str, list[int]] = {}
+        producer_ids = failed = 0
+        waiting: list[Partition] = []  # their readers do
+        others: list[Partition] = []
+        for piece in _slices(list(self._broker.replicas.partitions()), PARTITIONS_PER_PIECE):
+            for partition in piece:
+                totals = traffic.setdefault(partition.topic_partition.topic, [0, 0, 0])
+                totals[0] += partition.messages_in
+                totals[1] += partition.bytes_in
+                totals[2] += partition.bytes_out
+                failed += partition.failed
+                partition_log = partition.log
+                producer_ids += partition_log.producer_count
+                is_held = partition_log.last_stable_offset < partition_log.high_watermark
+                (waiting if is_held else others).append(partition)
+            yield None
+        yield _one(families.OFFLINE, failed)
+        yield _one(families.PRODUCER_IDS, producer_ids)
+        yield from self._traffic(traffic)
+        yield from self._open_transactions(waiting)
+        chosen = [*waiting, *others][: self._max_partitions]
+        yield _one(families.LEFT_OUT, len(waiting) + len(others) - len(chosen))
+        yield from _offsets(chosen)
+
+    def _open_transactions(self, partitions: list[Partition]) -> Iterator[Metric | None]:
+        now_ms = self._broker.runtime.clock.wall_ms()
+        late_ms = self._broker.settings.int("transaction.max.timeout.ms") + LATE_MARGIN_MS
+        began: dict[Partition, tuple[int, int]] = {}
+        ages: list[Sample] = []
+        late = 0
+        for piece in _slices(partitions, READS_PER_PIECE):
+            for partition in piece:
+                stable = partition.log.last_stable_offset
+                first_ms = self._first_batch_ms(partition, stable)
+                if first_ms is not None:
+                    began[partition] = (stable, first_ms)
+                    age_ms = max(0, now_ms - first_ms)
+                    late += age_ms > late_ms
+                    ages.append((_labels(partition), age_ms / 1000))
+            yield None
+        self._began = began
+        yield _one(families.LATE, late)
+        yield from _in_pieces(families.PARTITION_OPEN, ages[: self._max_partitions])
+
+    def _counts_of_the_image(self) -> Iterator[Metric | None]:
+        image, node_id = self._broker.image, self._broker.node_id
+        total = led = held = leaderless = looked_at = 0
+        for topic in image.topics.values():
+            for state in topic.partitions.values():
+                total += 1
+                held += node_id in state.replicas
+                led += state.leader == node_id
+                leaderless += not state.has_leader
+            looked_at += len(topic.partitions)
+            if looked_at >= IDS_PER_PIECE:
+                looked_at = 0
+                yield None
+        yield _one(families.PARTITIONS, held)
+        yield _one(families.LEADERS, led)
+        yield _one(families.ALL_PARTITIONS, total)
+        yield _one(families.LEADERLESS, leaderless)
+
+    def _first_batch_ms(self, partition: Partition, stable: int) -> int | None:
+        """When the oldest open transaction began; looked up on disk once for each."""
+        known = self._began.get(partition)
+        if known is not None and known[0] == stable:
+            return known[1]
+        try:
+            oldest = partition.log.oldest_open_transaction()
+        except (KafkaError, OSError) as error:
+            log.warning("%s: since when its oldest transaction is open cannot be read: %s", partition, error)
+            return None
+        return None if oldest is None else oldest[2]
+
+    def _traffic(self, traffic: dict[str, list[int]]) -> Iterator[Metric | None]:
+        """The totals of a broker hold what went through deleted topics, too: a counter never falls."""
+        for at, family in enumerate((families.MESSAGES_IN, families.BYTES_IN, families.BYTES_OUT)):
+            total = self._broker.replicas.gone[at] + sum(totals[at] for totals in traffic.values())
+            told = islice(traffic.items(), self._max_partitions)
+            samples: list[Sample] = [({}, total), *(({"topic": topic}, totals[at]) for topic, totals in told)]
+            yield from _in_pieces(family, samples)
+
+    # --- transactions ---
+
+    def _transactions(self) -> Iterator[Metric | None]:
+        service = self._broker.transactions
+        shards = service.led()
+        open_by_state = dict.fromkeys((State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT), 0)
+        ids = preparing = 0
+        oldest_ms: int | None = None
+        for shard in shards:
+            state = shard.committed
+            entries = state.entries
+            ids += len(entries)
+            preparing += len(state.preparing)
+            open_by_state[State.ONGOING] += len(state.ongoing)
+            for piece in _slices(state.preparing, IDS_PER_PIECE):
+                for transactional_id in piece:
+                    open_by_state[entries[transactional_id].state] += 1
+                yield None
+            for piece in _slices(state.ongoing, IDS_PER_PIECE):
+                first = min(entries[transactional_id].start_ms for transactional_id in piece)
+                oldest_ms = first if oldest_ms is None else min(first, oldest_ms)
+                yield None
+        now_ms = self._broker.runtime.clock.wall_ms()
+        age_ms = 0 if oldest_ms is None else max(0, now_ms - oldest_ms)
+        markers = service.markers
+        yield _one(families.TXN_IDS, ids)
+        yield _metric(families.TXN_OPEN, [({"state": key.wire_name}, n) for key, n in open_by_state.items()])
+        yield _one(families.TXN_OLDEST, age_ms / 1000)
+        yield _one(families.OPEN_TIME, age_ms)
+        yield _one(families.TXN_EXPIRED, service.expired_ids)
+        yield _one(families.TIMED_OUT, service.timed_out)
+        yield _one(families.FENCED, service.fenced)
+        yield _one(families.COMMITTED, markers.committed)
+        yield _one(families.ABORTED, markers.aborted)
+        yield _one(families.MARKERS_PENDING, markers.ending_transactions)
+        yield _one(families.UNKNOWN_DESTINATION, markers.unknown_destination_queue_size)
+        yield _one(families.APPEND_RETRY, max(0, preparing - markers.ending_transactions))
+        yield _metric(families.SHARDS, _shard_states(shards, corrupt="corrupt"))
+        corrupt: list[Sample] = [({"partition": str(shard)}, 1) for shard in shards if shard.is_corrupt]
+        yield _metric(families.CORRUPT, corrupt)
+        yield from _load_times(shards, families.LOAD_MAX, families.LOAD_AVG)
+
+    # --- groups ---
+
+    def _groups(self) -> Iterator[Metric]:
+        shards = self._broker.groups.led()
+        groups = sum(len(shard.committed.groups) for shard in shards)
+        yield _metric(families.GROUPS, [({"protocol": "classic"}, groups)])
+        yield _metric(families.GROUP_SHARDS, _shard_states(shards, corrupt="failed"))
+        yield from _load_times(shards, families.GROUP_LOAD_MAX, families.GROUP_LOAD_AVG)
+
+
+def _labels(partition: Partition) -> Labels:
+    return {"topic": partition.topic_partition.topic, "partition": str(partition.topic_partition.partition)}
+
+
+def _offsets(partitions: list[Partition]) -> Iterator[Metric | None]:
+    readers: tuple[tuple[Family, Callable[[PartitionLog], int]], ...] = (
+        (families.LSO_LAG, lambda log: max(0, log.high_watermark - log.last_stable_offset)),
+        (families.LSO, lambda log: log.last_stable_offset),
+        (families.LOG_START, lambda log: log.log_start_offset),
+        (families.LOG_END, lambda log: log.log_end_offset),
+        (families.LOG_SIZE, lambda log: log.size_bytes),
+        (families.LOG_SEGMENTS, lambda log: log.segment_count),
+    )
+    labels = [_labels(partition) for partition in partitions]
+    yield None
+    for family, read in readers:
+        for at in range(0, max(1, len(partitions)), SAMPLES_PER_PIECE):
+            piece = slice(at, at + SAMPLES_PER_PIECE)
+            values = [read(partition.log) for partition in partitions[piece]]
+            yield _metric(family, zip(labels[piece], values, strict=True))
+
+
+def _shard_states(shards: "Iterable[CoordinatorShard[Any, Any]]", *, corrupt: str) -> list[Sample]:
+    counts = {"active": 0, "loading": 0, corrupt: 0}
+    for shard in shards:
+        counts[corrupt if shard.is_corrupt else "active" if shard.is_active else "loading"] += 1
+    return [({"state": state}, count) for state, count in counts.items()]
+
+
+def _load_times(shards: "Iterable[CoordinatorShard[Any, Any]]", longest: Family, average: Family) -> Iterator[Metric]:
+    times = [shard.load_time_ms for shard in shards if shard.load_time_ms > 0]  # what was empty was not loaded
+    yield _one(longest, max(times, default=0.0))
+    yield _one(average, sum(times) / len(times) if times else 0.0)
+
+
+def _slices(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    items = iter(items)
+    while piece := list(islice(items, size)):
+        yield piece
+
+
+def _camel(feature: str) -> str:
+    """`transaction.version` as Kafka's own metric has it."""
+    return re.sub(r"[.](\w)", lambda match: match.group(1).upper(), feature)
+
+
+def _one(family: Family, value: float) -> Metric:
+    return _metric(family, [({}, value)])
+
+
+def _in_pieces(family: Family, samples: list[Sample]) -> Iterator[Metric]:
+    for at in range(0, max(1, len(samples)), SAMPLES_PER_PIECE):
+        yield _metric(family, samples[at : at + SAMPLES_PER_PIECE])
+
+
+def _metric(family: Family, samples: Iterable[Sample]) -> Metric:
+    metric = Metric(family.name, family.help, family.kind)
+    for labels, value in samples:
+        metric.add_sample(family.sample, dict(labels), value)
+    return metric
+
+
+class _Single:
+    """The registry that the text form of one metric is asked from."""
+
+    __slots__ = ("_metric",)
+
+    def __init__(self, metric: Metric) -> None:
+        self._metric = metric
+
+    def collect(self) -> tuple[Metric, ...]:
+        return (self._metric,)
+
+
+def text_of(piece: Metric, previous: str) -> bytes:
+    """A piece in the text format; without its head where it continues the metric named `previous`."""
+    text = generate_latest(_Single(piece))
+    return text.split(b"\n", 2)[2] if piece.name == previous else text
+
+
+class Scraper:
+    """Makes the page. Who asks while one is being made gets that one: ten scrapers cost what one costs."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self.collector = BrokerCollector(broker)
+        self._runtime = broker.runtime
+
+    async def page(self) -> bytes:
+        clock, timers = self._runtime.clock, self._runtime.timers
+        started = clock.monotonic()
+        parts: list[bytes] = []
+        previous = ""
+        for piece in self.collector.pieces():
+            if piece is not None:
+                parts.append(text_of(piece, previous))
+                previous = piece.name
+            await timers.sleep(0)
+        self.collector.last_scrape_s = clock.monotonic() - started
+        return b"".join(parts)

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 @pytest.fixture(scope="session")
 def oracle() -> Iterator[object]:
     """One node of Apache Kafka for the whole session (see `oracle.kafka.Oracle`)."""
-    from oracle.kafka import running_oracle
+    from oracle.kafka import EXACT_SETTINGS, running_oracle
 
-    with running_oracle() as node:
+    with running_oracle(EXACT_SETTINGS) as node:
         yield node

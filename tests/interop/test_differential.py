@@ -10,7 +10,7 @@ import pytest
 
 from interop.cases import ALL
 from oracle.compare import Case, differences, run_case
-from oracle.kafka import Oracle
+from oracle.kafka import EXACT_SETTINGS, Oracle
 from oracle.twofold import Twofold, running_twofold
 
 pytestmark = [pytest.mark.oracle, pytest.mark.interop]
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.oracle, pytest.mark.interop]
 
 @pytest.fixture(scope="module")
 def twofold() -> Iterator[Twofold]:
-    with running_twofold() as server:
+    with running_twofold(EXACT_SETTINGS) as server:
         yield server
 
 

@@ -81,7 +81,8 @@ class Probe:
     def __init__(self, server: Server, case: Case, attempt: int = 0) -> None:
         self.server = server
         self._answers: dict[str, Any] = {}
-        self._prefix = f"{case.group}-{case.name}".replace("_", "-") + f"-again{attempt}" * bool(attempt)
+        self._again = f"-again{attempt}" if attempt else ""
+        self._prefix = f"{case.group}-{case.name}".replace("_", "-") + self._again
         self._names: dict[Any, str] = {}
         self._places: dict[tuple[str, int], str] = {}
         self._connection: Connection | None = None
@@ -227,9 +228,14 @@ class Probe:
             rows = [self.normalise(item) for item in value]
             return rows if key in ORDERED else sorted(rows, key=sort_key)
         if isinstance(value, uuid.UUID):
-            return self._names.setdefault(value, f"<topic id {1 + len(self._names)}>")
-        if key == "producer_id" or isinstance(value, str):
+            known = self._names.setdefault(value, f"<topic id {1 + len(self._names)}>")
+            return known.replace(self._again, "") if self._again else known
+        if key == "producer_id":
             return self._names.get(value, value)
+        if isinstance(value, str):
+            # Answers of two attempts are compared too: which attempt it was is no part of a name.
+            known = self._names.get(value, value)
+            return known.replace(self._again, "") if self._again else known
         if isinstance(value, int) and abs(value - time.time() * 1000) < HOUR_MS:
             return "<now>"
         return value

@@ -65,6 +65,14 @@ COMMON_SETTINGS = {
 }
 
 
+# What a comparison needs beyond that: a request that finds a transaction being ended is told so at once instead of
+# after some tries by the server, and transactions that take too long are found soon.
+EXACT_SETTINGS = {
+    "add.partitions.to.txn.retry.backoff.max.ms": "0",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
+}
+
+
 class Oracle:
     """One running node of Apache Kafka, and the programs that ship with it."""
 

@@ -18,6 +18,16 @@ from interop.cases import (
     producers,
     protocol,
     topics,
+    txn_describe,
+    txn_end,
+    txn_init,
+    txn_markers,
+    txn_offsets,
+    txn_partitions,
+    txn_produce,
+    txn_read,
+    txn_stories,
+    txn_timeouts,
     versions,
 )
 from oracle.compare import Case
@@ -40,6 +50,16 @@ MODULES = (
     groups_stories,
     groups_offsets,
     groups_admin,
+    txn_init,
+    txn_partitions,
+    txn_end,
+    txn_offsets,
+    txn_produce,
+    txn_markers,
+    txn_read,
+    txn_describe,
+    txn_timeouts,
+    txn_stories,
     versions,
 )
 

@@ -25,6 +25,19 @@ FENCED = Differs(
 )
 
 
+REFUSED = {"error_code": 90, "producer_id": -1, "producer_epoch": -1}
+NOT_OURS = Differs("the epoch before is that of a fenced producer: it is not given the epoch of another", REFUSED)
+
+
+def decided(state: str, protocol: int, version: int) -> dict[str, Differs]:
+    """Where Twofold answers otherwise to the epoch before the current one."""
+    if version < 5 or not state.startswith("Complete"):
+        return {}
+    if protocol == OLD:
+        return {"commit, one before": NOT_OURS, "abort, one before": NOT_OURS}
+    return {"commit, one before": FENCED} if state == "CompleteAbort" else {}
+
+
 def a_transaction_ends(version: int, commit: bool) -> Story:
     protocol = NEW if version >= 5 else OLD
     state = "CompleteCommit" if commit else "CompleteAbort"
@@ -103,8 +116,7 @@ for _protocol, _client in ((OLD, "old"), (NEW, "new")):
         if (_state, _protocol) != ("Empty", NEW):
             for _version in (4, 5):
                 _name = f"v{_version}_in_{_state}_of_the_{_client}_protocol"
-                _fenced = {"commit, one before": FENCED} if (_state, _version) == ("CompleteAbort", 5) else {}
-                CASES.add(_name, in_a_state(_state, _protocol, _version), _fenced)
+                CASES.add(_name, in_a_state(_state, _protocol, _version), decided(_state, _protocol, _version))
 
 
 @case()

@@ -287,7 +287,9 @@ def read(
     part = {"partition": more.pop("partition", 0), "fetch_offset": offset, "partition_max_bytes": 10_000_000}
     rows = [{"topic": topic.name, "topic_id": topic.id, "partitions": [part]}]
     body = {"replica_id": -1, "max_wait": 0, "min_bytes": 1, "max_bytes": 10_000_000, "isolation_level": level}
-    answer: Answer = probe.ask(label, "Fetch", version, fit("Fetch", version, body | {"topics": rows} | more))
+    options = {name: more.pop(name) for name in ("keep",) if name in more}
+    body = fit("Fetch", version, body | {"topics": rows} | more)
+    answer: Answer = probe.ask(label, "Fetch", version, body, **options)
     return answer
 
 

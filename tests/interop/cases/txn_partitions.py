@@ -198,7 +198,17 @@ for _version in ALL_VERSIONS:
     CASES.add(f"nothing_to_add_v{_version}", nothing_to_add(_version), dict.fromkeys(_labels, STAYS_EMPTY))
 
 
-@case()
+EMPTY_ROW = Differs(
+    "the answer has the rows of the request",
+    {
+        "results_by_transaction[0].topic_results": [
+            {"name": "AddPartitionsToTxn-verifying-nothing.topic", "results_by_partition": []}
+        ]
+    },
+)
+
+
+@case({f"a topic without partitions v{version}": EMPTY_ROW for version in BATCHED_VERSIONS})
 def verifying_nothing(probe: Probe) -> None:
     topic = probe.topic().name
     producer = Producer(probe)

@@ -1,5 +1,7 @@
 """Transactional batches: verification and implicit adding by version, epochs, sequences, duplicates."""
 
+from typing import Any
+
 from interop.cases.txn_kit import (
     NEW,
     OLD,
@@ -17,7 +19,7 @@ from interop.cases.txn_kit import (
     write_markers,
 )
 from oracle.batches import batch, idempotent
-from oracle.compare import Cases, Probe, Topic
+from oracle.compare import Cases, Differs, Probe, Topic
 
 CASES = Cases("txn-produce")
 case = CASES.case
@@ -231,13 +233,24 @@ def what_is_not_there_is_not_added(probe: Probe) -> None:
     producer.describe("untouched")
 
 
-@case()
+REFUSED_AT_ONCE = "an internal topic is refused at once: nothing is asked of the coordinator, nothing is added"
+NOT_ADDED: dict[str, Any] = {"transaction_state": "Empty", "transaction_start_time": -1, "topics": []}
+
+
+@case(
+    {
+        "v10": Differs(REFUSED_AT_ONCE, {"responses[0].partition_responses[0].error_code": 17}),
+        "v12, after": Differs(
+            REFUSED_AT_ONCE, {f"transaction_states[0].{key}": value for key, value in NOT_ADDED.items()}
+        ),
+    }
+)
 def internal_topics(probe: Probe) -> None:
     producer = Producer(probe)
     place = probe.await_topic("__transaction_state")
     for version in (VERIFYING, ADDING):
         producer.produce(f"v{version}", place, version)
-    producer.describe("in the end")
+        producer.describe(f"v{version}, after")
 
 
 # Acks

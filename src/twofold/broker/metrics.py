@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 RUNNING = 3  # as Kafka numbers the states of a broker
 LATE_MARGIN_MS = 300_000
-SAMPLES_PER_PIECE = 500
+SAMPLES_PER_PIECE = 250
 PARTITIONS_PER_PIECE = 250
 READS_PER_PIECE = 20
 IDS_PER_PIECE = 2000
@@ -258,8 +258,10 @@ def _offsets(partitions: list[Partition]) -> Iterator[Metric | None]:
         (families.LOG_SIZE, lambda log: log.size_bytes),
         (families.LOG_SEGMENTS, lambda log: log.segment_count),
     )
-    labels = [_labels(partition) for partition in partitions]
-    yield None
+    labels: list[Labels] = []
+    for some in _slices(partitions, SAMPLES_PER_PIECE):
+        labels += [_labels(partition) for partition in some]
+        yield None
     for family, read in readers:
         for at in range(0, max(1, len(partitions)), SAMPLES_PER_PIECE):
             piece = slice(at, at + SAMPLES_PER_PIECE)

@@ -13,6 +13,10 @@ MAX_JUMP_MS = 3 * 24 * 3600 * 1000
 
 
 class Nemesis:
+    broker_pause_s = 1.5
+    """Between two faults of the broker, on average."""
+    other_pause_s = 0.8
+
     def __init__(self, world: World) -> None:
         self._world = world
         self._sim = world.sim
@@ -27,9 +31,10 @@ class Nemesis:
         until = self._sim.now_s + self._world.plan.duration_s
         actions = self._actions()
         faults = self._world.plan.faults
+        of_broker = [actions[fault] for fault in faults if fault in BROKER_FAULTS]
+        others = [actions[fault] for fault in faults if fault not in BROKER_FAULTS]
         await asyncio.gather(
-            self._trouble([actions[fault] for fault in faults if fault in BROKER_FAULTS], until, 1.5),
-            self._trouble([actions[fault] for fault in faults if fault not in BROKER_FAULTS], until, 0.8),
+            self._trouble(of_broker, until, self.broker_pause_s), self._trouble(others, until, self.other_pause_s)
         )
         self.heal()
 

@@ -48,6 +48,8 @@ class Scene(Protocol):
 
     def next_number(self, group: str) -> int: ...
 
+    def on_commit(self, actor: "Actor") -> None: ...
+
 
 class SimDriver(TxnDriver):
     """Leaves traces of what it sent, for the ghosts."""
@@ -155,6 +157,7 @@ class Actor:
 
     async def _commit(self, txn: Txn) -> None:
         txn.commit_sent_s = self._scene.now_s
+        self._scene.on_commit(self)
         in_doubt = False
         while True:
             try:
@@ -359,7 +362,7 @@ class ReaderApp:
         try:
             while True:
                 await self.poll()
-                pause_s = 0.005 if self._scene.draining else self.plan.pause_s
+                pause_s = min(0.04, self.plan.pause_s) if self._scene.draining else self.plan.pause_s
                 await self._runtime.timers.sleep(self._runtime.random.uniform(0, 2 * pause_s))
         finally:
             await self._reader.close()
@@ -414,7 +417,7 @@ class Bookkeeper:
         random = self._runtime.random
         try:
             while True:
-                await self._runtime.timers.sleep(random.uniform(0, 0.3))
+                await self._runtime.timers.sleep(random.uniform(0, 0.6))
                 with suppress(KafkaError):
                     await self.ask(random.choice(list(self._groups)), stable=random.random() < 0.6)
         finally:

@@ -58,6 +58,8 @@ class LogTruth:
         self.entries: dict[int, Entry] = {}
         self.blocks: list[Block] = []
         self.markers: list[Marker] = []
+        self.last_markers: dict[int, Marker] = {}
+        """By producer id."""
         self.end = 0
         self._open: dict[int, Block] = {}
         for batch in batches:
@@ -100,6 +102,7 @@ class LogTruth:
     def mark(self, producer_id: int, epoch: int, commit: bool, coordinator_epoch: int = 0) -> Marker:
         marker = Marker(self.end, producer_id, epoch, commit, coordinator_epoch)
         self.markers.append(marker)
+        self.last_markers[producer_id] = marker
         block = self._open.pop(producer_id, None)
         if block is not None:
             block.marker = marker

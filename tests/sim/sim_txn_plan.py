@@ -94,10 +94,10 @@ def make_txn_plan(seed: int) -> TxnPlan:
     power = random.random() < 0.3
     faults = [fault for fault in BROKER_FAULTS if random.random() < (0.7 if fault == "kill" else 0.2)]
     faults += ["power"] * power
-    faults += [fault for fault in FAULTS if random.random() < 0.35]
+    faults += [fault for fault in FAULTS if random.random() < (0.5 if fault == "client kill" else 0.3)]
     return TxnPlan(
         seed=seed,
-        duration_s=random.uniform(2, 6),
+        duration_s=random.uniform(1, 4),
         faults=tuple(faults),
         cut_mode=random.choice((CutMode.ORDERED, CutMode.REORDERED)),
         settings=_settings(random, synced=power),
@@ -114,7 +114,7 @@ def make_txn_plan(seed: int) -> TxnPlan:
         },
         writers=_writers(random),
         copiers=_copiers(random),
-        readers=tuple(_reader(random, n) for n in range(random.randint(1, 3))),
+        readers=tuple(_reader(random, n) for n in range(random.randint(1, 2))),
         ghosts=random.choice((0.0, 0.3, 0.3)),
     )
 
@@ -152,7 +152,7 @@ def _versions(random: Random) -> Versions:
 def _writers(random: Random) -> tuple[WriterPlan, ...]:
     """Some of them share an id with another, and fight for it."""
     plans: list[WriterPlan] = []
-    for number in range(random.randint(2, 4)):
+    for number in range(random.randint(2, 3)):
         shared = bool(plans) and random.random() < 0.35
         transactional_id = random.choice(plans).transactional_id if shared else f"w{number}"
         plans.append(
@@ -161,7 +161,7 @@ def _writers(random: Random) -> tuple[WriterPlan, ...]:
                 transactional_id=transactional_id,
                 versions=_versions(random),
                 timeout_ms=random.choice((600, 2000, 60_000)),
-                pause_s=random.choice((0.02, 0.1, 0.3)),
+                pause_s=random.choice((0.03, 0.1, 0.3)),
                 partitions=random.choice((1, 2, 3)),
                 sends=random.choice((1, 1, 3)),
                 abort=random.choice((0.0, 0.2, 0.5)),
@@ -175,7 +175,7 @@ def _writers(random: Random) -> tuple[WriterPlan, ...]:
 
 def _copiers(random: Random) -> tuple[CopierPlan, ...]:
     """One for each direction, sometimes with a rival of the same id."""
-    if random.random() < 0.3:
+    if random.random() < 0.4:
         return ()
     plans: list[CopierPlan] = []
     for source, target in ((LEFT, RIGHT), (RIGHT, LEFT)):
@@ -189,7 +189,7 @@ def _copiers(random: Random) -> tuple[CopierPlan, ...]:
                     target=target,
                     group=f"from-{source}",
                     timeout_ms=random.choice((600, 2000, 60_000)),
-                    pause_s=random.choice((0.02, 0.1)),
+                    pause_s=random.choice((0.05, 0.2)),
                     abort=random.choice((0.0, 0.2)),
                     hang=random.choice((0.0, 0.05)),
                     request_timeout_ms=random.choice((500, 1500)),
@@ -202,7 +202,7 @@ def _reader(random: Random, number: int) -> ReaderPlan:
     return ReaderPlan(
         node=f"reader{number}",
         committed=number == 0 or random.random() < 0.5,
-        pause_s=random.choice((0.01, 0.05, 0.2)),
-        max_bytes=random.choice((100, 1000, 1 << 20)),
+        pause_s=random.choice((0.03, 0.1, 0.3)),
+        max_bytes=random.choice((300, 2000, 1 << 20)),
         request_timeout_ms=random.choice((500, 1500)),
     )

@@ -19,7 +19,7 @@ from unittest.mock import patch
 
 from sim_txn_history import EPOCH_MAX
 from sim_txn_log import LogTruth, Marker
-from sim_watch import Watch, check_bounds, require
+from sim_watch import Violation, Watch, check_bounds, require
 
 from twofold.broker.transaction_shard import TransactionShard
 from twofold.config.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
@@ -50,6 +50,12 @@ LEGAL: dict[State | None, set[State | None]] = {
     State.COMPLETE_ABORT: {State.EMPTY, State.ONGOING, State.PREPARE_ABORT, None},
 }
 PREPARED = {State.PREPARE_COMMIT: True, State.PREPARE_ABORT: False}
+
+
+def must(condition: object, *parts: object) -> None:
+    """`require`, with a text that is put together only when it is needed: this is asked at every append."""
+    if not condition:
+        raise Violation(" ".join(map(str, parts)))
 
 
 class Known(NamedTuple):
@@ -179,7 +185,7 @@ class TxnWatch(Watch):
         self.known[transactional_id] = Known(value, offset, log, before.value if before is not None else None)
         if value is not None:
             owner = self.ids.setdefault(value.producer_id, transactional_id)
-            require(owner == transactional_id, f"producer id {value.producer_id} is of {owner} and {transactional_id}")
+            must(owner == transactional_id, "producer id", value.producer_id, "is of", owner, "and", transactional_id)
             if value.state in PREPARED:
                 decision = Decision(PREPARED[value.state], offset, log)
                 self._decisions[value.producer_id, value.producer_epoch] = decision
@@ -189,99 +195,93 @@ class TxnWatch(Watch):
     def _check_transition(self, transactional_id: str, new: Transaction | None) -> None:
         known = self.known.get(transactional_id)
         old = known.value if known is not None else None
-        text = f"{transactional_id}: {old} is followed by {new}"
-        require(known is None or known.committed, f"{text} while the first is not committed")
-        require((new and new.state) in LEGAL[old and old.state], text)
+        text = (transactional_id, ":", old, "is followed by", new)
+        must(known is None or known.committed, *text, "while the first is not committed")
+        must((new and new.state) in LEGAL[old and old.state], *text)
         if new is None:
             return
         markers_only = new.state in PREPARED or new.state in (State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
-        require(0 <= new.producer_epoch < EPOCH_MAX or markers_only, text)
+        must(0 <= new.producer_epoch < EPOCH_MAX or markers_only, *text)
         if old is None:
             return
         same = old.producer_id == new.producer_id
-        require(new.producer_epoch >= old.producer_epoch if same else new.producer_epoch == 0, text)
+        must(new.producer_epoch >= old.producer_epoch if same else new.producer_epoch == 0, *text)
         if new.state in PREPARED:
-            require(same and new.partitions == old.partitions, text)
+            must(same and new.partitions == old.partitions, *text)
         if old.state in PREPARED:
             self._check_complete(old, new, text)
         if new.state is State.ONGOING:
-            require(same and new.producer_epoch == old.producer_epoch, text)
-            require(old.state is not State.ONGOING or new.partitions >= old.partitions, text)
-            require(new.partitions, text)
+            must(same and new.producer_epoch == old.producer_epoch, *text)
+            must(old.state is not State.ONGOING or new.partitions >= old.partitions, *text)
+            must(new.partitions, *text)
 
-    def _check_complete(self, old: Transaction, new: Transaction, text: str) -> None:
-        require(not new.partitions, text)
-        require(new.producer_id in (old.producer_id, old.next_producer_id), text)
+    def _check_complete(self, old: Transaction, new: Transaction, text: tuple[object, ...]) -> None:
+        must(not new.partitions, *text)
+        must(new.producer_id in (old.producer_id, old.next_producer_id), *text)
         for tp in sorted(old.partitions):
             log = self._owners.get(tp)
-            found = [
-                marker
-                for marker in self.truth(tp).markers
-                if (marker.producer_id, marker.producer_epoch) == (old.producer_id, old.producer_epoch)
-            ]
-            require(
-                any(marker.commit == PREPARED[old.state] for marker in found), f"{text}: there is no marker in {tp}"
-            )
-            safe = log is not None and any(marker.offset < log.high_watermark for marker in found)
-            require(safe or log is None, f"{text}: the marker in {tp} is not safe yet")
+            marker = self._last_marker(tp, old.producer_id)
+            must(
+                marker is not None
+                and (marker.producer_epoch, marker.commit) == (old.producer_epoch, PREPARED[old.state]),
+                *text, "and there is no marker in", tp, "but", marker,
+            )  # fmt: skip
+            assert marker is not None
+            must(log is None or marker.offset < log.high_watermark, *text, "and the marker in", tp, "is not safe yet")
 
-    def _entry(self, producer_id: int, what: str) -> tuple[str, Known, Transaction]:
+    def _entry(self, producer_id: int, *what: object) -> tuple[str, Known, Transaction]:
         transactional_id = self.ids.get(producer_id)
-        require(transactional_id is not None, f"{what}: no transactional id has that producer id")
+        must(transactional_id is not None, *what, "and no transactional id has that producer id")
         assert transactional_id is not None
         known = self.known[transactional_id]
-        require(known.value is not None, f"{what}: {transactional_id} was removed")
+        must(known.value is not None, *what, "and", transactional_id, "was removed")
         assert known.value is not None
         return transactional_id, known, known.value
 
     def _check_data(self, log: PartitionLog, header: Header) -> None:
         tp = log.topic_partition
-        what = f"{tp}@{log.log_end_offset}: data of producer {header.producer_id} epoch {header.producer_epoch}"
-        transactional_id, known, value = self._entry(header.producer_id, what)
-        text = f"{what} in a transaction that does not know it: {transactional_id} is {known}"
-        require(value.producer_id == header.producer_id and tp in value.partitions, text)
+        what = (tp, log, "data of producer", header.producer_id, "epoch", header.producer_epoch)
+        transactional_id, known, value = self._entry(header.producer_id, *what)
+        text = (*what, "in a transaction that does not know it:", transactional_id, "is", known)
+        must(value.producer_id == header.producer_id and tp in value.partitions, *text)
         if not known.committed:
             # The next record of the transaction is on its way; what counts is the one before it.
-            require(known.before is not None and tp in known.before.partitions, text)
+            must(known.before is not None and tp in known.before.partitions, *text)
         if value.state is State.PREPARE_ABORT:
             last = self._last_marker(tp, header.producer_id)
-            require(last is None or last.producer_epoch < value.producer_epoch or not value.client_version, text)
-            require(header.producer_epoch in (value.producer_epoch, value.producer_epoch - 1), text)
+            must(last is None or last.producer_epoch < value.producer_epoch or not value.client_version, *text)
+            must(header.producer_epoch in (value.producer_epoch, value.producer_epoch - 1), *text)
             return
-        require(value.state is State.ONGOING and value.producer_epoch == header.producer_epoch, text)
+        must(value.state is State.ONGOING and value.producer_epoch == header.producer_epoch, *text)
 
     def _last_marker(self, tp: TopicPartition, producer_id: int) -> Marker | None:
-        markers = self.truth(tp).markers
-        return next((marker for marker in reversed(markers) if marker.producer_id == producer_id), None)
+        return self.truth(tp).last_markers.get(producer_id)
 
     def _check_marker(self, log: PartitionLog, header: Header, commit: bool, coordinator_epoch: int) -> None:
         tp = log.topic_partition
-        result = "COMMIT" if commit else "ABORT"
-        what = f"{tp}@{log.log_end_offset}: {result} of producer {header.producer_id} epoch {header.producer_epoch}"
-        transactional_id, known, value = self._entry(header.producer_id, what)
-        text = f"{what}, and {transactional_id} is {known}"
-        require(known.committed, text)
-        require(PREPARED.get(value.state) == commit, text)
-        require((value.producer_id, value.producer_epoch) == (header.producer_id, header.producer_epoch), text)
-        require(tp in value.partitions, text)
+        what = (log, "gets commit =", commit, "of producer", header.producer_id, "epoch", header.producer_epoch)
+        transactional_id, known, value = self._entry(header.producer_id, *what)
+        text = (*what, "and", transactional_id, "is", known)
+        must(known.committed, *text)
+        must(PREPARED.get(value.state) == commit, *text)
+        must((value.producer_id, value.producer_epoch) == (header.producer_id, header.producer_epoch), *text)
+        must(tp in value.partitions, *text)
         last = self._last_marker(tp, header.producer_id)
         if last is None:
             return
-        require(coordinator_epoch >= last.coordinator_epoch, f"{what}: its coordinator epoch is less than of {last}")
-        require(header.producer_epoch >= last.producer_epoch, f"{what} after {last}")
+        must(coordinator_epoch >= last.coordinator_epoch, *what, "with a coordinator epoch that is less than of", last)
+        must(header.producer_epoch >= last.producer_epoch, *what, "after", last)
         is_open = any(block.producer_id == header.producer_id for block in self.truth(tp).open_blocks)
         if header.producer_epoch == last.producer_epoch and value.client_version >= 2:
-            require(not is_open and last.commit == commit, f"{what} again, after {last}")
+            must(not is_open and last.commit == commit, *what, "again, after", last)
 
     # Bounds
 
     def _check_stable(self, log: PartitionLog) -> None:
         check_bounds(log)
         first = self.truth(log.topic_partition).first_open_offset
-        require(
-            log.last_stable_offset <= first,
-            f"{log}: the last stable offset is {log.last_stable_offset} and a transaction is open from {first} on",
-        )
+        stable = log.last_stable_offset
+        must(stable <= first, log, "has the last stable offset", stable, "and a transaction is open from", first, "on")
 
     def _advance(self, original: Any) -> Any:
         def advance(log: PartitionLog, offset: int) -> Any:
@@ -291,7 +291,7 @@ class TxnWatch(Watch):
                 with self.noting():
                     self._check_stable(log)
                     after = (log.last_stable_offset, log.high_watermark)
-                    require(after[0] >= before[0] and after[1] >= before[1], f"{log}: LSO, HW from {before} to {after}")
+                    must(after[0] >= before[0] and after[1] >= before[1], log, "LSO, HW from", before, "to", after)
             return result
 
         return advance

@@ -51,6 +51,8 @@ class TxnWorld:
         self.readers: list[ReaderApp] = []
         self.ghost: Ghost | None = None
         self.settled_in_s = 0.0
+        self.doomed: set[str] = set()
+        """Who is to die while it waits to hear that its transaction is committed."""
         self._random = Random(f"{plan.seed}/world")
         self._numbers: dict[str, int] = {}
         self._incarnations: dict[str, int] = {}
@@ -124,6 +126,16 @@ class TxnWorld:
         self.actors[plan.node] = actor
         self._spawn(plan.node, actor.run())
 
+    def on_commit(self, actor: Actor) -> None:
+        node = actor.plan.node
+        if node in self.doomed:
+            self.doomed.discard(node)
+            asyncio.get_running_loop().call_later(self._random.uniform(0, 0.006), self._kill_if_there, node, actor)
+
+    def _kill_if_there(self, node: str, actor: Actor) -> None:
+        if self.actors.get(node) is actor:
+            self.kill_actor(node)
+
     def kill_actor(self, node: str) -> None:
         self.sim.crash(node, power_cut=False)
         del self.actors[node], self._tasks[node]
@@ -168,6 +180,7 @@ class TxnWorld:
         if self.plan.has_disk_errors:
             self.node.stop()  # a log that failed takes nothing before it was opened again
         self.draining = True
+        self.doomed.clear()
         for plan in self.plan.copiers:
             if plan.node not in self.actors:
                 self.start_actor(plan)
@@ -306,6 +319,8 @@ class TxnNemesis(Nemesis):
     """The broker's, with writers and copiers for clients."""
 
     _world: TxnWorld  # type: ignore[assignment]
+    broker_pause_s = 0.6
+    other_pause_s = 0.4
 
     def _actions(self) -> dict[str, Callable[[], Awaitable[None]]]:
         return super()._actions() | {"pause": self._stall}
@@ -322,7 +337,11 @@ class TxnNemesis(Nemesis):
     async def _kill_client(self) -> None:
         world = self._world
         plan = self._random.choice((*world.plan.writers, *world.plan.copiers))
-        if plan.node in world.actors:
+        if self._random.random() < 0.6:
+            world.doomed.add(plan.node)
+            await world.pause(0.3)
+            world.doomed.discard(plan.node)
+        elif plan.node in world.actors:
             world.kill_actor(plan.node)
         await world.pause(self._random.choice((0.01, 0.5, 2.0)) * self._random.random())
         if plan.node not in world.actors:

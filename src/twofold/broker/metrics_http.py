@@ -221,7 +221,8 @@ class Session(asyncio.Protocol):
         received = self._received
         while received.startswith((b"\r", b"\n")):  # an empty line before a request is to be overlooked
             del received[:1]
-        ends = [(at, len(end)) for end in (b"\r\n\r\n", b"\n\n") if (at := received.find(end)) >= 0]
+        limit = MAX_HEAD_BYTES + 4
+        ends = [(at, len(end)) for end in (b"\r\n\r\n", b"\n\n") if (at := received.find(end, 0, limit)) >= 0]
         at, size = min(ends, default=(len(received), 0))
         if at > MAX_HEAD_BYTES:
             self._refuse(BadRequest(431, f"a request of more than {MAX_HEAD_BYTES} bytes"))

@@ -145,6 +145,9 @@ class CoordinatorShard(Generic[S, R]):
         """The records of a batch with their offsets; MalformedRecord where they are none."""
         raise TypeError(f"{type(self).__name__} does not say how its records are read")
 
+    async def loaded(self) -> None:
+        """All is loaded, and nothing is answered yet."""
+
     def activated(self) -> None:
         """All is loaded and the shard leads."""
 
@@ -173,6 +176,7 @@ class CoordinatorShard(Generic[S, R]):
                     offset = behind
                     count += len(entries)
                     await self._runtime.timers.sleep(0)
+                await self.loaded()
                 break
             except (ValueError, CorruptMessage, InvalidRecord) as error:
                 self.is_corrupt = True

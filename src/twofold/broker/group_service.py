@@ -140,6 +140,8 @@ class GroupService(CoordinatorService[GroupShard]):
         coordinator_epoch: int,
         committed: bool,
         transaction_version: int = 2,
+        *,
+        durable: bool = False,
     ) -> "asyncio.Future[None]":
         """Write the marker of a transaction to a partition of `__consumer_offsets`; done when its offsets are visible.
 
@@ -150,7 +152,8 @@ class GroupService(CoordinatorService[GroupShard]):
             raise NotCoordinator(f"{CONSUMER_OFFSETS}-{partition} is led by another broker")
         shard.check_active()
         marker = EndTransaction(producer_id, producer_epoch, coordinator_epoch, committed, transaction_version)
-        return shard.write(lambda state, now: Result([marker], None))
+        shard.partition.two_phase.pop(producer_id, None)
+        return shard.write_in_transaction(lambda state, now: Result([marker], None), durable=durable)
 
 
 def client_of(context: RequestContext) -> Client:

@@ -51,7 +51,9 @@ class GroupPort(ShardPort[LogRecord]):
         super().__init__(find)
         self._runtime = runtime
         self._codec = codec
-        self.guard: int | None = None  # of the transaction that the next append belongs to
+        # Of the transaction that the next append belongs to.
+        self.guard: int | None = None
+        self.durable = False
 
     def write(self, partition: Partition, records: Sequence[LogRecord]) -> AppendResult:
         first = records[0]
@@ -60,6 +62,7 @@ class GroupPort(ShardPort[LogRecord]):
             ALL_REPLICAS,
             origin=Origin.COORDINATOR,
             guard=self.guard,
+            durable=self.durable,
             transaction_version=first.transaction_version if type(first) is EndTransaction else 2,
         )
 
@@ -168,13 +171,17 @@ class GroupShard(CoordinatorShard[GroupsState, LogRecord]):
         return future
 
     def write_in_transaction(
-        self, handler: Callable[[GroupsState, int], Result[LogRecord, T]], guard: int | None
+        self,
+        handler: Callable[[GroupsState, int], Result[LogRecord, T]],
+        guard: int | None = None,
+        *,
+        durable: bool = False,
     ) -> "asyncio.Future[T]":
-        self._port.guard = guard
+        self._port.guard, self._port.durable = guard, durable
         try:
             return self.write(handler)
         finally:
-            self._port.guard = None
+            self._port.guard, self._port.durable = None, False
 
     def call(self, step: Callable[[GroupsState, Token, Instant], Outcome]) -> "asyncio.Future[Any]":
         """Take a step of the membership for somebody who waits for its answer."""

@@ -2,7 +2,8 @@
 
 1. Only the leader of the current epoch appends and answers clients.
 2. The high watermark moves in one place (`maybe_advance_high_watermark`). With one replica it follows the log's end,
-   and waits for the disk where flush.messages asks for that; with more it will follow the in-sync replicas.
+   and waits for the disk where flush.messages asks for that, or who writes asks for it (`durable`: what a two-phase
+   transaction is told is written must survive a power cut); with more it will follow the in-sync replicas.
 3. Whoever waits for bytes or for safety hears of every move: `changes` counts them, so that an answer prepared earlier
    is known to be current when the number is the same.
 """
@@ -40,7 +41,7 @@ class Partition:
 
     __slots__ = (
         "topic_partition", "topic_id", "log", "changes", "is_leader", "leader_id", "leader_epoch", "isr", "replicas",
-        "failed", "messages_in", "bytes_in", "bytes_out",
+        "failed", "two_phase", "messages_in", "bytes_in", "bytes_out",
         "_spawn", "_syncing", "_sync_again", "_beyond_hw", "_beyond_lso", "_last_lso",
         "_watching_end", "_watching_hw", "_watching_lso",
         "_waiting",
@@ -61,6 +62,8 @@ class Partition:
         self.messages_in = 0
         self.bytes_in = 0
         self.bytes_out = 0
+        # Producers with an open transaction here whose coordinator was asked: whether it is a two-phase one.
+        self.two_phase: dict[int, bool] = {}
         self._spawn = spawn
         self._syncing = False
         self._sync_again = False
@@ -95,8 +98,10 @@ class Partition:
         self.maybe_advance_high_watermark()
 
     def _sync_recovered(self) -> None:
-        """What a killed process left unsynced is acknowledged to whoever sends it again: first make it as safe."""
-        if self.log.log_end_offset - self.log.recovery_point >= self.log.config.flush_messages:
+        """What a killed process left unsynced is acknowledged to whoever sends it again: first make it as safe. An open
+        transaction may be a two-phase one."""
+        unsynced = self.log.log_end_offset - self.log.recovery_point
+        if unsynced and (unsynced >= self.log.config.flush_messages or self.log.oldest_open_transaction()):
             self.log.flush()
 
     def resign(self, leader_id: int, leader_epoch: int) -> None:
@@ -143,8 +148,12 @@ class Partition:
         origin: Origin = Origin.CLIENT,
         guard: int | None = None,
         transaction_version: int = 2,
+        durable: bool = False,
     ) -> AppendResult:
-        """Append as leader: one batch of a client, or what a coordinator wrote. An error leaves the log as it was."""
+        """Append as leader: one batch of a client, or what a coordinator wrote. An error leaves the log as it was.
+
+        With `durable` the high watermark passes it when it is synced.
+        """
         self._check_writable(acks)
         result = self.log.append(
             records,
@@ -155,15 +164,18 @@ class Partition:
             defer_flush=True,
         )
         if not result.duplicate:
-            self._appended(result, len(records))
+            self._appended(result, len(records), durable)
         return result
 
-    def append_markers(self, markers: Sequence[TransactionMarker]) -> list[int | KafkaError]:
+    def append_markers(self, markers: Sequence[TransactionMarker], *, durable: bool = False) -> list[int | KafkaError]:
         """End transactions, for a coordinator that waits until all replicas have it; the outcome of each marker."""
         self._check_writable(ALL_REPLICAS)
         outcomes, appended = self.log.append_markers(markers, leader_epoch=self.leader_epoch, defer_flush=True)
         if appended is not None:
-            self._appended(appended, (appended.last_offset + 1 - appended.base_offset) * END_MARKER_SIZE)
+            self._appended(appended, (appended.last_offset + 1 - appended.base_offset) * END_MARKER_SIZE, durable)
+            if self.two_phase:
+                for marker in markers:
+                    self.two_phase.pop(marker.producer_id, None)
         return outcomes
 
     def _check_writable(self, acks: int) -> None:
@@ -174,7 +186,7 @@ class Partition:
                 f"{self}: {len(self.isr)} replicas are in sync and min.insync.replicas={self.min_in_sync_replicas}"
             )
 
-    def _appended(self, result: AppendResult, size: int) -> None:
+    def _appended(self, result: AppendResult, size: int, durable: bool) -> None:
         end_offset = result.last_offset + 1
         self.messages_in += end_offset - result.base_offset
         self.bytes_in += size
@@ -182,7 +194,7 @@ class Partition:
         self._beyond_lso.appended(end_offset, size)
         if self._watching_end:
             _tell(self._watching_end, size)
-        if result.flush_due:
+        if durable or result.flush_due:
             self._sync()
         self.maybe_advance_high_watermark()
 

@@ -21,6 +21,7 @@ from twofold.broker.purgatory import Purgatory
 from twofold.config.internal_topics import TRANSACTION_STATE
 from twofold.coordinator.transaction.coordinator import Coordinator, Decision
 from twofold.coordinator.transaction.records import (
+    NEVER_MS,
     Transaction,
     TransactionRecord,
     decode,
@@ -56,7 +57,8 @@ class TransactionPort(ShardPort[TransactionRecord]):
             for transactional_id, value in records
         )
         data = batches_of(rows, BatchBuilder, self._runtime.clock.wall_ms(), partition.log.config.max_message_bytes)
-        return partition.append(data, ALL_REPLICAS, origin=Origin.COORDINATOR)
+        durable = any(value is not None and value.timeout_ms == NEVER_MS for _, value in records)
+        return partition.append(data, ALL_REPLICAS, origin=Origin.COORDINATOR, durable=durable)
 
 
 class TransactionShard(CoordinatorShard[TransactionsState, TransactionRecord]):
@@ -99,6 +101,12 @@ class TransactionShard(CoordinatorShard[TransactionsState, TransactionRecord]):
                 log.warning("%s: the record at offset %d is of an unknown kind, passed over", self, record.offset)
             else:
                 yield record.offset, decoded
+
+    async def loaded(self) -> None:
+        """What a killed process left unsynced is answered from now on as if it were safe: make it so."""
+        partition_log = self.partition.log
+        if partition_log.recovery_point < partition_log.log_end_offset:
+            await partition_log.sync()
 
     def activated(self) -> None:
         entries = self.state.entries

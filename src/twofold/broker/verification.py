@@ -5,15 +5,18 @@
    it themselves), or adds it (newer clients leave that to us). All partitions of a request go in one question.
 3. The log hands out a guard before the question and wants to see it at the append: what happened in between (an abort,
    the next transaction) makes the guard worthless.
-4. Clients are told what they understand: an old one hears INVALID_TXN_STATE where a newer one hears
+4. The coordinator also says whether the transaction is a two-phase one: what such a producer is told is written is on
+   disk. A leader that has forgotten (a restart) asks again.
+5. Clients are told what they understand: an old one hears INVALID_TXN_STATE where a newer one hears
    TRANSACTION_ABORTABLE, and everybody INVALID_PRODUCER_EPOCH where the coordinator says PRODUCER_FENCED.
 """
 
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Iterable
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from twofold.broker.partition import Partition
+from twofold.broker.transaction_service import Admission
 from twofold.types import TopicPartition
 from twofold.wire.errors import (
     NONE,
@@ -61,7 +64,7 @@ def verify(
 ) -> Verdicts | Awaitable[Verdicts]:
     """The verdict on each partition, of batches of one producer: at once where that is possible."""
     verdicts: Verdicts = {}
-    asked: list[TopicPartition] = []
+    asked: list[Partition] = []
     producer_id = producer_epoch = -1
     for partition, producer_id, producer_epoch, sequence in batches:
         name = partition.topic_partition
@@ -72,32 +75,36 @@ def verify(
             continue
         verdicts[name] = guard
         if guard is not None:
-            asked.append(name)
+            asked.append(partition)
+        elif producer_id not in partition.two_phase:
+            partition.two_phase[producer_id] = broker.transactions.is_two_phase(transactional_id)
     if not asked:
         return verdicts
-    codes = broker.transactions.admit(
-        transactional_id, producer_id, producer_epoch, frozenset(asked), adds=operation is Operation.ADD
+    names = frozenset(partition.topic_partition for partition in asked)
+    admission = broker.transactions.admit(
+        transactional_id, producer_id, producer_epoch, names, adds=operation is Operation.ADD
     )
-    if isinstance(codes, Mapping):
-        return _judged(verdicts, asked, codes, operation)
-    return _judged_later(verdicts, asked, codes, operation)
+    if isinstance(admission, Admission):
+        return _judged(verdicts, asked, producer_id, admission, operation)
+    return _judged_later(verdicts, asked, producer_id, admission, operation)
 
 
 async def _judged_later(
-    verdicts: Verdicts,
-    asked: list[TopicPartition],
-    codes: Awaitable[Mapping[TopicPartition, int]],
-    operation: Operation,
+    verdicts: Verdicts, asked: list[Partition], producer_id: int, admission: Awaitable[Admission], operation: Operation
 ) -> Verdicts:
-    return _judged(verdicts, asked, await codes, operation)
+    return _judged(verdicts, asked, producer_id, await admission, operation)
 
 
 def _judged(
-    verdicts: Verdicts, asked: list[TopicPartition], codes: Mapping[TopicPartition, int], operation: Operation
+    verdicts: Verdicts, asked: list[Partition], producer_id: int, admission: Admission, operation: Operation
 ) -> Verdicts:
-    for name in asked:
+    codes, two_phase = admission
+    for partition in asked:
+        name = partition.topic_partition
         code = codes.get(name, NONE)
-        if code != NONE:
+        if code == NONE:
+            partition.two_phase[producer_id] = two_phase
+        else:
             verdicts[name] = _told(name, code, operation)
     return verdicts
 

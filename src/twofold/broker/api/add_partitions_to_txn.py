@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from twofold.broker.authorizer import Operation, ResourceType, cluster_allows
 from twofold.broker.context import RequestContext
+from twofold.broker.transaction_service import Admission
 from twofold.config.internal_topics import is_internal
 from twofold.coordinator.transaction.coordinator import Decision
 from twofold.types import TopicPartition
@@ -162,15 +163,15 @@ def _start(broker: "Broker", transaction: AddPartitionsToTxnTransaction) -> "Cod
         partitions,
         adds=not transaction.verify_only,
     )
-    return _coded(outcome) if isinstance(outcome, Mapping) else _coded_later(outcome)
+    return _coded(outcome) if isinstance(outcome, Admission) else _coded_later(outcome)
 
 
-async def _coded_later(outcome: Awaitable[Mapping[TopicPartition, int]]) -> Codes:
+async def _coded_later(outcome: Awaitable[Admission]) -> Codes:
     return _coded(await outcome)
 
 
-def _coded(codes: Mapping[TopicPartition, int]) -> Codes:
-    return lambda partition: codes.get(partition, NONE)
+def _coded(admission: Admission) -> Codes:
+    return lambda partition: admission.codes.get(partition, NONE)
 
 
 # --- rows ---

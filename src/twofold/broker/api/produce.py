@@ -241,7 +241,8 @@ class _Produce:
             raise UnsupportedCompressionType(
                 f"zstd needs Produce version {ZSTD_VERSION}, this is {self._context.version}"
             )
-        return partition.append(records, acks, guard=guard)
+        durable = bool(partition.two_phase) and _is_two_phase(partition, records)
+        return partition.append(records, acks, guard=guard, durable=durable)
 
     def _guard(self, partition: Partition) -> int | None:
         assert self._verdicts is not None
@@ -374,6 +375,12 @@ def _attributes_of(records: Buffer) -> int:
         return 0
     attributes: int = _attributes(records, ATTRIBUTES_POSITION)[0]
     return attributes
+
+
+def _is_two_phase(partition: Partition, records: Buffer) -> bool:
+    if not _attributes_of(records) & TRANSACTIONAL:
+        return False
+    return partition.two_phase.get(_producer(records, PRODUCER_POSITION)[0], False)
 
 
 def _recompress(records: bytes, config: LogConfig) -> bytes | KafkaError:

@@ -70,6 +70,7 @@ def handle(
                 state, committer, rows.commits, request.producer_id, request.producer_epoch, now
             ),
             guard,
+            durable=shard.partition.two_phase.get(request.producer_id, False),
         )
 
     async def write_verified(shard: GroupShard, verdicts: Awaitable[Verdicts]) -> list[int]:

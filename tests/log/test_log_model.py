@@ -63,7 +63,8 @@ class LogModel(RuleBasedStateMachine):
     def start(self, segment: int, interval: int) -> None:
         self.kit = Kit(segment_bytes=segment, index_interval_bytes=interval)
         self.batches: list[Batch] = []
-        self.sure = 0  # batches from here on are in the windows for sure; before, a restart may have dropped them
+        self.sure = 0  # batches from here on are in the windows for sure; before, their segment was gone at a restart
+        self.reloaded = False
         self.high_watermark = 0
         self.log_start = 0
 
@@ -174,7 +175,7 @@ class LogModel(RuleBasedStateMachine):
             return  # below what is there: it starts anew, which has its own tests
         self.kit.log.truncate_to(offset)
         self.batches = keep
-        self.sure = len(keep)
+        self.reload()
         self.log_start = min(self.log_start, self.end)
         self.high_watermark = min(self.high_watermark, self.end)
         assert self.kit.log.log_end_offset == self.end
@@ -194,8 +195,15 @@ class LogModel(RuleBasedStateMachine):
             self.kit.log.flush()
             self.kit.manager.checkpoint()
         self.kit.restart() if clean else self.kit.crash(power_cut=False)
-        self.sure = len(self.batches)
         assert self.kit.log.log_start_offset == self.log_start
+        self.reload()
+
+    def reload(self) -> None:
+        """The producers were found again in what is on disk."""
+        self.kit.log.ensure_open()
+        self.reloaded = True
+        there = self.kit.log._bases[0] if self.kit.log._bases else self.end
+        self.sure = max(self.sure, sum(batch.base < there for batch in self.batches))
 
     # What always holds
 
@@ -226,7 +234,7 @@ class LogModel(RuleBasedStateMachine):
         least = min([self.first_unstable(), log.high_watermark])
         most = min([*opened, log.high_watermark])
         assert max(least, self.log_start) <= log.last_stable_offset <= max(most, self.log_start)
-        if self.sure == 0 or self.high_watermark == self.end:
+        if not self.reloaded or self.high_watermark == self.end:
             assert log.last_stable_offset == max(min(self.first_unstable(), log.high_watermark), self.log_start)
 
     @invariant()

@@ -12,6 +12,7 @@ from twofold.log.epochs import EpochCache
 from twofold.log.opening import EPOCH_CHECKPOINT, replay
 from twofold.log.retention import count_deletable
 from twofold.log.scan import InvalidBatch
+from twofold.log.windows import deepen_windows
 from twofold.runtime.files import write_atomically
 from twofold.wire.errors import OffsetOutOfRange
 
@@ -108,6 +109,7 @@ class CuttableLog(SwappableLog):
         loaded = self._snapshots.load(end_offset)
         start, entries = loaded if loaded is not None else (self._bases[0], [])
         self._producers.reset(entries, start)
+        deepen_windows(self._producers, self._segments, start)
         self._producers.clear_verifications()
         replay(self._producers, self._segments, start, end_offset)
 

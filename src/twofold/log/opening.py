@@ -26,6 +26,7 @@ from twofold.log.segment import CLEANED_SUFFIX, DELETED_SUFFIX, LOG_SUFFIX, SEGM
 from twofold.log.snapshot_store import SNAPSHOT_SUFFIX, SnapshotStore
 from twofold.log.snapshots import encode_snapshot
 from twofold.log.txn_index import AbortedEntry
+from twofold.log.windows import deepen_windows
 from twofold.records.batch import Buffer, Header
 from twofold.records.control import read_end_marker
 from twofold.runtime.api import Disk
@@ -252,6 +253,7 @@ class LogOpener:
         if loaded is not None:
             start, entries = loaded
             result.producers.reset((entry for entry in entries if not is_expired(entry, now, expiration_ms)), start)
+            deepen_windows(result.producers, result.segments, start)
         replay(result.producers, result.segments, start, end_offset)
 
     def _note_aborts(self, segments: list[Segment]) -> None:

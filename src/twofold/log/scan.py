@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from twofold.records.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, Header, crc_is_valid
 from twofold.runtime.api import File
@@ -12,6 +13,7 @@ MIN_BATCH_LENGTH = HEADER_SIZE - LOG_OVERHEAD
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _BOUNDS = struct.Struct(">qi11xi")  # of a header: base offset, batch length, last offset delta
+_PRODUCER = struct.Struct(">qi9xhi8xqqhi")
 
 
 class InvalidBatch(Exception):
@@ -75,6 +77,47 @@ def find_batch(file: File, start: int, end: int, offset: int) -> int:
         step = HEADER_SIZE if at > len(chunk) + CHUNK_BYTES else CHUNK_BYTES
         position += at
     return end
+
+
+class ProducerFields(NamedTuple):
+    """Of a header what concerns its producer; `read_producer_fields` gives plain tuples of the same form."""
+
+    base_offset: int
+    batch_length: int
+    attributes: int
+    last_offset_delta: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+
+
+def read_producer_fields(file: File, start: int, end: int, before: int) -> list[ProducerFields]:
+    """What the batches in file[start:end] say of their producers, up to the one that begins at offset `before`.
+
+    Starting up reads very many of them: no call and no object of its own for each.
+    """
+    found: list[ProducerFields] = []
+    position = start
+    step = CHUNK_BYTES
+    unpack = _PRODUCER.unpack_from
+    while end - position >= HEADER_SIZE:
+        chunk = file.read(position, min(step, end - position))
+        last = len(chunk) - HEADER_SIZE
+        at = 0
+        while at <= last:
+            fields = unpack(chunk, at)
+            if fields[0] >= before:
+                return found
+            if fields[1] < MIN_BATCH_LENGTH:
+                raise InvalidBatch(position + at, f"a batch length of {fields[1]}")
+            found.append(fields)  # type: ignore[arg-type]
+            at += fields[1] + LOG_OVERHEAD
+        if not at:
+            raise InvalidBatch(position, f"{len(chunk)} bytes are left of {end - position}")
+        step = HEADER_SIZE if at > len(chunk) + CHUNK_BYTES else CHUNK_BYTES
+        position += at
+    return found
 
 
 def iter_checked(file: File, start: int, end: int) -> Iterator[tuple[int, Header, bytes, int]]:

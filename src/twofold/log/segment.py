@@ -14,7 +14,7 @@ from twofold.log.files import FilePool
 from twofold.log.index_cache import IndexCache
 from twofold.log.offset_index import ENTRY_SIZE as OFFSET_ENTRY_SIZE
 from twofold.log.offset_index import MAX_RELATIVE_OFFSET, CorruptIndex, OffsetIndex
-from twofold.log.scan import InvalidBatch, find_batch, iter_headers
+from twofold.log.scan import InvalidBatch, ProducerFields, find_batch, iter_headers, read_producer_fields
 from twofold.log.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
 from twofold.log.time_index import TimeIndex
 from twofold.log.txn_index import ENTRY_SIZE as TXN_ENTRY_SIZE
@@ -305,6 +305,11 @@ class Segment:
 
     def headers(self, start: int = 0) -> Iterator[tuple[int, Header]]:
         return iter_headers(self._files.get(self.log_path), start, self.size)
+
+    def producer_fields_before(self, offset: int) -> list[ProducerFields]:
+        """Of the batches between the last indexed one below `offset` and `offset`; none only where there is none."""
+        _, start = self.offset_index.lookup(offset - 1)
+        return read_producer_fields(self._files.get(self.log_path), start, self.size, offset)
 
     def position_of(self, offset: int) -> int:
         """The position of the first batch that ends at `offset` or later; `size` where there is none."""

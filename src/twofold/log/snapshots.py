@@ -1,8 +1,7 @@
 """`%020d.snapshot`: the producers of a partition as of an offset (the name, exclusive).
 
 Header: version 1 (int16), CRC-32C of all that follows it (uint32), count (int32). An entry is 46 bytes. Only the latest
-batch of each producer is kept, as Apache Kafka does: after a restart the window is one deep until the log's tail is
-replayed.
+batch of each producer is kept, as Apache Kafka does; the rest of its window is looked up in the log (`windows`).
 """
 
 import struct

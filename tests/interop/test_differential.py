@@ -1,15 +1,17 @@
 """The same questions to Apache Kafka and to Twofold; the answers must agree, or differ as decided.
 
 Each case is one test; what it asks is in `interop/cases`. A decided difference carries its reason and the exact answer
-that Twofold gives instead. `pytest tests/interop/test_differential.py -k Fetch` runs the cases of one theme.
+that Twofold gives instead. An oracle that contradicts itself, because it shows a state in passing, is a warning.
+`pytest tests/interop/test_differential.py -k Fetch` runs the cases of one theme.
 """
 
+import warnings
 from collections.abc import Iterator
 
 import pytest
 
 from interop.cases import ALL
-from oracle.compare import Case, differences, run_case
+from oracle.compare import Case, compare
 from oracle.kafka import EXACT_SETTINGS, Oracle
 from oracle.twofold import Twofold, running_twofold
 
@@ -24,17 +26,15 @@ def twofold() -> Iterator[Twofold]:
 
 @pytest.mark.parametrize("case", ALL, ids=str)
 def test_answers_agree(case: Case, oracle: Oracle, twofold: Twofold) -> None:
-    lines = differences(case, run_case(case, oracle), run_case(case, twofold))
-    if lines:
-        # Seen once: the oracle called a group Dead that it calls Empty in other runs; why is not known. So a case is
-        # asked again with fresh names. The price: a difference that shows only now and then passes here.
-        lines = differences(case, run_case(case, oracle, attempt=1), run_case(case, twofold, attempt=1))
+    wrong, wavering = compare(case, oracle, twofold)
+    if wavering:
+        warnings.warn(f"{case}: the oracle gave two answers:\n" + "\n".join(wavering), stacklevel=1)
     assert twofold.running, f"the server did not survive the case:\n{twofold.output.read_text()[-2000:]}"
-    assert not lines, f"{case}: {len(lines)} differences\n" + "\n".join(lines)
+    assert not wrong, f"{case}: {len(wrong)} differences\n" + "\n".join(wrong)
 
 
 def test_suite_is_wide_enough() -> None:
     """At least one case a theme and names that tell them apart: they name the topics too."""
     names = [str(case) for case in ALL]
     assert len(set(names)) == len(names)
-    assert len(names) >= 400
+    assert len(names) >= 800

@@ -3,7 +3,7 @@
 import pytest
 
 from oracle.batches import batch, describe, idempotent
-from oracle.compare import Case, Differs, Probe, differences, flat
+from oracle.compare import Case, Comparison, Differs, Probe, Server, changes, compare, differences, flat
 from oracle.wire import WireError, decode_response, encode_request, fit
 
 
@@ -65,6 +65,88 @@ def test_a_decided_difference_may_replace_silence_by_an_answer() -> None:
 def test_a_decided_difference_may_leave_a_row_out() -> None:
     decided = case(a=Differs("why", {"topics": []}))
     assert differences(decided, {"a": answer(0)}, {"a": {"topics": []}}) == []
+
+
+class Scripted:
+    """A server whose answers to the first and the second attempt are known."""
+
+    host, port = "127.0.0.1", 1
+
+    def __init__(self, name: str, *codes: int) -> None:
+        self.name, self.codes = name, codes
+        self.asked = 0
+
+
+def told(_: Case, server: Server, attempt: int) -> dict[str, object]:
+    assert isinstance(server, Scripted)
+    assert attempt == server.asked
+    server.asked += 1
+    return {"a": answer(server.codes[attempt])}
+
+
+def outcome(oracle: Scripted, twofold: Scripted) -> Comparison:
+    return compare(case(), oracle, twofold, told)
+
+
+def test_servers_that_agree_are_asked_once() -> None:
+    oracle, twofold = Scripted("oracle", 3), Scripted("twofold", 3)
+    assert outcome(oracle, twofold) == ([], [])
+    assert (oracle.asked, twofold.asked) == (1, 1)
+
+
+def test_a_difference_from_a_steady_oracle_stands() -> None:
+    twofold = Scripted("twofold", 17, 3)
+    wrong, wavering = outcome(Scripted("oracle", 3, 3), twofold)
+    assert wrong and not wavering
+    assert twofold.asked == 1, "a second answer cannot make up for the first"
+
+
+def test_an_oracle_that_contradicts_itself_is_reported_and_excuses_twofold() -> None:
+    wrong, wavering = outcome(Scripted("oracle", 17, 3), Scripted("twofold", 3, 3))
+    assert not wrong
+    assert len(wavering) == 1
+
+
+def test_a_twofold_that_contradicts_itself_is_wrong_even_if_it_agrees_in_the_end() -> None:
+    wrong, wavering = outcome(Scripted("oracle", 17, 3), Scripted("twofold", 5, 3))
+    assert wrong and wavering
+    assert "contradicts itself" in wrong[0]
+
+
+def test_twofold_must_agree_with_the_second_answer_of_a_wavering_oracle() -> None:
+    wrong, _ = outcome(Scripted("oracle", 17, 3), Scripted("twofold", 5, 5))
+    assert wrong
+
+
+def test_changes_name_both_values() -> None:
+    assert changes({"a": answer(3)}, {"a": answer(3)}) == []
+    (line,) = changes({"a": answer(3)}, {"a": answer(17)})
+    assert "3" in line and "17" in line
+    assert changes({"a": answer(3)}, {})
+
+
+def test_names_of_two_attempts_are_the_same_in_normal_form() -> None:
+    class Nowhere:
+        name, host, port = "nowhere", "127.0.0.1", 1
+
+    one, two = (Probe(Nowhere(), case(), attempt) for attempt in (0, 1))
+    assert one.name("t") != two.name("t")
+    assert len(one.name("t")) == len(two.name("t")), "lengths show in the bytes of records and of members"
+    for probe in (one, two):
+        row = {"topic": probe.name("t"), "metadata": probe.name("t").encode()}
+        assert probe.normalise(row) == {"topic": "group-name.t", "metadata": b"group-name.t"}
+
+
+def test_partitions_that_depend_on_a_hash_show_as_names() -> None:
+    class Nowhere:
+        name, host, port = "nowhere", "127.0.0.1", 1
+
+    probe = Probe(Nowhere(), case())
+    probe.mask_partition("__consumer_offsets", 7, "<partition of group>")
+    rows = [{"topic": "__consumer_offsets", "partitions": [7, 8]}, {"topic": "other", "partitions": [7]}]
+    assert [row["partitions"] for row in probe.normalise(rows)] == [[7], [8, "<partition of group>"]]
+    row = {"name": "__consumer_offsets", "partitions": [{"partition_index": 7, "error_code": 0}]}
+    assert probe.normalise(row)["partitions"][0]["partition_index"] == "<partition of group>"
 
 
 def test_normal_form_masks_what_depends_on_the_run() -> None:

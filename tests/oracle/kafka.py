@@ -54,11 +54,13 @@ Done = subprocess.CompletedProcess[str]
 
 
 # What the oracle and Twofold have in common in a comparison. Test batches carry old timestamps, and retention must not
-# take them away while a suite runs. A group waits for nobody at first and is full soon, and a session may be so short
-# that it can be seen to expire.
+# take them away while a suite runs, nor the cleanup of groups, which ten minutes after the start takes away whatever
+# group is empty at that moment. A group waits for nobody at first and is full soon, and a session may be so short that
+# it can be seen to expire.
 COMMON_SETTINGS = {
     "node.id": "1",
     "log.retention.ms": "-1",
+    "offsets.retention.check.interval.ms": "86400000",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
     "group.max.size": "6",

@@ -35,6 +35,8 @@ def life(version: int) -> Callable[[Probe], None]:
         member = group.member("member", version=version)
         if version >= 4:
             member.join("an id is given")
+            # The oracle answers before the record of the new group is committed, and describes what is committed.
+            group.await_state("Empty")
             group.describe("with an id given")
         member.join("joins")
         group.describe("joined")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
-PATIENCE_S = 25.0
+PATIENCE_S = 15.0
 SESSION_MS = 2500
 """A broker that starts again gives every member a full session: shorter than the time between two kills."""
 # librdkafka 2.16 starts from the bootstrap servers again when all brokers (here: one) are away, and then waits for ever

@@ -17,6 +17,7 @@ SIGTERM lets it finish its transaction and leave.
 
 import faulthandler
 import json
+import logging
 import random
 import signal
 import sys
@@ -39,6 +40,10 @@ GIVE_UP_S = 90.0
 def client_of(options: SimpleNamespace) -> TransactionalClient:
     if options.client in STOCK:
         return STOCK[options.client](options.address)
+    if options.client == "single-requests":
+        from support.txn_single_requests import SingleRequests
+
+        return SingleRequests(options.address)
     from support.txn_remote import Remote, RemoteClient
 
     return RemoteClient(Remote(options.command, options.address), owned=True)
@@ -176,6 +181,8 @@ def nexts(rows: list[Row]) -> dict[int, int]:
 
 
 def main() -> None:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    logging.getLogger("kafka.producer.transaction_manager").setLevel(logging.DEBUG)
     faulthandler.register(signal.SIGUSR1, all_threads=True)  # where it waits, for who asks
     Copier(SimpleNamespace(**json.loads(sys.argv[1]))).run()
 

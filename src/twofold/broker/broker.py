@@ -61,7 +61,8 @@ class Broker:
         self.groups = GroupService(self)
         self.producer_ids = ProducerIds(self._allocate_producer_ids, runtime)
         self.transactions = TransactionService(self)
-        self.server = Server(runtime, Dispatcher(self, runtime.spawn), server_options(settings))
+        dispatcher = Dispatcher(self, runtime.spawn, heartbeats=settings.bool("transaction.heartbeat.enable"))
+        self.server = Server(runtime, dispatcher, server_options(settings))
         self.listeners: list[ListenerAddress] = []
         self.controller: Controller = None  # type: ignore[assignment]  # until `start`
         self._static_settings = settings

@@ -13,6 +13,7 @@ import logging
 import pkgutil
 import struct
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from twofold.broker import api as api_package
@@ -23,6 +24,9 @@ from twofold.wire.apis import APIS, Api
 from twofold.wire.errors import KafkaError, UnknownServerError
 
 API_VERSIONS = 18
+INIT_PRODUCER_ID = 22
+TXN_HEARTBEAT = 95
+WITHOUT_HEARTBEATS = 6  # the newest InitProducerId that does not know them
 HEADER_SIZE = 10
 
 _HEADER = struct.Struct(">hhih")
@@ -34,10 +38,20 @@ Request: TypeAlias = bytes | bytearray | memoryview
 Result: TypeAlias = "Answer | Later | asyncio.Task[Answer]"
 
 
-def served_apis() -> tuple[Api, ...]:
-    """The rows of the table that have a handler, in the order of their keys."""
+def served_apis(*, heartbeats: bool = True) -> tuple[Api, ...]:
+    """The rows of the table that have a handler, in the order of their keys.
+
+    Without transaction heartbeats there is neither TxnHeartbeat nor the version of InitProducerId that asks for them.
+    """
     present = {module.name for module in pkgutil.iter_modules(api_package.__path__)}
-    return tuple(api for _, api in sorted(APIS.items()) if api.module in present)
+    served = [api for _, api in sorted(APIS.items()) if api.module in present]
+    if heartbeats:
+        return tuple(served)
+    return tuple(
+        replace(api, max_version=WITHOUT_HEARTBEATS) if api.key == INIT_PRODUCER_ID else api
+        for api in served
+        if api.key != TXN_HEARTBEAT
+    )
 
 
 class Handler:
@@ -68,10 +82,10 @@ class Dispatcher:
 
     __slots__ = ("_broker", "_spawn", "_served", "_handlers", "_client_ids")
 
-    def __init__(self, broker: Any, spawn: Spawn) -> None:
+    def __init__(self, broker: Any, spawn: Spawn, *, heartbeats: bool = True) -> None:
         self._broker = broker
         self._spawn = spawn
-        self._served = {api.key: api for api in served_apis()}
+        self._served = {api.key: api for api in served_apis(heartbeats=heartbeats)}
         self._handlers: dict[int, Handler] = {}
         self._client_ids: dict[bytes, str] = {}
 

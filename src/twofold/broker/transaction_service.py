@@ -26,7 +26,7 @@ from twofold.coordinator.transaction.records import Transaction, TransactionReco
 from twofold.coordinator.transaction.state import TransactionsState
 from twofold.coordinator.transaction.transitions import is_two_phase
 from twofold.machine.runtime import Result
-from twofold.types import TopicPartition
+from twofold.types import NO_PRODUCER_ID, TopicPartition
 from twofold.wire.errors import ConcurrentTransactions, CoordinatorNotAvailable, InvalidRequest, KafkaError
 
 if TYPE_CHECKING:
@@ -110,7 +110,28 @@ class TransactionService(CoordinatorService[TransactionShard]):
 
     # --- what clients ask ---
 
-    def init_producer_id(self, request: InitRequest) -> Decided:
+    async def init_producer_id(self, request: InitRequest) -> Decision:
+        decided = self._init_producer_id(request)
+        decision = decided if isinstance(decided, Decision) else await decided
+        value = decision.value
+        if value is not None and decision.ongoing_producer_id != NO_PRODUCER_ID and is_two_phase(value):
+            await self._sync(request.transactional_id, value.partitions)
+        return decision
+
+    async def _sync(self, transactional_id: str, partitions: Iterable[TopicPartition]) -> None:
+        """A transaction became a two-phase one after it had begun: what it has written so far goes to disk as well."""
+        logs = [
+            found.log
+            for topic, index in sorted(partitions)
+            if (found := self._broker.replicas.find(topic, index)) is not None
+        ]
+        try:
+            await asyncio.gather(*(partition_log.sync() for partition_log in logs))
+        except (OSError, KafkaError) as error:
+            # The record is written; who asks again is answered when this has succeeded.
+            raise CoordinatorNotAvailable(f"{transactional_id!r} is not on disk: {error}") from error
+
+    def _init_producer_id(self, request: InitRequest) -> Decided:
         self.coordinator.check_init(request)
         version = self.server_version
 

@@ -49,7 +49,7 @@ _ALL = (
     _api(19, "CreateTopics", "create_topics", 2, 7),
     _api(20, "DeleteTopics", "delete_topics", 1, 6),
     _api(21, "DeleteRecords", "delete_records", 0, 2),
-    _api(22, "InitProducerId", "init_producer_id", 0, 5, spoken=7),
+    _api(22, "InitProducerId", "init_producer_id", 0, 7),
     _api(23, "OffsetForLeaderEpoch", "offset_for_leader_epoch", 2, 4),
     _api(24, "AddPartitionsToTxn", "add_partitions_to_txn", 0, 5),
     _api(25, "AddOffsetsToTxn", "add_offsets_to_txn", 0, 4),

@@ -46,7 +46,7 @@ def handle(broker: "Broker", context: RequestContext, request: ApiVersionsReques
         context.peer.software_version = request.client_software_version
     return ApiVersionsResponse(
         error_code=NONE,
-        api_keys=_served(),
+        api_keys=_served(broker.settings.bool("transaction.heartbeat.enable")),
         supported_features=_supported_features(broker, context.version),
         finalized_features_epoch=max(0, broker.image.offset),
         finalized_features=[
@@ -70,12 +70,12 @@ def unsupported_version_response() -> ApiVersionsResponse:
 
 
 @cache
-def _served() -> tuple[ApiVersion, ...]:
+def _served(heartbeats: bool) -> tuple[ApiVersion, ...]:
     from twofold.broker.dispatch import served_apis
 
     return tuple(
         ApiVersion(api_key=api.key, min_version=api.advertised_min, max_version=api.max_version)
-        for api in served_apis()
+        for api in served_apis(heartbeats=heartbeats)
     )
 
 

@@ -1,4 +1,4 @@
-"""InitProducerId: API key 22, versions 0-5.
+"""InitProducerId: API key 22, versions 0-7.
 
 1. Without a transactional id: IDEMPOTENT_WRITE on the cluster or WRITE on any topic, else CLUSTER_AUTHORIZATION_FAILED
    (31). With one: WRITE on it, else TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53).
@@ -11,14 +11,21 @@
 5. With a transactional id: a new epoch, or a new producer id where the epochs are used up, durable before it is
    answered. An open transaction is aborted first: CONCURRENT_TRANSACTIONS (51), after some waiting for that. A producer
    that names an id and epoch that are not current: PRODUCER_FENCED (90), before version 4 INVALID_PRODUCER_EPOCH (47).
-6. Any error comes with producer id and epoch -1.
+6. From version 6 on (KIP-939) enable2Pc makes the id a two-phase one, whose transactions nobody but an outside decision
+   ends: it needs TWO_PHASE_COMMIT on the id and transaction.two.phase.commit.enable, else 53, and its timeout is not
+   looked at. keepPreparedTxn leaves the open transaction as it is and gives the caller an identity that can only end
+   it; the answer names the pair of the transaction too, and waits until all that it wrote is on disk if it is a
+   two-phase one. It names no producer (42) and needs transaction.version 2 (UNSUPPORTED_VERSION, 35).
+7. From version 7 on (KIP-1309) an interval asks for heartbeats: 42 where it is negative, longer than the timeout or
+   beside enable2Pc. Served unless transaction.heartbeat.enable is false.
+8. Any error comes with producer id and epoch -1.
 """
 
 from typing import TYPE_CHECKING
 
 from twofold.broker.authorizer import Operation, ResourceType, cluster_allows
 from twofold.broker.context import RequestContext
-from twofold.coordinator.transaction.coordinator import Decision, InitRequest
+from twofold.coordinator.transaction.coordinator import InitRequest
 from twofold.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from twofold.wire.errors import (
     NONE,
@@ -41,7 +48,7 @@ FENCED_SINCE = 4
 
 async def handle(broker: "Broker", context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
     transactional_id = request.transactional_id
-    _authorize(broker, context, transactional_id)
+    _authorize(broker, context, transactional_id, request.enable2_pc)
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
         raise InvalidRequest(
             f"producer id {request.producer_id} and epoch {request.producer_epoch}: both or neither must be -1"
@@ -50,7 +57,7 @@ async def handle(broker: "Broker", context: RequestContext, request: InitProduce
         producer_id = await broker.producer_ids.take_soon()
         return InitProducerIdResponse(error_code=NONE, producer_id=producer_id, producer_epoch=0)
     await broker.producer_ids.arrive()
-    decided = broker.transactions.init_producer_id(
+    decision = await broker.transactions.init_producer_id(
         InitRequest(
             transactional_id,
             request.transaction_timeout_ms,
@@ -58,9 +65,9 @@ async def handle(broker: "Broker", context: RequestContext, request: InitProduce
             request.producer_epoch,
             request.enable2_pc,
             request.keep_prepared_txn,
+            request.transaction_heartbeat_interval_ms,
         )
     )
-    decision = decided if isinstance(decided, Decision) else await decided
     return InitProducerIdResponse(
         error_code=NONE,
         producer_id=decision.producer_id,
@@ -79,11 +86,15 @@ def error_response(request: InitProducerIdRequest, error: KafkaError, version: i
     )
 
 
-def _authorize(broker: "Broker", context: RequestContext, transactional_id: str | None) -> None:
+def _authorize(broker: "Broker", context: RequestContext, transactional_id: str | None, two_phase: bool) -> None:
     authorizer = broker.authorizer
     if transactional_id is not None:
-        if not authorizer.authorize(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
-            raise TransactionalIdAuthorizationFailed(f"no WRITE on the transactional id {transactional_id}")
+        needed = [Operation.WRITE, Operation.TWO_PHASE_COMMIT] if two_phase else [Operation.WRITE]
+        for operation in needed:
+            if not authorizer.authorize(context, operation, ResourceType.TRANSACTIONAL_ID, transactional_id):
+                raise TransactionalIdAuthorizationFailed(
+                    f"no {operation.name} on the transactional id {transactional_id}"
+                )
     elif not cluster_allows(authorizer, context, Operation.IDEMPOTENT_WRITE) and not authorizer.authorize_any(
         context, Operation.WRITE, ResourceType.TOPIC
     ):

@@ -41,6 +41,8 @@ KEYS = (
             "is written."),
     setting("transaction.two.phase.commit.enable", BOOLEAN, False, importance=LOW,
             doc="Allow producers whose transactions never time out."),
+    setting("transaction.heartbeat.enable", BOOLEAN, True, importance=LOW,
+            doc="Serve transaction heartbeats (KIP-1309, a draft): TxnHeartbeat and InitProducerId 7. Twofold's own."),
     setting("add.partitions.to.txn.retry.backoff.ms", INT, 20, rule=at_least(1), importance=HIGH, effect=False,
             doc="How long a leader waits before it asks the coordinator again. Here it waits for what is under way."),
     setting("add.partitions.to.txn.retry.backoff.max.ms", INT, 100, rule=at_least(0), importance=HIGH,

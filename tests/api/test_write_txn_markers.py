@@ -28,7 +28,7 @@ from .marker_kit import (
     register,
     written,
 )
-from .running import running
+from .running import FETCH, fetch_request, fetched, running
 from .sockets import on_loop, settle, until
 
 KEY = KEYS["WriteTxnMarkers"]
@@ -479,5 +479,29 @@ def test_a_client_that_leaves_takes_nothing_with_it(tmp_path):
             await settle(50)
             release.set()
             await until(lambda: log.high_watermark == 1)
+
+    scenario()
+
+
+def test_83_delayed_rc_fetch(tmp_path):
+    """A read_committed fetch that waits for bytes is answered when the marker is safe, with the aborted list."""
+
+    @on_loop
+    async def scenario():
+        async with running(tmp_path, manual_timers=True) as node:
+            await node.create("t")
+            begin(node, "t", epoch=1)
+            reader, client = await node.connect(), await node.connect()
+            reader.ask(fetch_request(("t", 0, 0), max_wait_ms=77_000, isolation_level=1), FETCH, 12)
+            await until(lambda: bool(node.broker.replicas.purgatory.fetches))
+            begin(node, "t", pid=8)
+            await settle()
+            assert node.broker.replicas.purgatory.fetches, "nothing of it is stable"
+            await ask(client, marker(("t", 0), epoch=2, commit=False, tv=2))
+            _, response = await reader.answer(FETCH, 12)
+            (row,) = fetched(response)
+            assert (row.high_watermark, row.last_stable_offset) == (3, 1)
+            assert [(found.producer_id, found.first_offset) for found in row.aborted_transactions] == [(7, 0)]
+            assert [header.producer_id for _, header in iter_headers(row.records)] == [7]
 
     scenario()

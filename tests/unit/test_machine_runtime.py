@@ -566,3 +566,61 @@ def test_a_write_costs_the_same_few_calls_however_many_are_pending():
         assert calls_of(lambda: world.runtime.commit(999)) <= 1000 * 8 + 50
 
     run(story)
+
+
+def submit(world: World, committed: Callable[[], int], *numbers: Any) -> Any:
+    return world.runtime.submit(lambda state, now: Result(numbers, sum(state.numbers)), committed)
+
+
+def test_what_is_committed_with_its_append_is_answered_without_a_future():
+    def story() -> None:
+        world = World()
+        steps: list[Any] = []
+        world.runtime.on_committed(lambda old, new, offset, records: steps.append((old, new, offset, list(records))))
+        assert submit(world, lambda: world.port.end_offset - 1, 1, 2) == 0
+        assert submit(world, lambda: world.port.end_offset - 1, 4) == 3
+        assert submit(world, lambda: world.port.end_offset - 1) == 7
+        assert (world.committed, world.runtime.committed_offset, world.runtime.pending) == ((1, 2, 4), 2, 0)
+        assert [(offset, records) for _, _, offset, records in steps] == [(1, [1, 2]), (2, [4])]
+        assert steps[1][0] is steps[0][1]
+
+    run(story)
+
+
+def test_what_is_not_committed_yet_is_a_future_and_so_is_all_that_follows_it():
+    def story() -> None:
+        world = World()
+        first = submit(world, lambda: -1, 1)
+        second = submit(world, lambda: -1, 2)
+        assert not first.done() and not second.done() and world.committed == ()
+        third = submit(world, lambda: 1, 4)
+        assert (first.result(), second.result()) == (0, 1)
+        assert not third.done() and world.committed == (1, 2)
+        world.runtime.commit(2)
+        assert (third.result(), world.committed) == (3, (1, 2, 4))
+
+    run(story)
+
+
+def test_an_unstable_state_is_not_answered_although_it_is_committed():
+    def story() -> None:
+        world = World()
+        inside = submit(world, lambda: world.port.end_offset - 1, BEGIN, 1)
+        assert not inside.done() and world.committed == ()
+        after = submit(world, lambda: world.port.end_offset - 1, END)
+        assert inside.done() and after.done() and world.committed == (1,)
+
+    run(story)
+
+
+def test_a_submission_is_refused_as_a_write_is():
+    def story() -> None:
+        with pytest.raises(KafkaError):
+            submit(World(lead=False), lambda: 0, 1)
+        world = World()
+        world.port.fail = OSError("full")
+        with pytest.raises(KafkaStorageError):
+            submit(world, lambda: 0, 1)
+        assert world.runtime.state == Sum()
+
+    run(story)

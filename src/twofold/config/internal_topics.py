@@ -8,6 +8,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from twofold.config.settings import Settings
 
@@ -64,6 +65,7 @@ def _capped(key: str, settings: Settings, brokers: int) -> int:
     return value if settings.is_set(key) else max(1, min(value, brokers))
 
 
+@lru_cache(maxsize=16_384)
 def coordinator_partition(key: str, partitions: int) -> int:
     """The partition of an internal topic that owns a group or a transactional id, as every Kafka computes it: Java's
     hash of the string, which runs over UTF-16 units and wraps at 32 bits, without its sign."""

@@ -19,7 +19,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from twofold.runtime.api import Clock
 from twofold.wire.errors import KafkaError, KafkaStorageError, NotCoordinator, RequestTimedOut, UnknownServerError
@@ -36,8 +36,7 @@ NO_EPOCH = -1
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Result(Generic[R, T]):
+class Result(NamedTuple, Generic[R, T]):
     """What a handler decided: records to append, and the response to give once they are committed."""
 
     records: Sequence[R]
@@ -194,10 +193,37 @@ class MachineRuntime(Generic[S, R]):
         self._pending.append(_Step(offset, self._state, result.records, result.response, waiter))
         return waiter
 
+    def submit(self, handler: Handler[S, R, T], committed: Callable[[], int]) -> "T | asyncio.Future[T]":
+        """`write` without a future where that is possible: the response itself, if it may be seen at once.
+
+        `committed` says up to which offset the log is committed; it is asked after the append. A log that one broker
+        keeps alone commits with the append, and a coordinator writes thousands of records a second.
+        """
+        if self._pending or self._unseen or self._inactive is not None:
+            future = self.write(handler)
+            self.commit(committed())
+            return future
+        result = handler(self._state, self._clock.wall_ms())
+        records = result.records
+        if not records:
+            return result.response
+        offset = self._append(records)
+        if offset <= committed() and self.machine.is_stable(self._state):
+            old, self.committed, self.committed_offset = self.committed, self._state, offset
+            self._tell(old, self._state, offset, records)
+            return result.response
+        waiter: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._pending.append(_Step(offset, self._state, records, result.response, waiter))
+        self.commit(committed())
+        return waiter
+
     def _append(self, records: Sequence[R]) -> int:
         base = self._port.end_offset
         # Before the append: records that cannot be applied must not reach the log, where every replay would meet them.
-        state = self.machine.apply_all(self._state, enumerate(records, base))
+        if len(records) == 1:
+            state = self.machine.apply(self._state, records[0], base)
+        else:
+            state = self.machine.apply_all(self._state, enumerate(records, base))
         try:
             last = self._port.append(records, self.epoch)
         except Exception as error:
@@ -246,16 +272,18 @@ class MachineRuntime(Generic[S, R]):
         old, new, offset = self.committed, shown[-1].state, shown[-1].offset
         self.committed, self.committed_offset = new, offset
         if self._listeners:
-            records = [record for step in shown for record in step.records]
-            for listener in self._listeners:
-                try:
-                    listener(old, new, offset, records)
-                except Exception:
-                    # The state is committed whatever a listener makes of it; who waits for it must still be told.
-                    log.exception("a listener failed on the state committed at offset %d", offset)
+            self._tell(old, new, offset, [record for step in shown for record in step.records])
         for step in shown:
             if step.waiter is not None and not step.waiter.done():
                 step.waiter.set_result(step.response)
+
+    def _tell(self, old: S, new: S, offset: int, records: Sequence[R]) -> None:
+        for listener in self._listeners:
+            try:
+                listener(old, new, offset, records)
+            except Exception:
+                # The state is committed whatever a listener makes of it; who waits for it must still be told.
+                log.exception("a listener failed on the state committed at offset %d", offset)
 
 
 def _fresh(error: KafkaError) -> KafkaError:

@@ -22,6 +22,9 @@ class State(IntEnum):
     # name does, because ListTransactions must know it.
     PREPARE_EPOCH_FENCE = 7
 
+    # Every transition looks states up in tables, and an enum's own hash is a function in Python.
+    __hash__ = int.__hash__
+
     @property
     def wire_name(self) -> str:
         """As clients and tools see it."""
@@ -40,6 +43,8 @@ class Event(Enum):
     FENCE = "InitProducerId, timeout or missing heartbeats fence the producer"
     COMPLETE = "every marker is written"
     EXPIRE = "unused for transactional.id.expiration.ms"
+
+    __hash__ = object.__hash__
 
 
 TRANSITIONS: Mapping[tuple[State | None, Event], State] = {

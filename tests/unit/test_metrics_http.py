@@ -285,13 +285,13 @@ async def test_requests_in_one_piece_are_answered_in_order(world: World) -> None
 
 
 @story
-async def test_ten_thousand_requests_in_one_piece_are_answered(world: World) -> None:
-    client = await world.connect(b"GET / HTTP/1.1\r\nHost: n\r\n\r\n" * 10_000)
+async def test_a_thousand_requests_in_one_piece_are_answered(world: World) -> None:
+    client = await world.connect(b"GET / HTTP/1.1\r\nHost: n\r\n\r\n" * 1000)
     for _ in range(1000):
         await world.sleep(1)
-        if client.data.count(b"HTTP/1.1 404") == 10_000:
+        if client.data.count(b"HTTP/1.1 404") == 1000:
             break
-    assert client.data.count(b"HTTP/1.1 404") == 10_000
+    assert client.data.count(b"HTTP/1.1 404") == 1000
 
 
 @story

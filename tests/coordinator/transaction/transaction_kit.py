@@ -126,7 +126,7 @@ class World:
         self.is_marking = True  # False: what a decided transaction looks like to the checks behind `pending`
         self.state = TransactionsState()
         if start is not None:
-            self._append(start)
+            self.write(start)
 
     # --- the log ---
 
@@ -151,7 +151,7 @@ class World:
     def written(self) -> list[State | None]:
         return [None if record.value is None else record.value.state for record in self.log]
 
-    def _append(self, value: Transaction | None) -> None:
+    def write(self, value: Transaction | None) -> None:
         old = self.entry
         if value is not None and self.log:
             assert may_follow(None if old is None else old.state, value.state), f"{old} -> {value}"
@@ -172,7 +172,7 @@ class World:
         except KafkaError as error:
             return error.code
         if decision.value is not None:
-            self._append(decision.value)
+            self.write(decision.value)
         if decision.error is not None:
             return decision.error.code
         if decision.producer_id == -1:
@@ -252,7 +252,7 @@ class World:
 
     def complete(self) -> None:
         if self.pending:
-            self._append(self.coordinator.complete(self.now, self.now_ms))
+            self.write(self.coordinator.complete(self.now, self.now_ms))
 
     def sweep(self) -> bool:
         """The timeout sweep: whether it ended the transaction."""
@@ -268,7 +268,7 @@ class World:
     def expire(self) -> bool:
         if self.pending or not self.coordinator.is_expired(self.now, self.now_ms):
             return False
-        self._append(None)
+        self.write(None)
         return True
 
     def transaction(self, commit: bool = True) -> Told:

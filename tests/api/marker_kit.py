@@ -13,11 +13,12 @@ from twofold.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopic
 from .running import batch
 
 
-def begin(node, topic, index=0, pid=7, epoch=0):
+def begin(node, topic, index=0, pid=7, epoch=0, *, ago_ms=0):
     """Open a transaction in a partition, with one batch."""
     partition = node.broker.replicas.leader(topic, index)
     guard = partition.log.start_verification(pid, epoch, 0)
-    data = batch(producer=(pid, epoch, 0), transactional=True, timestamp=node.broker.runtime.clock.wall_ms())
+    timestamp = node.broker.runtime.clock.wall_ms() - ago_ms
+    data = batch(producer=(pid, epoch, 0), transactional=True, timestamp=timestamp)
     return partition.append(data, -1, guard=guard).base_offset
 
 

@@ -477,6 +477,11 @@ class PartitionLog(CuttableLog):
         first_offset, producer_id = oldest
         return first_offset, producer_id, self._timestamp_at(first_offset)
 
+    def first_open_transaction(self) -> tuple[int, int, int] | None:
+        """(first offset, producer id, epoch) of the transaction that was opened first; nothing is read for it."""
+        oldest = self._producers.oldest_open_transaction()  # of a log that nobody opened yet there is none
+        return None if oldest is None else (*oldest, self._producers.entries[oldest[1]].epoch)
+
     def _timestamp_at(self, offset: int) -> int:
         """The timestamp of the batch that holds `offset`; -1 where it is gone."""
         if not self._segments or offset < self._bases[0]:

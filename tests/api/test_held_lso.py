@@ -1,0 +1,185 @@
+"""An LSO that is held for longer than transaction.max.timeout.ms: said once, with the one who holds it."""
+
+import logging
+
+import pytest
+
+from twofold.broker.held_lso import CHECK_INTERVAL_S, HeldLso
+from twofold.log.api import TransactionMarker
+from twofold.log.log import PartitionLog
+
+from .marker_kit import begin, delete, lead
+from .running import running
+from .sockets import on_loop
+
+LIMIT_MS = 900_000
+
+
+class Watch:
+    """A check of one broker, at times that the test chooses."""
+
+    def __init__(self, node, caplog):
+        self.node = node
+        self.limit_ms = LIMIT_MS
+        self.held = HeldLso(node.broker.replicas, node.broker.runtime, lambda: self.limit_ms)
+        self.now_ms = node.broker.runtime.clock.wall_ms()
+        self._caplog = caplog
+
+    def check(self, after_ms=0):
+        """What a look says, `after_ms` later than the last one."""
+        self.now_ms += after_ms
+        self._caplog.clear()
+        self.held.check(self.now_ms)
+        return [record.getMessage() for record in self._caplog.records if record.name == "twofold.broker.held_lso"]
+
+
+def watched(tmp_path, caplog, test):
+    caplog.set_level(logging.INFO, "twofold.broker.held_lso")
+
+    @on_loop
+    async def scenario():
+        async with running(tmp_path) as node:
+            await node.create("t", 3)
+            await test(node, Watch(node, caplog))
+
+    scenario()
+
+
+def end(node, pid=7, epoch=1, index=0):
+    node.broker.replicas.leader("t", index).append_markers([TransactionMarker(pid, epoch, 0, True)])
+
+
+def test_who_holds_the_stable_offset_too_long_is_named_once(tmp_path, caplog):
+    async def test(node, watch):
+        node.log("t", 1)
+        assert watch.check() == []
+        begin(node, "t", 1, pid=8, epoch=4)
+        end(node, pid=8, epoch=5, index=1)
+        begin(node, "t", 1, pid=42, epoch=3)
+        assert watch.check(1000) == []
+        assert watch.check(LIMIT_MS) == []
+        (line,) = watch.check(1)
+        for words in ("t-1", "offset 2", "producer 42", "epoch 3", f"transaction.max.timeout.ms={LIMIT_MS}"):
+            assert words in line
+        assert [watch.check(LIMIT_MS) for _ in range(3)] == [[], [], []]
+        end(node, pid=42, epoch=4, index=1)
+        (line,) = watch.check(1)
+        assert "ended" in line and "producer 42" in line
+        assert watch.check(1) == []
+
+    watched(tmp_path, caplog, test)
+
+
+def test_a_new_transaction_at_the_stable_offset_has_its_own_time(tmp_path, caplog):
+    async def test(node, watch):
+        begin(node, "t", pid=1)
+        begin(node, "t", pid=2)
+        watch.check()
+        assert len(watch.check(LIMIT_MS + 1)) == 1
+        end(node, pid=1)
+        (over,) = watch.check(1)
+        assert "producer 1 " in over
+        assert watch.check(LIMIT_MS) == []
+        (line,) = watch.check(1)
+        assert "producer 2," in line
+
+    watched(tmp_path, caplog, test)
+
+
+def test_after_a_restart_the_first_batch_says_since_when(tmp_path, caplog):
+    """And only then: while the broker runs it knows better than the timestamps of a client."""
+
+    async def test(node, watch):
+        begin(node, "t", 0, ago_ms=LIMIT_MS + 55_000)
+        begin(node, "t", 1, ago_ms=60_000)
+        begin(node, "t", 2, ago_ms=-60_000)
+        (line,) = watch.check()
+        assert "t-0" in line and "for 95" in line
+        assert [name.partition for name, holder in watch.held.holders.items() if holder.is_reported] == [0]
+        end(node)
+        watch.check()
+        begin(node, "t", 0, pid=9, ago_ms=LIMIT_MS * 10)
+        assert watch.check(1) == [], "a client may send the records of last year"
+        assert watch.check(LIMIT_MS - 70_000) == []
+        assert "t-1" in watch.check(20_000)[0]
+
+    watched(tmp_path, caplog, test)
+
+
+def test_only_leaders_look_and_deleted_topics_are_forgotten(tmp_path, caplog):
+    async def test(node, watch):
+        begin(node, "t", 0)
+        begin(node, "t", 1)
+        watch.check()
+        lead(node, "t", 0, leader=-1, isr=())
+        assert len(watch.check(LIMIT_MS + 1)) == 1
+        assert [name.partition for name in watch.held.holders] == [1]
+        await delete(node, "t")
+        assert watch.check(1) == [], "it did not end"
+        assert watch.held.holders == {}
+
+    watched(tmp_path, caplog, test)
+
+
+def test_a_changed_limit_counts_at_the_next_look(tmp_path, caplog):
+    async def test(node, watch):
+        begin(node, "t")
+        watch.check()
+        assert watch.check(5001) == []
+        watch.limit_ms = 5000
+        assert len(watch.check()) == 1
+
+    watched(tmp_path, caplog, test)
+
+
+def test_a_clock_that_jumps_back_reports_nobody(tmp_path, caplog):
+    async def test(node, watch):
+        begin(node, "t")
+        watch.check()
+        assert watch.check(-10 * LIMIT_MS) == []
+        assert len(watch.check(11 * LIMIT_MS + 1)) == 1
+
+    watched(tmp_path, caplog, test)
+
+
+def test_a_look_reads_no_files_and_passes_over_partitions_without_transactions(
+    tmp_path, caplog, monkeypatch: pytest.MonkeyPatch
+):
+    async def test(node, watch):
+        for index in range(3):
+            begin(node, "t", index)
+        watch.check()
+        read = []
+        monkeypatch.setattr(PartitionLog, "_timestamp_at", lambda self, offset: read.append(offset))
+        end(node)
+        begin(node, "t", 0, epoch=1)
+        for _ in range(3):
+            watch.check(1000)
+        assert read == []
+        assert len(watch.held.holders) == 3
+
+    watched(tmp_path, caplog, test)
+
+
+def test_the_look_is_repeated_until_the_broker_stops(tmp_path):
+    @on_loop
+    async def scenario():
+        async with running(tmp_path) as node:
+            slept = []
+
+            class Timers:
+                async def sleep(self, delay_s):
+                    slept.append(delay_s)
+                    if len(slept) == 4:
+                        raise InterruptedError
+
+            class Runtime:
+                clock = node.broker.runtime.clock
+                timers = Timers()
+
+            held = HeldLso(node.broker.replicas, Runtime(), lambda: LIMIT_MS)
+            with pytest.raises(InterruptedError):
+                await held.run()
+            assert slept == [CHECK_INTERVAL_S] * 4
+
+    scenario()

@@ -1,11 +1,13 @@
 """Topics that are created because somebody asked for them.
 
-1. Nobody waits: whoever asked is told to come back, and finds the topic then.
+1. Nobody has to wait: whoever asked is told to come back, and finds the topic then. Who would rather wait a moment than
+   make a client wait longer awaits `created`.
 2. A name is asked of the controller once at a time, however many clients want it.
 3. A plain topic gets `num.partitions` and `default.replication.factor`; an internal one what its own settings say.
 4. A failure is logged, and the next client that asks tries again. The same happens to names beyond `MAX_IN_FLIGHT`.
 """
 
+import asyncio
 import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from twofold.broker.broker import Broker
 
 MAX_IN_FLIGHT = 1000
+PATIENCE_S = 0.5
 
 log = logging.getLogger(__name__)
 
@@ -25,15 +28,22 @@ log = logging.getLogger(__name__)
 class AutoTopics:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
-        self._in_flight: set[str] = set()
+        self._in_flight: dict[str, asyncio.Task[None]] = {}
 
     def create(self, names: Iterable[str]) -> None:
         """Begin to create those that are not on their way already."""
         wanted = [name for name in dict.fromkeys(names) if name not in self._in_flight]
         del wanted[MAX_IN_FLIGHT - len(self._in_flight) :]
         if wanted:
-            self._in_flight.update(wanted)
-            self._broker.runtime.spawn(self._create(wanted), name="create topics on demand")
+            creation = self._broker.runtime.spawn(self._create(wanted), name="create topics on demand")
+            self._in_flight.update(dict.fromkeys(wanted, creation))
+
+    async def created(self, name: str) -> None:
+        """Create it; return when that is done, or has failed, or takes longer than a moment."""
+        self.create([name])
+        creation = self._in_flight.get(name)
+        if creation is not None:
+            await asyncio.wait([creation], timeout=PATIENCE_S)
 
     async def _create(self, names: list[str]) -> None:
         request = CreateTopicsRequest(
@@ -52,7 +62,8 @@ class AutoTopics:
                     reason = error_for(result.error_code)(result.error_message or "")
                     log.warning("topic %s cannot be created on demand: %s", result.name, reason)
         finally:
-            self._in_flight.difference_update(names)
+            for name in names:
+                self._in_flight.pop(name, None)
 
     def _topic(self, name: str) -> CreatableTopic:
         settings = self._broker.settings

@@ -6,12 +6,14 @@
 3. Without DESCRIBE on the group: GROUP_AUTHORIZATION_FAILED (30); on the transactional id:
    TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53).
 4. The coordinator is the leader of the partition of `__consumer_offsets` or `__transaction_state` that the key's hash
-   chooses. While the topic is missing it is created, whatever `auto.create.topics.enable` says, and the answer is
-   COORDINATOR_NOT_AVAILABLE (15), as it is while the partition has no leader that the client can reach.
+   chooses. Where the topic is missing it is created, whatever `auto.create.topics.enable` says, and the answer waits a
+   moment for that; it is COORDINATOR_NOT_AVAILABLE (15) where that takes longer, and while the partition has no leader
+   that the client can reach.
 5. NONE means that the partition has a leader; the coordinator behind it may still be loading.
 6. Versions 1 to 3 carry a text with every answer ("NONE" with success), later ones only with a failed request.
 """
 
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, NamedTuple
 
 from twofold.broker.authorizer import Operation, ResourceType
@@ -44,9 +46,28 @@ class Found(NamedTuple):
     port: int = -1
 
 
-def handle(broker: "Broker", context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+TOPICS = {GROUP: CONSUMER_OFFSETS, TRANSACTION: TRANSACTION_STATE}
+
+
+def handle(
+    broker: "Broker", context: RequestContext, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
     if request.key_type not in (GROUP, TRANSACTION, SHARE):
         raise InvalidRequest(f"key type {request.key_type} is neither 0 (group) nor 1 (transactional id)")
+    topic = TOPICS.get(request.key_type)
+    if topic is not None and broker.image.topic(topic) is None:
+        return _answer_later(broker, context, request, topic)
+    return _answer(broker, context, request)
+
+
+async def _answer_later(
+    broker: "Broker", context: RequestContext, request: FindCoordinatorRequest, topic: str
+) -> FindCoordinatorResponse:
+    await broker.auto_topics.created(topic)
+    return _answer(broker, context, request)
+
+
+def _answer(broker: "Broker", context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     if context.version >= BATCHES_SINCE:
         return FindCoordinatorResponse(
             coordinators=[
@@ -85,7 +106,6 @@ def _find(broker: "Broker", context: RequestContext, key_type: int, key: str) ->
 def _leader(broker: "Broker", context: RequestContext, topic_name: str, key: str) -> Found:
     topic = broker.image.topic(topic_name)
     if topic is None:
-        broker.auto_topics.create([topic_name])
         return Found(CoordinatorNotAvailable.code)
     leader = topic.partitions[coordinator_partition(key, len(topic.partitions))].leader
     registration = broker.image.broker(leader)

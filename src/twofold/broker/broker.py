@@ -17,6 +17,7 @@ from twofold.broker.authorizer import AllowAll, Authorizer
 from twofold.broker.auto_topics import AutoTopics
 from twofold.broker.dispatch import Dispatcher
 from twofold.broker.group_service import GroupService
+from twofold.broker.held_lso import HeldLso
 from twofold.broker.lifecycle import Lifecycle
 from twofold.broker.listeners import ListenerAddress, advertised_addresses, listen_addresses
 from twofold.broker.produce_codec import Endpoint
@@ -61,6 +62,7 @@ class Broker:
         self.groups = GroupService(self)
         self.producer_ids = ProducerIds(self._allocate_producer_ids, runtime)
         self.transactions = TransactionService(self)
+        self.held_lso = HeldLso(self.replicas, runtime, lambda: self.settings.int("transaction.max.timeout.ms"))
         dispatcher = Dispatcher(self, runtime.spawn, heartbeats=settings.bool("transaction.heartbeat.enable"))
         self.server = Server(runtime, dispatcher, server_options(settings))
         self.listeners: list[ListenerAddress] = []
@@ -106,6 +108,7 @@ class Broker:
         self._run(self.groups.run_background(), "offset expiry")
         self._run(self.transactions.run_timeouts(), "transaction timeouts")
         self._run(self.transactions.run_expiry(), "transactional id expiry")
+        self._run(self.held_lso.run(), "transactions that hold readers up")
         self.producer_ids.prefetch()  # or the first idempotent producer would have to ask twice
         self.server.open()
 

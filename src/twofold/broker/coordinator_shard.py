@@ -241,6 +241,19 @@ class CoordinatorShard(Generic[S, R]):
                 self._await_commit(partition, partition.log.log_end_offset - 1, future)
         return future
 
+    def submit(self, handler: Callable[[S, int], Result[R, T]]) -> "T | asyncio.Future[T]":
+        """`write`, and what was decided itself where it may be seen at once."""
+        if not self.is_active:
+            self.check_active()
+        outcome = self.machine.submit(handler, self._committed_offset)
+        if isinstance(outcome, asyncio.Future) and not outcome.done():
+            partition = self._port.partition
+            self._await_commit(partition, partition.log.log_end_offset - 1, outcome)
+        return outcome
+
+    def _committed_offset(self) -> int:
+        return self._port.partition.log.high_watermark - 1
+
     def _await_commit(self, partition: Partition, offset: int, future: "asyncio.Future[Any]") -> None:
         def on_done(produce: DelayedProduce) -> None:
             self.machine.commit(partition.log.high_watermark - 1)

@@ -16,6 +16,7 @@ from uuid import UUID
 from twofold.broker.purgatory import DelayedProduce, Interest, Unseen
 from twofold.log.api import AppendResult, Bound, Origin, TransactionMarker
 from twofold.log.log import PartitionLog
+from twofold.records.batch import HEADER_SIZE
 from twofold.records.control import END_MARKER_SIZE
 from twofold.runtime.api import Spawn
 from twofold.types import TopicPartition
@@ -23,6 +24,7 @@ from twofold.wire.errors import (
     FencedLeaderEpoch,
     KafkaError,
     KafkaStorageError,
+    MessageTooLarge,
     NotEnoughReplicas,
     NotLeaderOrFollower,
     UnknownLeaderEpoch,
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from twofold.broker.context import Buffer
 
 ALL_REPLICAS = -1
+RECORD_OVERHEAD_BYTES = HEADER_SIZE + 16  # of a batch with one record without headers, at most
 
 log = logging.getLogger(__name__)
 
@@ -167,6 +170,18 @@ class Partition:
             self._appended(result, len(records), durable)
         return result
 
+    def append_record(self, key: bytes, value: bytes, *, durable: bool = False) -> AppendResult:
+        """One record of a coordinator that waits until all replicas have it."""
+        self._check_writable(ALL_REPLICAS)
+        partition_log = self.log
+        size = len(key) + len(value) + RECORD_OVERHEAD_BYTES
+        limit = partition_log.config.max_message_bytes
+        if size > limit:
+            raise MessageTooLarge(f"{self}: a record of {size} bytes, more than max.message.bytes ({limit}) allows")
+        result = partition_log.append_record(key, value, leader_epoch=self.leader_epoch, defer_flush=True)
+        self._appended(result, size, durable)
+        return result
+
     def append_markers(self, markers: Sequence[TransactionMarker], *, durable: bool = False) -> list[int | KafkaError]:
         """End transactions, for a coordinator that waits until all replicas have it; the outcome of each marker."""
         self._check_writable(ALL_REPLICAS)
@@ -181,7 +196,9 @@ class Partition:
     def _check_writable(self, acks: int) -> None:
         if not self.is_leader:
             raise NotLeaderOrFollower(f"{self}: broker {self.leader_id} leads, not this one")
-        if acks == ALL_REPLICAS and not self.has_enough_in_sync_replicas:
+        if acks != ALL_REPLICAS or len(self.isr) >= self.log.config.min_insync_replicas:
+            return
+        if not self.has_enough_in_sync_replicas:
             raise NotEnoughReplicas(
                 f"{self}: {len(self.isr)} replicas are in sync and min.insync.replicas={self.min_in_sync_replicas}"
             )
@@ -196,7 +213,8 @@ class Partition:
             _tell(self._watching_end, size)
         if durable or result.flush_due:
             self._sync()
-        self.maybe_advance_high_watermark()
+        if not self._syncing:
+            self._move_high_watermark(self.log.log_end_offset)
 
     def _sync(self) -> None:
         if self._syncing:

@@ -52,6 +52,11 @@ class TransactionPort(ShardPort[TransactionRecord]):
 
     def write(self, partition: Partition, records: Sequence[TransactionRecord]) -> AppendResult:
         version = self._value_version()
+        if len(records) == 1:
+            transactional_id, value = records[0]
+            if value is not None:
+                encoded, durable = encode_value(value, version), value.timeout_ms == NEVER_MS
+                return partition.append_record(encode_key(transactional_id), encoded, durable=durable)
         rows = (
             (encode_key(transactional_id), None if value is None else encode_value(value, version))
             for transactional_id, value in records
@@ -136,8 +141,8 @@ class TransactionShard(CoordinatorShard[TransactionsState, TransactionRecord]):
             value = decision.value
             return Result(() if value is None else (TransactionRecord(transactional_id, value),), decision)
 
-        future = self.write(handler)
-        return future.result() if future.done() else future
+        decided = self.submit(handler)
+        return decided.result() if isinstance(decided, asyncio.Future) and decided.done() else decided
 
     # --- what follows from a decision ---
 
@@ -179,13 +184,13 @@ class TransactionShard(CoordinatorShard[TransactionsState, TransactionRecord]):
         if not self.is_active:
             return
         try:
-            future = self.write(handler)
+            written = self.submit(handler)
         except KafkaError as error:
             log.warning("%s: the end of the transaction of %s is not written yet: %s", self, transactional_id, error)
             self._runtime.timers.call_later(RETRY_S, partial(self._complete, transactional_id, prepared))
         else:
-            if not future.done():
-                future.add_done_callback(_ignore)  # in the log, and shown once it is safe, however long that takes
+            if written is not None:
+                written.add_done_callback(_ignore)  # in the log, and shown once it is safe, however long that takes
 
     def _log_transitions(self, old: TransactionsState, records: Sequence[TransactionRecord]) -> None:
         for transactional_id, value in records:

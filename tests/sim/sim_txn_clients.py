@@ -95,6 +95,9 @@ class Actor:
                     await self.work()
                 except Fenced as error:
                     self._scene.note(f"fenced {self.instance} {error}")
+                except Fatal as error:
+                    # None of what happens here is the end of a producer, but for those who come after it.
+                    raise AssertionError(f"{self.instance}: {error}") from error
                 await self._sleep(self._random.uniform(0, 0.5))
         finally:
             await self._driver.close()
@@ -149,8 +152,6 @@ class Actor:
                 return True
         except (Abortable, TimedOut) as error:
             self._scene.note(f"aborts {txn.label} {error}")
-        except Fatal as error:
-            self._check_fatal(txn, error)
         await self._insist(self._driver.abort)
         self._end(txn, Outcome.ABORTED)
         return False
@@ -170,8 +171,6 @@ class Actor:
                 self._scene.note(f"refused {txn.label} {error}")
                 if not in_doubt:
                     txn.told = Outcome.ABORTED
-                if isinstance(error, Fatal):
-                    self._check_fatal(txn, error)
                 raise
             self._end(txn, Outcome.COMMITTED)
             self.committed += 1
@@ -184,10 +183,6 @@ class Actor:
             self._scene.watch.check_told(txn.identity, txn.is_tv2, outcome is Outcome.COMMITTED)
         if self._driver.identity != txn.identity:
             self._given()
-
-    def _check_fatal(self, txn: Txn, error: Fatal) -> None:
-        """None of what happens here is the end of a producer but for those who come after it."""
-        raise AssertionError(f"{txn.label}: {error}") from error
 
     async def _send(self, txn: Txn, writes: list[Write]) -> None:
         txn.writes += writes
@@ -286,14 +281,16 @@ class Copier(Actor):
     async def work(self) -> None:
         await self._rewind()
         while not self.is_done():
-            await self._sleep(self._random.uniform(0, 2 * self.plan.pause_s))
+            if self._scene.draining:
+                self._reader.max_bytes = 1 << 20
+            await self._sleep(self._random.uniform(0, 2 * (0.02 if self._scene.draining else self.plan.pause_s)))
             rows = await self._poll()
             if self._reader.positions != self.positions:
                 txn = self.begin()
                 txn.reads = [(row.topic_partition, row.offset, row.value or b"") for row in rows]
                 moved = {tp: end for tp, end in self._reader.positions.items() if end != self.positions[tp]}
                 txn.consumed_from = {tp: self.positions[tp] for tp in moved}
-                commit = self._random.random() >= self.plan.abort
+                commit = self._scene.draining or self._random.random() >= self.plan.abort
                 if await self.transaction(txn, lambda: self._steps(txn, rows, moved), commit=commit):  # noqa: B023
                     self.positions |= moved
                 else:
@@ -335,7 +332,7 @@ class Copier(Actor):
                 writes.append(Write(self._targets[row.offset % len(self._targets)], copied.encode()))
         if writes:
             await self._send(txn, writes)
-        if self._random.random() < self.plan.hang:
+        if self._random.random() < self.plan.hang and not self._scene.draining:
             await self._hang()
         await self._send_offsets(txn, self.plan.group, dict(moved))
 

@@ -79,11 +79,13 @@ class Decision(NamedTuple):
 
 
 class TxnWatch(Watch):
-    """`compacted`: the internal topics are cleaned, so their files are not all that was appended."""
+    """`compacted`: the internal topics are cleaned, so their files are not all that was appended. `blind`: it follows
+    what happens and finds fault with nothing, to see what the clients find out for themselves."""
 
-    def __init__(self, *, compacted: bool = False) -> None:
+    def __init__(self, *, compacted: bool = False, blind: bool = False) -> None:
         super().__init__()
         self.compacted = compacted
+        self.blind = blind
         self.known: dict[str, Known] = {}
         self.ids: dict[int, str] = {}
         """Which transactional id has a producer id."""
@@ -111,6 +113,8 @@ class TxnWatch(Watch):
 
     def check_told(self, identity: tuple[int, int], is_tv2: bool, commit: bool) -> None:
         """Somebody was told how the transaction of this producer ended."""
+        if self.blind:
+            return
         producer_id, epoch = identity
         found = self._decisions.get((producer_id, epoch + 1 if is_tv2 else epoch))
         what = "commit" if commit else "abort"
@@ -158,6 +162,8 @@ class TxnWatch(Watch):
                     self._note(transactional_id, value, offset, log)
 
     def _check_before(self, log: PartitionLog, data: bytes) -> None:
+        if self.blind:
+            return
         tp = log.topic_partition
         if tp.topic == TRANSACTION_STATE:
             for _, transactional_id, value in decoded(data):
@@ -278,6 +284,8 @@ class TxnWatch(Watch):
     # Bounds
 
     def _check_stable(self, log: PartitionLog) -> None:
+        if self.blind:
+            return
         check_bounds(log)
         first = self.truth(log.topic_partition).first_open_offset
         stable = log.last_stable_offset
@@ -312,6 +320,8 @@ class TxnWatch(Watch):
         return activated
 
     def _check_loaded(self, shard: TransactionShard) -> None:
+        if self.blind:
+            return
         before = {name: known for name, known in self.known.items() if self._is_of(known, shard)}
         if shard._port._partition is None:
             require(not before, f"{shard}: nothing was loaded, known are {sorted(before)}")

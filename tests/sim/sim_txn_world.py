@@ -53,6 +53,8 @@ class TxnWorld:
         self.settled_in_s = 0.0
         self.doomed: set[str] = set()
         """Who is to die while it waits to hear that its transaction is committed."""
+        self.aim: Callable[[], None] | None = None
+        """What is to happen at the next commit."""
         self._random = Random(f"{plan.seed}/world")
         self._numbers: dict[str, int] = {}
         self._incarnations: dict[str, int] = {}
@@ -128,6 +130,9 @@ class TxnWorld:
 
     def on_commit(self, actor: Actor) -> None:
         node = actor.plan.node
+        if self.aim is not None:
+            self.aim()
+            self.aim = None
         if node in self.doomed:
             self.doomed.discard(node)
             asyncio.get_running_loop().call_later(self._random.uniform(0, 0.006), self._kill_if_there, node, actor)
@@ -181,6 +186,7 @@ class TxnWorld:
             self.node.stop()  # a log that failed takes nothing before it was opened again
         self.draining = True
         self.doomed.clear()
+        self.aim = None
         for plan in self.plan.copiers:
             if plan.node not in self.actors:
                 self.start_actor(plan)
@@ -325,6 +331,15 @@ class TxnNemesis(Nemesis):
     def _actions(self) -> dict[str, Callable[[], Awaitable[None]]]:
         return super()._actions() | {"pause": self._stall}
 
+    async def _crash(self, *, power_cut: bool) -> None:
+        """Often while a transaction is being ended: in one of the next writes."""
+        if self._random.random() < 0.5:
+            await super()._crash(power_cut=power_cut)
+            return
+        writes = self._random.randint(0, 8)
+        self._world.aim = lambda: self._sim.crash_after(BROKER, writes, power_cut=power_cut)
+        await self._world.pause(self._random.uniform(0.2, 1))
+
     async def _stall(self) -> None:
         """The broker, or a client, hears nothing for a while and then all at once, as after a pause."""
         cut = self._sim.network.partition(self._random.choice((BROKER, self._victim())))
@@ -366,10 +381,10 @@ class TxnOutcome:
     settled_in_s: float
 
 
-def simulate_txn(seed: int, plan: TxnPlan | None = None) -> TxnOutcome:
+def simulate_txn(seed: int, plan: TxnPlan | None = None, *, blind: bool = False) -> TxnOutcome:
     """Raises what went wrong, with the way to see it again."""
     plan = plan or make_txn_plan(seed)
-    with TxnWatch(compacted=plan.compacted) as watch, ErrorLog(plan) as errors:  # type: ignore[arg-type]
+    with TxnWatch(compacted=plan.compacted, blind=blind) as watch, ErrorLog(plan) as errors:  # type: ignore[arg-type]
         sim = BrokerSimulation(plan, watch)  # type: ignore[arg-type]
         try:
             with sim:

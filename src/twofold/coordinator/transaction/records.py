@@ -17,7 +17,7 @@ import struct
 from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from twofold.coordinator.transaction.states import RECORDED, State
 from twofold.machine.schema import MalformedRecord
@@ -62,6 +62,8 @@ class TransactionRecord(NamedTuple):
     value: Transaction | None
 
 
+_new_tuple = tuple.__new__
+
 _KEY = struct.Struct(">hh")
 _HEAD = struct.Struct(">hqhib")  # version, producer id, epoch, timeout, status
 _INT16 = struct.Struct(">h")
@@ -82,6 +84,14 @@ CLIENT_VERSION = 2
 NEXT_PRODUCER_EPOCH = 3
 LAST_PRODUCER_EPOCH = 4
 HEARTBEAT_INTERVAL = 100
+
+# Previous and next producer id, the client's version, next and last epoch, heartbeat interval.
+Tags: TypeAlias = tuple[int, int, int, int, int, int]
+NO_TAGS: Tags = (NO_PRODUCER_ID, NO_PRODUCER_ID, 0, NO_PRODUCER_EPOCH, NO_PRODUCER_EPOCH, 0)
+# The forms that nearly all values have: the number of tags, then tag and size of each, around the values.
+_ONE_FORM, _THREE_FORM = b"\x01\x00\x08", b"\x03\x00\x08"
+_CLIENT_VERSION_TAG, _LAST_EPOCH_TAG = b"\x02\x02", b"\x04\x02"
+_THREE_TAGS = struct.Struct(">3sq2sh2sh")
 
 _STATES: tuple[State | None, ...] = tuple(state if state in RECORDED else None for state in State)
 
@@ -180,11 +190,11 @@ def decode(key: bytes, value: bytes | None) -> TransactionRecord | None:
     except (struct.error, IndexError, UnicodeDecodeError, InvalidRecord) as error:
         text = "null" if value is None else value.hex()
         raise MalformedRecord(f"the record with the key {key.hex()} and the value {text} breaks off: {error}") from None
-    return None if decoded is None else TransactionRecord(transactional_id, decoded)
+    return None if decoded is None else _new_tuple(TransactionRecord, (transactional_id, decoded))
 
 
 def _decode_value(data: bytes) -> Transaction | None:
-    if data[:2] not in (b"\x00\x00", b"\x00\x01"):
+    if data[:2] != b"\x00\x01" and data[:2] != b"\x00\x00":
         _INT16.unpack_from(data)
         return None
     version, producer_id, epoch, timeout_ms, status = _HEAD.unpack_from(data)
@@ -193,35 +203,20 @@ def _decode_value(data: bytes) -> Transaction | None:
         raise MalformedRecord(f"the status {status} of producer id {producer_id} is none that a record can have")
     if timeout_ms == NO_TIMEOUT_OF_THE_KIP:
         timeout_ms = NEVER_MS
-    if version:
-        partitions, at = _read_flexible(data, state) if data[_HEAD_SIZE] > 1 else (NO_PARTITIONS, _HEAD_SIZE + 1)
-        is_null = data[_HEAD_SIZE] == 0
+    if not version:
+        partitions, at = _read_old(data)
+    elif data[_HEAD_SIZE] < 2:  # null or none
+        partitions, at = (NO_PARTITIONS if data[_HEAD_SIZE] else None), _HEAD_SIZE + 1
     else:
-        partitions, at, is_null = _read_old(data)
+        partitions, at = _read_flexible(data)
     if state is State.EMPTY:
         partitions = NO_PARTITIONS
-    elif is_null:
+    elif partitions is None:
         raise MalformedRecord(f"producer id {producer_id} is in state {state.wire_name} and its partitions are null")
     last_update_ms, start_ms = _TIMES.unpack_from(data, at)
-    at += _TIMES_SIZE
-    if not version or not data[at]:
-        return Transaction(producer_id, epoch, timeout_ms, state, partitions, last_update_ms, start_ms)
-    previous_id, next_id, client_version, next_epoch, last_epoch, interval_ms = _read_tags(data, at)
-    return Transaction(
-        producer_id,
-        epoch,
-        timeout_ms,
-        state,
-        partitions,
-        last_update_ms,
-        start_ms,
-        previous_id,
-        next_id,
-        client_version,
-        next_epoch,
-        last_epoch,
-        interval_ms,
-    )
+    tags = _read_tags(data, at + _TIMES_SIZE) if version else NO_TAGS
+    head = (producer_id, epoch, timeout_ms, state, partitions, last_update_ms, start_ms)
+    return _new_tuple(Transaction, head + tags)
 
 
 @lru_cache(maxsize=10_000)
@@ -236,7 +231,7 @@ def _indexes(data: bytes, at: int, count: int) -> tuple[int, ...]:
     return struct.unpack_from(f">{count}i", data, at)
 
 
-def _read_flexible(data: bytes, state: State) -> tuple[frozenset[TopicPartition], int]:
+def _read_flexible(data: bytes) -> tuple[frozenset[TopicPartition], int]:
     found: list[TopicPartition] = []
     topics, at = decode_uvarint(data, _HEAD_SIZE)
     if topics > len(data):
@@ -256,14 +251,14 @@ def _read_flexible(data: bytes, state: State) -> tuple[frozenset[TopicPartition]
     return frozenset(found), at
 
 
-def _read_old(data: bytes) -> tuple[frozenset[TopicPartition], int, bool]:
+def _read_old(data: bytes) -> tuple[frozenset[TopicPartition] | None, int]:
     at = _HEAD_SIZE
     topics = _INT32.unpack_from(data, at)[0]
     at += 4
     if topics <= 0:
         if topics < -1:
             raise MalformedRecord(f"{topics} topics are announced")
-        return NO_PARTITIONS, at, topics < 0
+        return (NO_PARTITIONS if topics == 0 else None), at
     if topics > len(data):
         raise MalformedRecord(f"{topics} topics are announced in {len(data)} bytes")
     found: list[TopicPartition] = []
@@ -280,7 +275,7 @@ def _read_old(data: bytes) -> tuple[frozenset[TopicPartition], int, bool]:
         at += 4 * count
         topic = _topic(raw)
         found += [TopicPartition(topic, index) for index in indexes]
-    return frozenset(found), at, False
+    return frozenset(found), at
 
 
 def _skip_tags(data: bytes, at: int) -> int:
@@ -304,7 +299,20 @@ _SIZES = {
 }
 
 
-def _read_tags(data: bytes, at: int) -> tuple[int, int, int, int, int, int]:
+def _read_tags(data: bytes, at: int) -> Tags:
+    size = len(data) - at
+    if size == 1 and not data[at]:
+        return NO_TAGS
+    if size == _THREE_TAGS.size:
+        form, previous_id, second, client_version, third, last_epoch = _THREE_TAGS.unpack_from(data, at)
+        if form == _THREE_FORM and second == _CLIENT_VERSION_TAG and third == _LAST_EPOCH_TAG:
+            return previous_id, NO_PRODUCER_ID, client_version, NO_PRODUCER_EPOCH, last_epoch, 0
+    elif size == 11 and data[at : at + 3] == _ONE_FORM:
+        return _INT64.unpack_from(data, at + 3)[0], NO_PRODUCER_ID, 0, NO_PRODUCER_EPOCH, NO_PRODUCER_EPOCH, 0
+    return _read_any_tags(data, at)
+
+
+def _read_any_tags(data: bytes, at: int) -> Tags:
     previous_id = next_id = NO_PRODUCER_ID
     next_epoch = last_epoch = NO_PRODUCER_EPOCH
     client_version = interval_ms = 0

@@ -81,11 +81,22 @@ class RefusedTransition(Exception):
     """An id was asked to do what its state does not allow: a mistake of ours, not of a client."""
 
 
+class Targets(dict[State | None, State]):
+    """Where one event leads from each state."""
+
+    def __init__(self, event: Event) -> None:
+        super().__init__({source: target for (source, found), target in TRANSITIONS.items() if found is event})
+        self.event = event
+
+    def __missing__(self, state: State | None) -> State:
+        raise RefusedTransition(f"an id in state {_name(state)} cannot take: {self.event.value}")
+
+
+TARGETS: Mapping[Event, Targets] = {event: Targets(event) for event in Event}
+
+
 def next_state(state: State | None, event: Event) -> State:
-    following = TRANSITIONS.get((state, event))
-    if following is None:
-        raise RefusedTransition(f"an id in state {_name(state)} cannot take: {event.value}")
-    return following
+    return TARGETS[event][state]
 
 
 def may_follow(old: State | None, new: State) -> bool:

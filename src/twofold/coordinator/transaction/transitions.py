@@ -17,7 +17,7 @@ Values are made with the constructor, not with `_replace`, which takes five time
 from collections.abc import Callable
 
 from twofold.coordinator.transaction.records import NEVER_MS, NO_PARTITIONS, Transaction
-from twofold.coordinator.transaction.states import Event, State, next_state
+from twofold.coordinator.transaction.states import TARGETS, Event, State
 from twofold.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
 
 EPOCH_MAX = 32767
@@ -25,6 +25,10 @@ EXHAUSTED = EPOCH_MAX - 1
 
 CLIENT_TV1 = 0
 CLIENT_TV2 = 2
+
+_ON_INIT, _ON_KEEP, _ON_ADD = TARGETS[Event.INIT], TARGETS[Event.KEEP], TARGETS[Event.ADD]
+_ON_COMMIT, _ON_ABORT, _ON_FENCE = TARGETS[Event.COMMIT], TARGETS[Event.ABORT], TARGETS[Event.FENCE]
+_ON_COMPLETE = TARGETS[Event.COMPLETE]
 
 
 def has_kept(entry: Transaction) -> bool:
@@ -49,7 +53,7 @@ def reply_pair(prepared: Transaction) -> tuple[int, int]:
 
 
 def created(producer_id: int, timeout_ms: int, interval_ms: int, now_ms: int) -> Transaction:
-    state = next_state(None, Event.INIT)
+    state = _ON_INIT[None]
     return Transaction(
         producer_id,
         0,
@@ -75,7 +79,7 @@ def initialized(
         identity[0],
         identity[1],
         timeout_ms,
-        next_state(entry.state, Event.INIT),
+        _ON_INIT[entry.state],
         NO_PARTITIONS,
         now_ms,
         NO_TIMESTAMP,
@@ -92,7 +96,7 @@ def kept(
     entry: Transaction, new_producer_id: Callable[[], int], timeout_ms: int, interval_ms: int, now_ms: int
 ) -> Transaction:
     """ONGOING as before, with the next identity for the client that recovered it."""
-    state = next_state(entry.state, Event.KEEP)
+    state = _ON_KEEP[entry.state]
     holder, epoch = client_pair(entry)
     next_id, next_epoch = _bump(holder, epoch, new_producer_id)
     return Transaction(
@@ -113,7 +117,7 @@ def kept(
 
 
 def added(entry: Transaction, partitions: frozenset[TopicPartition], client_version: int, now_ms: int) -> Transaction:
-    state = next_state(entry.state, Event.ADD)
+    state = _ON_ADD[entry.state]
     opens = entry.state is not State.ONGOING
     return Transaction(
         entry.producer_id,
@@ -138,7 +142,7 @@ def ended_with_epoch_kept(entry: Transaction, commit: bool, now_ms: int) -> Tran
         entry.producer_id,
         entry.producer_epoch,
         entry.timeout_ms,
-        next_state(entry.state, Event.COMMIT if commit else Event.ABORT),
+        (_ON_COMMIT if commit else _ON_ABORT)[entry.state],
         entry.partitions,
         now_ms,
         entry.start_ms,
@@ -155,7 +159,7 @@ def ended_with_epoch_raised(
     entry: Transaction, event: Event, now_ms: int, new_producer_id: Callable[[], int]
 ) -> Transaction:
     """The end of a transaction of TV2, by its client or by the coordinator; also of one that never began."""
-    state = next_state(entry.state, event)
+    state = TARGETS[event][entry.state]
     producer_id, epoch = entry.producer_id, entry.producer_epoch
     if entry.next_producer_epoch != NO_PRODUCER_EPOCH:
         previous_id, last_epoch = client_pair(entry)
@@ -188,7 +192,7 @@ def fenced_without_retry(entry: Transaction, now_ms: int, new_producer_id: Calla
     The version stays that of the client: one of TV2, whose server was set back to TV1 meanwhile, may still abort and
     go on.
     """
-    state = next_state(entry.state, Event.FENCE)
+    state = _ON_FENCE[entry.state]
     producer_id, epoch = entry.producer_id, entry.producer_epoch
     previous_id, next_id, next_epoch = producer_id, NO_PRODUCER_ID, NO_PRODUCER_EPOCH
     if entry.next_producer_epoch != NO_PRODUCER_EPOCH:
@@ -217,7 +221,7 @@ def completed(entry: Transaction, now_ms: int) -> Transaction:
         producer_id,
         epoch,
         entry.timeout_ms,
-        next_state(entry.state, Event.COMPLETE),
+        _ON_COMPLETE[entry.state],
         NO_PARTITIONS,
         now_ms,
         entry.start_ms,

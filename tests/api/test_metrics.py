@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from api.test_transaction_service import Node, entry, exact, held_markers, simulated
 from twofold.broker.metric_families import FAMILIES
-from twofold.broker.metrics import BrokerCollector, Scraper, text_of
+from twofold.broker.metrics import BrokerCollector, Scraper, name_of, text_of
 from twofold.config.internal_topics import TRANSACTION_STATE, coordinator_partition
 from twofold.coordinator.transaction.states import State
 from twofold.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
@@ -377,7 +377,7 @@ def test_a_scrape_of_5000_partitions_and_20000_open_transactions_is_cut_into_sho
                 break
             if piece is not None:
                 size += len(text_of(piece, previous))
-                previous = piece.name
+                previous = name_of(piece)
             pieces.append((time.thread_time() - started, previous))
         gc.unfreeze()
         assert size > 1_000_000

@@ -1,7 +1,7 @@
 """The metrics of a broker, read from its state at the moment somebody asks.
 
 1. Nothing is kept up to date for metrics but a few plain numbers: a broker that nobody scrapes pays for none of this.
-2. Reading goes in pieces of some thousand steps, with other work of the loop in between. What is told is therefore
+2. Reading goes in pieces of about a millisecond, with other work of the loop in between. What is told is therefore
    not of one instant, but every number was true during the scrape.
 3. Nothing is opened or loaded for a scrape: partitions that nobody has used since the start have no series.
 4. Partitions may be many. At most `metrics.max.partitions` have series of their own: first those whose readers wait
@@ -10,9 +10,9 @@
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from prometheus_client import ProcessCollector, generate_latest
 from prometheus_client.core import Metric
@@ -22,6 +22,7 @@ from twofold.broker.metric_families import Family
 from twofold.broker.partition import Partition
 from twofold.coordinator.transaction.states import State
 from twofold.log.log import PartitionLog
+from twofold.types import TopicPartition
 from twofold.version import VERSION
 from twofold.wire.errors import KafkaError
 
@@ -31,16 +32,42 @@ if TYPE_CHECKING:
 
 RUNNING = 3  # as Kafka numbers the states of a broker
 LATE_MARGIN_MS = 300_000
-SAMPLES_PER_PIECE = 250
-PARTITIONS_PER_PIECE = 250
-READS_PER_PIECE = 20
-IDS_PER_PIECE = 2000
+SAMPLES_PER_PIECE = 100
+PARTITIONS_PER_PIECE = 100
+READS_PER_PIECE = 10
+IDS_PER_PIECE = 1000
 
 T = TypeVar("T")
 Labels: TypeAlias = Mapping[str, str]
 Sample: TypeAlias = tuple[Labels, float]
 
 log = logging.getLogger(__name__)
+
+
+class Rows(NamedTuple):
+    """Numbers of partitions, which may be very many: no object is made for each, as prometheus_client does.
+
+    Names of topics need no escaping: they consist of letters, digits, dots, dashes and underscores.
+    """
+
+    family: Family
+    partitions: Sequence[TopicPartition]
+    values: Sequence[float]
+
+    def metric(self) -> Metric:
+        labels = ({"topic": topic, "partition": str(index)} for topic, index in self.partitions)
+        return _metric(self.family, zip(labels, self.values, strict=True))
+
+    def text(self) -> str:
+        name = self.family.sample
+        return "".join(
+            f'{name}{{topic="{topic}",partition="{index}"}} {value}\n'
+            for (topic, index), value in zip(self.partitions, self.values, strict=True)
+        )
+
+
+Piece: TypeAlias = Metric | Rows | None
+"""A metric, a part of one that goes on with the next piece, or a step without a result."""
 
 
 class BrokerCollector:
@@ -57,17 +84,20 @@ class BrokerCollector:
         """Everything in one go, for a registry of one's own."""
         previous: Metric | None = None
         for piece in self.pieces():
-            if previous is not None and piece is not None and piece.name == previous.name:
-                previous.samples.extend(piece.samples)
-            elif piece is not None:
-                if previous is not None:
-                    yield previous
-                previous = piece
+            if piece is None:
+                continue
+            metric = piece.metric() if isinstance(piece, Rows) else piece
+            if previous is not None and metric.name == previous.name:
+                previous.samples.extend(metric.samples)
+                continue
+            if previous is not None:
+                yield previous
+            previous = metric
         if previous is not None:
             yield previous
 
-    def pieces(self) -> Iterator[Metric | None]:
-        """The metrics in small steps. None is a step without a result; a large metric comes in several pieces."""
+    def pieces(self) -> Iterator[Piece]:
+        """The metrics in small steps."""
         yield from self._process.collect()
         yield from self._cluster()
         yield None
@@ -109,7 +139,7 @@ class BrokerCollector:
 
     # --- partitions ---
 
-    def _partitions(self) -> Iterator[Metric | None]:
+    def _partitions(self) -> Iterator[Piece]:
         yield from self._counts_of_the_image()
         traffic: dict[str, list[int]] = {}
         producer_ids = failed = 0
@@ -135,11 +165,12 @@ class BrokerCollector:
         yield _one(families.LEFT_OUT, len(waiting) + len(others) - len(chosen))
         yield from _offsets(chosen)
 
-    def _open_transactions(self, partitions: list[Partition]) -> Iterator[Metric | None]:
+    def _open_transactions(self, partitions: list[Partition]) -> Iterator[Piece]:
         now_ms = self._broker.runtime.clock.wall_ms()
         late_ms = self._broker.settings.int("transaction.max.timeout.ms") + LATE_MARGIN_MS
         began: dict[Partition, tuple[int, int]] = {}
-        ages: list[Sample] = []
+        names: list[TopicPartition] = []
+        ages: list[float] = []
         late = 0
         for piece in _slices(partitions, READS_PER_PIECE):
             for partition in piece:
@@ -149,13 +180,15 @@ class BrokerCollector:
                     began[partition] = (stable, first_ms)
                     age_ms = max(0, now_ms - first_ms)
                     late += age_ms > late_ms
-                    ages.append((_labels(partition), age_ms / 1000))
+                    names.append(partition.topic_partition)
+                    ages.append(age_ms / 1000)
             yield None
         self._began = began
         yield _one(families.LATE, late)
-        yield from _in_pieces(families.PARTITION_OPEN, ages[: self._max_partitions])
+        most = self._max_partitions
+        yield Rows(families.PARTITION_OPEN, names[:most], ages[:most])
 
-    def _counts_of_the_image(self) -> Iterator[Metric | None]:
+    def _counts_of_the_image(self) -> Iterator[Piece]:
         image, node_id = self._broker.image, self._broker.node_id
         total = led = held = leaderless = looked_at = 0
         for topic in image.topics.values():
@@ -185,7 +218,7 @@ class BrokerCollector:
             return None
         return None if oldest is None else oldest[2]
 
-    def _traffic(self, traffic: dict[str, list[int]]) -> Iterator[Metric | None]:
+    def _traffic(self, traffic: dict[str, list[int]]) -> Iterator[Piece]:
         """The totals of a broker hold what went through deleted topics, too: a counter never falls."""
         for at, family in enumerate((families.MESSAGES_IN, families.BYTES_IN, families.BYTES_OUT)):
             total = self._broker.replicas.gone[at] + sum(totals[at] for totals in traffic.values())
@@ -195,7 +228,7 @@ class BrokerCollector:
 
     # --- transactions ---
 
-    def _transactions(self) -> Iterator[Metric | None]:
+    def _transactions(self) -> Iterator[Piece]:
         service = self._broker.transactions
         shards = service.led()
         open_by_state = dict.fromkeys((State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT), 0)
@@ -245,11 +278,7 @@ class BrokerCollector:
         yield from _load_times(shards, families.GROUP_LOAD_MAX, families.GROUP_LOAD_AVG)
 
 
-def _labels(partition: Partition) -> Labels:
-    return {"topic": partition.topic_partition.topic, "partition": str(partition.topic_partition.partition)}
-
-
-def _offsets(partitions: list[Partition]) -> Iterator[Metric | None]:
+def _offsets(partitions: list[Partition]) -> Iterator[Piece]:
     readers: tuple[tuple[Family, Callable[[PartitionLog], int]], ...] = (
         (families.LSO_LAG, lambda log: max(0, log.high_watermark - log.last_stable_offset)),
         (families.LSO, lambda log: log.last_stable_offset),
@@ -258,15 +287,11 @@ def _offsets(partitions: list[Partition]) -> Iterator[Metric | None]:
         (families.LOG_SIZE, lambda log: log.size_bytes),
         (families.LOG_SEGMENTS, lambda log: log.segment_count),
     )
-    labels: list[Labels] = []
-    for some in _slices(partitions, SAMPLES_PER_PIECE):
-        labels += [_labels(partition) for partition in some]
-        yield None
     for family, read in readers:
-        for at in range(0, max(1, len(partitions)), SAMPLES_PER_PIECE):
-            piece = slice(at, at + SAMPLES_PER_PIECE)
-            values = [read(partition.log) for partition in partitions[piece]]
-            yield _metric(family, zip(labels[piece], values, strict=True))
+        yield Rows(family, (), ())  # the head of the metric, also where no partition follows
+        for some in _slices(partitions, PARTITIONS_PER_PIECE):
+            names = [partition.topic_partition for partition in some]
+            yield Rows(family, names, [read(partition.log) for partition in some])
 
 
 def _shard_states(shards: "Iterable[CoordinatorShard[Any, Any]]", *, corrupt: str) -> list[Sample]:
@@ -321,14 +346,21 @@ class _Single:
         return (self._metric,)
 
 
-def text_of(piece: Metric, previous: str) -> bytes:
+def text_of(piece: Metric | Rows, previous: str) -> bytes:
     """A piece in the text format; without its head where it continues the metric named `previous`."""
+    if isinstance(piece, Rows):
+        head = b"" if piece.family.name == previous else generate_latest(_Single(_metric(piece.family, ())))
+        return head + piece.text().encode()
     text = generate_latest(_Single(piece))
     return text.split(b"\n", 2)[2] if piece.name == previous else text
 
 
+def name_of(piece: Metric | Rows) -> str:
+    return piece.family.name if isinstance(piece, Rows) else str(piece.name)
+
+
 class Scraper:
-    """Makes the page. Who asks while one is being made gets that one: ten scrapers cost what one costs."""
+    """Makes the page."""
 
     def __init__(self, broker: "Broker") -> None:
         self.collector = BrokerCollector(broker)
@@ -342,7 +374,7 @@ class Scraper:
         for piece in self.collector.pieces():
             if piece is not None:
                 parts.append(text_of(piece, previous))
-                previous = piece.name
+                previous = name_of(piece)
             await timers.sleep(0)
         self.collector.last_scrape_s = clock.monotonic() - started
         return b"".join(parts)

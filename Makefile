@@ -54,6 +54,7 @@ bench: tools  ## throughput against the client's own ceiling, and how cost grows
 
 docs: $(READY)  ## write the generated pages again
 	@$(BIN)/python tools/generate_settings.py
+	@$(BIN)/python tools/generate_metrics.py
 	@$(BIN)/python tools/generate_states.py
 
 clean:  ## remove .venv and every cache

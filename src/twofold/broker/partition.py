@@ -189,8 +189,9 @@ class Partition:
         if appended is not None:
             self._appended(appended, (appended.last_offset + 1 - appended.base_offset) * END_MARKER_SIZE, durable)
             if self.two_phase:
-                for marker in markers:
-                    self.two_phase.pop(marker.producer_id, None)
+                for marker, outcome in zip(markers, outcomes, strict=True):
+                    if type(outcome) is int:
+                        self.two_phase.pop(marker.producer_id, None)
         return outcomes
 
     def _check_writable(self, acks: int) -> None:

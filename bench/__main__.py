@@ -4,7 +4,7 @@ import argparse
 import inspect
 from collections.abc import Callable
 
-from bench import groups, growth, start, throughput, transaction_curves, transactions
+from bench import groups, growth, producer, start, throughput, transaction_curves, transactions
 from bench.report import Report, console
 
 SUITES: dict[str, Callable[..., None]] = {
@@ -13,6 +13,7 @@ SUITES: dict[str, Callable[..., None]] = {
     "growth": growth.run,
     "groups": groups.run,
     "transactions": transactions.run,
+    "producer": producer.run,
 }
 # What a suite consists of, to be asked for by name.
 PARTS: dict[str, Callable[..., None]] = {

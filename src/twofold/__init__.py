@@ -1,1 +1,23 @@
-"""Twofold: an event log that speaks the Kafka protocol and is built around transactions."""
+"""Twofold: an event log that speaks the Kafka protocol and is built around transactions.
+
+`twofold.Producer` is the producer for code without asyncio, `twofold.aio` has the clients for asyncio,
+`twofold.embedded.Broker` is a broker inside this process.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from twofold.client.blocking_producer import Producer
+    from twofold.client.prepared import PreparedTxnState
+
+__all__ = ["PreparedTxnState", "Producer"]
+
+_PLACES = {"Producer": "twofold.client.blocking_producer", "PreparedTxnState": "twofold.client.prepared"}
+
+
+def __getattr__(name: str) -> object:
+    # On demand: a broker that starts has no use for the client.
+    if name not in _PLACES:
+        raise AttributeError(f"module 'twofold' has no attribute {name!r}")
+    return getattr(importlib.import_module(_PLACES[name]), name)

@@ -12,8 +12,8 @@ SOURCE = ROOT / "src" / "twofold"
 
 # Each package may import those below it in this list, and itself. Packages on one line do not know each other.
 LAYERS = [
-    ("__main__", "pytest_plugin"),
-    ("cli", "embedded", "spark"),
+    ("__main__", "__init__", "pytest_plugin"),
+    ("aio", "cli", "embedded", "errors", "spark"),
     ("client", "broker"),
     ("coordinator", "controller"),
     ("machine",),
@@ -23,7 +23,7 @@ LAYERS = [
     ("config",),
     ("wire",),
     ("runtime",),
-    ("types", "version", "logging", "__init__"),
+    ("types", "version", "logging"),
 ]
 LEVEL = {name: depth for depth, names in enumerate(reversed(LAYERS)) for name in names}
 MACHINES = ("coordinator", "controller", "machine")

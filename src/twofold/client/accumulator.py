@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from twofold.client.sequences import Identity, PartitionSequences
 from twofold.client.waiting import Deadline, done_within
-from twofold.records.batch import BatchBuilder, RecordHeader, iter_records
-from twofold.records.compression import Codec
+from twofold.records.batch import HEADER_SIZE, BatchBuilder, RecordHeader, iter_records
+from twofold.records.columnar import ColumnBatch
 from twofold.runtime.api import Runtime
 from twofold.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, TopicPartition
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from twofold.wire.errors import KafkaError
 
+COMPLETE = 1 << 62
 # What a record costs besides its key, value and headers: five varints and the attributes, rarely more.
 RECORD_OVERHEAD = 21
 
@@ -41,6 +42,7 @@ class ProducerBatch:
         "builder",
         "created",
         "done",
+        "fill",
         "identity",
         "in_doubt",
         "on_wire",
@@ -49,11 +51,15 @@ class ProducerBatch:
         "tp",
     )
 
-    def __init__(self, tp: TopicPartition, codec: Codec, created: float, done: "asyncio.Future[None]") -> None:
+    def __init__(
+        self, tp: TopicPartition, builder: BatchBuilder | ColumnBatch, created: float, done: "asyncio.Future[None]"
+    ) -> None:
         self.tp = tp
-        self.builder = BatchBuilder(codec)
+        self.builder = builder
         self.created = created
         self.done = done
+        # The bytes that are in it, for whoever adds records; nobody adds to one that came complete.
+        self.fill = HEADER_SIZE if isinstance(builder, BatchBuilder) else COMPLETE
         self.reserved = 0  # bytes of the producer's buffer
         self.attempts = 0
         self.base_offset = -1
@@ -73,7 +79,7 @@ class ProducerBatch:
     def size(self) -> int:
         return self.builder.size_estimate
 
-    def build(self) -> bytes:
+    def build(self) -> bytes | bytearray:
         builder = self.builder
         identity = self.identity or Identity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
         builder.producer_id, builder.producer_epoch = identity
@@ -84,14 +90,16 @@ class ProducerBatch:
         """The same records in two batches of about the same size; neither is empty."""
         middle = self.size // 2
         last = self.count - 1
+        whole = self.builder
         parts: list[ProducerBatch] = []
+        builder = BatchBuilder(whole.codec)
         for index, record in enumerate(iter_records(self.build())):
             if len(parts) == 0 or (len(parts) == 1 and (parts[0].size >= middle or index == last)):
-                part = ProducerBatch(self.tp, self.builder.codec, self.created, self.done.get_loop().create_future())
-                part.builder.transactional, part.builder.level = self.builder.transactional, self.builder.level
+                builder = BatchBuilder(whole.codec, transactional=whole.transactional, level=whole.level)
+                part = ProducerBatch(self.tp, builder, self.created, self.done.get_loop().create_future())
                 parts.append(part)
                 self.parts.append((index, part))
-            parts[-1].builder.add(record.key, record.value, record.timestamp, record.headers)
+            builder.add(record.key, record.value, record.timestamp, record.headers)
         for part in parts:
             part.reserved = self.reserved * part.count // self.count
         parts[-1].reserved += self.reserved - sum(part.reserved for part in parts)
@@ -139,12 +147,17 @@ class Delivery:
         return RecordMetadata(batch.tp.topic, batch.tp.partition, offset, timestamp)
 
     def __await__(self) -> "Generator[object, None, RecordMetadata]":
+        yield from self.settled().__await__()
+        return self.result()
+
+    async def settled(self) -> None:
+        """When the record's fate is known; a failure is not raised."""
         while True:
             batch, _ = self._locate()
             if batch.done.done():
-                return self.result()
+                return
             # wait() and not the future itself: a caller that is cancelled must not cancel the batch.
-            yield from asyncio.wait((batch.done,)).__await__()
+            await asyncio.wait((batch.done,))
 
     def _locate(self) -> tuple[ProducerBatch, int]:
         batch, index = self._batch, self._index
@@ -152,6 +165,56 @@ class Delivery:
             start, part = max(entry for entry in batch.parts if entry[0] <= index)
             batch, index = part, index - start
         return batch, index
+
+
+class OffsetRange(NamedTuple):
+    """Where some records of a column went, in their order. The offset is -1 when the broker did not tell."""
+
+    topic: str
+    partition: int
+    base_offset: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
+
+
+class ColumnDelivery:
+    """A handle on the records of a column: await it for where they went, or the first error that kept some back."""
+
+    __slots__ = ("_batches", "count")
+
+    def __init__(self, batches: list[ProducerBatch]) -> None:
+        self._batches = batches
+        self.count = sum(batch.count for batch in batches)
+
+    def done(self) -> bool:
+        return all(batch.done.done() for batch in self._parts())
+
+    def result(self) -> list[OffsetRange]:
+        """Of a delivery that is done; batches of a partition are in the order of its records."""
+        ranges = []
+        for batch in self._parts():
+            batch.done.result()
+            ranges.append(OffsetRange(batch.tp.topic, batch.tp.partition, batch.base_offset, batch.count))
+        return ranges
+
+    def __await__(self) -> "Generator[object, None, list[OffsetRange]]":
+        yield from self.settled().__await__()
+        return self.result()
+
+    async def settled(self) -> None:
+        """When the fate of all records is known; failures are not raised."""
+        for batch in self._batches:
+            await batch.finished()
+
+    def _parts(self) -> list[ProducerBatch]:
+        found: list[ProducerBatch] = []
+        left = self._batches[::-1]
+        while left:
+            batch = left.pop()
+            if batch.parts:
+                left += [part for _, part in reversed(batch.parts)]
+            else:
+                found.append(batch)
+        return found
 
 
 class PartitionQueue:
@@ -167,11 +230,6 @@ class PartitionQueue:
         )
         self.failures = 0
         self.not_before = 0.0
-
-    @property
-    def open(self) -> ProducerBatch | None:
-        """The batch that takes more records."""
-        return self.waiting[-1] if self.waiting else None
 
     @property
     def idle(self) -> bool:

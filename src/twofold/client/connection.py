@@ -9,6 +9,7 @@
 
 import asyncio
 import os
+import struct
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ API_VERSIONS = 18
 SOFTWARE_NAME = "twofold"
 # A response above this is not a response: the length prefix of something else was read.
 MAX_FRAME_BYTES = 512 * 1024 * 1024
+_HEADER = struct.Struct(">ihhih")  # of a request: size, key, version, correlation id, length of the client id
 _UNSUPPORTED_VERSION = UnsupportedVersion.code.to_bytes(2, "big")
 
 
@@ -142,18 +144,35 @@ class Connection(asyncio.Protocol):
         if version is None:
             version = self.version(api_key)
         transport = self._open_transport()
-        if len(self._in_flight) >= self.limits.max_in_flight:
-            raise RuntimeError(f"{self.limits.max_in_flight} requests are in flight to {self.label} already")
         correlation_id = self._take_correlation_id()
         frame = encode_request(message, api_key, version, correlation_id, self.limits.client_id)
+        future = self._expect(correlation_id, api_key, version, timeout_ms)
+        transport.write(frame)
+        return future
+
+    def send_body(self, body: "list[bytes | bytearray]", api_key: int, version: int) -> "asyncio.Future[Any]":
+        """As `send`, for a body of a flexible version that is encoded already, in pieces that are not copied. They must
+        stay as they are until the answer is there or the connection has ended."""
+        transport = self._open_transport()
+        correlation_id = self._take_correlation_id()
+        name = (self.limits.client_id or "").encode()
+        id_length = -1 if self.limits.client_id is None else len(name)
+        size = _HEADER.size - 4 + len(name) + 1 + sum(map(len, body))
+        head = _HEADER.pack(size, api_key, version, correlation_id, id_length) + name + b"\0"
+        future = self._expect(correlation_id, api_key, version, -1)
+        transport.writelines([head, *body])
+        return future
+
+    def _expect(self, correlation_id: int, api_key: int, version: int, timeout_ms: float) -> "asyncio.Future[Any]":
+        if len(self._in_flight) >= self.limits.max_in_flight:
+            raise RuntimeError(f"{self.limits.max_in_flight} requests are in flight to {self.label} already")
         if timeout_ms < 0:
             timeout_ms = self.limits.request_timeout_ms
         timer = self._runtime.timers.call_later(
             timeout_ms / 1000, lambda: self._on_overdue(api_key, version, timeout_ms)
         )
-        future = self._loop.create_future()
+        future: asyncio.Future[Any] = self._loop.create_future()
         self._in_flight[correlation_id] = _InFlight(api_key, version, future, timer)
-        transport.write(frame)
         return future
 
     def send_without_answer(self, message: Any, api_key: int, *, version: int | None = None) -> None:

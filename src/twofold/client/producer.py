@@ -1,11 +1,21 @@
 """The producer: records in, batches out, idempotent unless told otherwise, in transactions when it has an id."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
 from types import TracebackType
 from typing import Any, Unpack
 
-from twofold.client.accumulator import Delivery, ProducerBatch, RecordMetadata, record_size
+from twofold.client.accumulator import (
+    RECORD_OVERHEAD,
+    ColumnDelivery,
+    Delivery,
+    PartitionQueue,
+    ProducerBatch,
+    RecordMetadata,
+    record_size,
+)
 from twofold.client.cluster import Cluster
+from twofold.client.columns import NO_KEY, KeyPartitions, by_partition, check_items, column_of
 from twofold.client.config import ProducerConfig, ProducerOptions, from_dotted, from_keywords
 from twofold.client.errors import BufferExhausted, ClientClosed
 from twofold.client.group_model import ConsumerGroupMetadata, OffsetAndMetadata
@@ -17,12 +27,16 @@ from twofold.client.transaction_block import Transaction
 from twofold.client.transactions import Transactions
 from twofold.client.waiting import Deadline
 from twofold.records.batch import HEADER_SIZE, RecordHeader
+from twofold.records.columnar import Column, ColumnBatch, split
 from twofold.runtime.api import Runtime
 from twofold.runtime.real import real_runtime
 from twofold.types import TopicPartition
 from twofold.wire.errors import MessageTooLarge, UnknownTopicOrPartition
 
 __all__ = ["Delivery", "Producer", "RecordMetadata"]
+
+COLUMN_WINDOW = 1 << 16
+"""How many records of a column are looked at before the loop gets a turn."""
 
 
 class Producer:
@@ -39,8 +53,13 @@ class Producer:
     @classmethod
     def from_config(cls, config: Mapping[str, Any], *, runtime: Runtime | None = None) -> "Producer":
         """With Kafka's own names: `{"bootstrap.servers": "...", "linger.ms": 5}`."""
+        return cls.of(from_dotted(ProducerConfig, config), runtime=runtime)
+
+    @classmethod
+    def of(cls, config: ProducerConfig, *, runtime: Runtime | None = None) -> "Producer":
+        """With settings that were checked already."""
         producer = cls.__new__(cls)
-        producer._start(from_dotted(ProducerConfig, config), runtime)
+        producer._start(config, runtime)
         return producer
 
     def _start(self, config: ProducerConfig, runtime: Runtime | None) -> None:
@@ -51,7 +70,15 @@ class Producer:
         self._in_transactions = config.transactional_id is not None
         opened = self._transactions.open if self._in_transactions else None
         self._sender = self._transactions.sender = Sender(self._runtime, config, self._cluster, opened)
-        self._sticky: dict[str, StickyPartitioner] = {}
+        self._targets: dict[str, _Target] = {}
+        self._key_partitions = KeyPartitions()
+        self._codec = config.codec
+        self._level = config.compression_level
+        self._batch_bytes = config.batch_size
+        self._max_record_bytes = config.max_request_size - HEADER_SIZE
+        self._ignore_keys = config.partitioner_ignore_keys
+        self.wall_ms = self._runtime.clock.wall_ms
+        self.spawn = self._runtime.spawn
         self._closed = False
 
     async def __aenter__(self) -> "Producer":
@@ -75,27 +102,103 @@ class Producer:
         headers: Iterable[RecordHeader] = (),
     ) -> Delivery:
         """Put a record into the buffer; waits (at most `max_block_ms`) for metadata and for room."""
-        if headers:
-            headers = tuple(headers)
-        size = record_size(key, value, headers)
-        self._check_send(topic, size)
         if self._sender.full_batches_wait:
             # A caller in a tight loop gives way once a batch, or nothing would leave before the buffer is full.
             await self._runtime.timers.sleep(0)
-        metadata = self._known(topic, partition)
-        if metadata is None or not self._sender.memory.try_take(size):
-            deadline = self._cluster.deadline(self.config.max_block_ms, "max_block_ms")
-            metadata = metadata or await self._metadata(topic, partition, deadline)
-            await self._take_memory(size, deadline)
-        # From here on nothing waits: the record enters its batch in the order of the calls.
-        return self._add(metadata, size, key, value, partition, timestamp_ms, headers)
+        if headers:
+            headers = tuple(headers)
+        delivery = self._try_send(topic, value, key, partition, timestamp_ms, headers)
+        if delivery is not None:
+            return delivery
+        deadline = self._cluster.deadline(self.config.max_block_ms, "max_block_ms")
+        size = record_size(key, value, headers)
+        metadata = self._known(topic, partition) or await self._metadata(topic, partition, deadline)
+        await self._take_memory(size, deadline)
+        return self._add(self._target(metadata), size, key, value, partition, timestamp_ms, headers)
 
-    def _check_send(self, topic: str, size: int) -> None:
+    def _try_send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+        headers: Iterable[RecordHeader],
+    ) -> Delivery | None:
+        """Send if that needs no waiting; None if it does."""
+        if headers:
+            size = record_size(key, value, headers)
+        else:
+            size = RECORD_OVERHEAD + (len(key) if key else 0) + (len(value) if value else 0)
+        if self._closed or size > self._max_record_bytes or self._in_transactions:
+            self.check_send(topic, size)
+        target = self._targets.get(topic)
+        if target is None or target.metadata is not self._cluster.cache.topic(topic):
+            metadata = self._known(topic, partition)
+            if metadata is None:
+                return None
+            target = self._target(metadata)
+        elif partition is not None and partition not in target.metadata.partitions:
+            return None
+        if not self._sender.memory.try_take(size):
+            return None
+        return self._add(target, size, key, value, partition, timestamp_ms, headers)
+
+    def _add(
+        self,
+        target: "_Target",
+        size: int,
+        key: bytes | None,
+        value: bytes | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+        headers: Iterable[RecordHeader],
+    ) -> Delivery:
+        """The record enters its batch. Nothing waits here, so that records keep the order of the calls."""
+        if timestamp_ms is None:
+            timestamp_ms = self.wall_ms()
+        sticky: StickyPartitioner | None = None
+        if partition is None:
+            if key is None or self._ignore_keys:
+                sticky = target.sticky
+                partition = sticky.current(target.available)
+            else:
+                partition = partition_for_key(key, target.count)
+        sender = self._sender
+        if target.generation != sender.generation:
+            target.generation = sender.generation
+            target.queues.clear()
+        queue = target.queues.get(partition)
+        if queue is None:
+            queue = target.queues[partition] = sender.queue(TopicPartition(target.metadata.name, partition))
+        waiting = queue.waiting
+        batch = waiting[-1] if waiting else None
+        if batch is None or batch.fill + size > self._batch_bytes:
+            self._cluster.peek(target.metadata.name)  # which fetches newer metadata when they are old
+            batch = sender.open_batch(queue)
+        builder = batch.builder
+        try:
+            fill = batch.fill = builder.add(key, value, timestamp_ms, headers)  # type: ignore[union-attr]
+        except BaseException:
+            sender.take_back(queue, batch, size)
+            check_items("key", [key])
+            check_items("value", [value])
+            raise
+        batch.reserved += size
+        full = fill >= self._batch_bytes
+        if full:
+            sender.mark_ready(queue)
+        if sticky is not None:
+            sticky.on_added(size, batch_is_full=full)
+        return Delivery(batch, builder.count - 1, timestamp_ms)
+
+    def check_send(self, topic: str, size: int) -> None:
+        """Raise what `send` of a record of about `size` bytes would raise at once; may be asked from any thread."""
         if self._closed:
             raise ClientClosed("the producer is closed")
         if self._in_transactions:
             self._transactions.check_send()
-        if size + HEADER_SIZE > self.config.max_request_size:
+        if size > self._max_record_bytes:
             raise MessageTooLarge(
                 f"a record of {size} bytes for topic {topic!r} is above max_request_size={self.config.max_request_size}"
             )
@@ -107,35 +210,81 @@ class Producer:
             return None
         return metadata if partition is None or partition in metadata.partitions else None
 
-    def _add(
+    def _target(self, metadata: TopicMetadata) -> "_Target":
+        known = self._targets.get(metadata.name)
+        sticky = self._make_sticky(metadata.name) if known is None else known.sticky
+        target = self._targets[metadata.name] = _Target(metadata, sticky, self._sender.generation)
+        return target
+
+    async def send_batch(
         self,
-        metadata: TopicMetadata,
-        size: int,
-        key: bytes | None,
-        value: bytes | None,
-        partition: int | None,
-        timestamp_ms: int | None,
-        headers: Iterable[RecordHeader],
-    ) -> Delivery:
+        topic: str,
+        keys: Any,
+        values: Any,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> ColumnDelivery:
+        """Send whole columns: lists of bytes, or Arrow arrays of binary or text; `keys` may be None. Returns when all
+        records are in the buffer, which has them in batches of up to `max_request_size` and all under one timestamp.
+
+        Records go where `send` would put them, but those without a key change the partition with every batch.
+        """
+        value_column = column_of(values)
+        key_column = None if keys is None else column_of(keys)
+        if key_column is not None and len(key_column) != len(value_column):
+            raise ValueError(f"{len(key_column)} keys do not go with {len(value_column)} values")
+        self.check_send(topic, 0)
+        metadata = self._known(topic, partition)
+        if metadata is None:
+            deadline = self._cluster.deadline(self.config.max_block_ms, "max_block_ms")
+            metadata = await self._metadata(topic, partition, deadline)
         if timestamp_ms is None:
             timestamp_ms = self._runtime.clock.wall_ms()
-        sticky: StickyPartitioner | None = None
+        batches: list[ProducerBatch] = []
+        try:
+            for start in range(0, len(value_column), COLUMN_WINDOW):
+                part = slice(start, start + COLUMN_WINDOW)
+                some_keys = None if key_column is None else key_column[part]
+                for target, group_keys, group_values in self._grouped(
+                    metadata, partition, some_keys, value_column[part]
+                ):
+                    for low, high in pairwise(split(group_keys, group_values, self.config.max_request_size)):
+                        chosen = None if group_keys is None else group_keys[low:high]
+                        columns = ColumnBatch(chosen, group_values[low:high], timestamp_ms, self._codec, self._level)
+                        batches.append(await self._add_columns(metadata, target, columns))
+        except TypeError:
+            check_items("keys", key_column)
+            check_items("values", value_column)
+            raise
+        return ColumnDelivery(batches)
+
+    def _grouped(
+        self, metadata: TopicMetadata, partition: int | None, keys: Column | None, values: Column
+    ) -> Iterator[tuple[int | None, Column | None, Column]]:
+        """Keys and values by partition; None leaves the choice of one to whoever adds the batch."""
+        if partition is not None or keys is None or self._ignore_keys:
+            yield partition, keys, values
+            return
+        partitions = self._key_partitions.of(keys, len(metadata.partitions))
+        for target, (group_keys, group_values) in by_partition(keys, values, partitions).items():
+            yield (None if target == NO_KEY else target), group_keys, group_values
+
+    async def _add_columns(self, metadata: TopicMetadata, partition: int | None, columns: ColumnBatch) -> ProducerBatch:
+        size = columns.size_estimate
+        self.check_send(metadata.name, size - HEADER_SIZE if columns.count == 1 else 0)
+        if self._sender.full_batches_wait:
+            await self._runtime.timers.sleep(0)
+        if not self._sender.memory.try_take(size):
+            await self._take_memory(size, self._cluster.deadline(self.config.max_block_ms, "max_block_ms"))
         if partition is None:
-            if key is None or self.config.partitioner_ignore_keys:
-                sticky = self._sticky_for(metadata.name)
-                partition = sticky.current(metadata.with_leader or tuple(metadata.partitions))
-            else:
-                partition = partition_for_key(key, len(metadata.partitions))
-        batch = self._batch_for(TopicPartition(metadata.name, partition), size)
-        builder = batch.builder
-        builder.add(key, value, timestamp_ms, headers)
-        batch.reserved += size
-        full = builder.size_estimate >= self.config.batch_size
-        if full:
-            self._sender.mark_ready(self._sender.queue(batch.tp))
-        if sticky is not None:
-            sticky.on_added(size, batch_is_full=full)
-        return Delivery(batch, builder.count - 1, timestamp_ms)
+            target = self._target(metadata)
+            sticky = target.sticky
+            partition = sticky.current(target.available)
+            sticky.on_added(size, batch_is_full=True)
+        batch = self._sender.add_columns(self._sender.queue(TopicPartition(metadata.name, partition)), columns)
+        batch.reserved = size
+        return batch
 
     async def partitions_for(self, topic: str, *, timeout_ms: float | None = None) -> list[int]:
         """The partitions of a topic; waits for its metadata, at most `max_block_ms` unless told otherwise."""
@@ -239,28 +388,29 @@ class Producer:
             )
         try:
             # What was allowed when the wait began may not be any more.
-            self._check_send("", 0)
+            self.check_send("", 0)
         except BaseException:
             self._sender.memory.give_back(size)
             raise
 
-    def _sticky_for(self, topic: str) -> StickyPartitioner:
-        sticky = self._sticky.get(topic)
-        if sticky is None:
-            queues = self._sender.queues
+    def _make_sticky(self, topic: str) -> StickyPartitioner:
+        def load(partition: int) -> int:
+            queue = self._sender.queues.get(TopicPartition(topic, partition))
+            return 0 if queue is None else len(queue.waiting)
 
-            def load(partition: int) -> int:
-                queue = queues.get(TopicPartition(topic, partition))
-                return 0 if queue is None else len(queue.waiting)
+        adaptive = self.config.partitioner_adaptive_partitioning_enable
+        return StickyPartitioner(self._runtime.random, self.config.batch_size, load if adaptive else None)
 
-            adaptive = self.config.partitioner_adaptive_partitioning_enable
-            sticky = StickyPartitioner(self._runtime.random, self.config.batch_size, load if adaptive else None)
-            self._sticky[topic] = sticky
-        return sticky
 
-    def _batch_for(self, tp: TopicPartition, size: int) -> ProducerBatch:
-        queue = self._sender.queue(tp)
-        batch = queue.open
-        if batch is None or batch.builder.size_estimate + size > self.config.batch_size:
-            batch = self._sender.open_batch(queue)
-        return batch
+class _Target:
+    """What sending to a topic needs, as long as its metadata stay the same."""
+
+    __slots__ = ("available", "count", "generation", "metadata", "queues", "sticky")
+
+    def __init__(self, metadata: TopicMetadata, sticky: StickyPartitioner, generation: int) -> None:
+        self.metadata = metadata
+        self.available = metadata.with_leader or tuple(metadata.partitions)
+        self.count = len(metadata.partitions)
+        self.sticky = sticky
+        self.generation = generation
+        self.queues: dict[int, PartitionQueue] = {}

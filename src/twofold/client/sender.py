@@ -15,10 +15,14 @@ from twofold.client.config import ProducerConfig
 from twofold.client.connection import Connection
 from twofold.client.errors import ClientClosed, DeliveryTimeout, NoAnswer, TransactionAborted
 from twofold.client.open_transaction import OpenTransaction
+from twofold.client.produce_frame import FIRST_VERSION as FIRST_IN_PIECES
+from twofold.client.produce_frame import produce_body
 from twofold.client.sequences import Identity
 from twofold.client.waiting import spawn_shared
+from twofold.records.batch import BatchBuilder
+from twofold.records.columnar import ColumnBatch
 from twofold.runtime.api import Runtime, TimerHandle
-from twofold.types import NO_SEQUENCE, TopicPartition
+from twofold.types import NO_SEQUENCE, TopicId, TopicPartition
 from twofold.wire.apis import KEYS
 from twofold.wire.errors import (
     ConcurrentTransactions,
@@ -44,6 +48,9 @@ from twofold.wire.messages.produce import (
 
 log = logging.getLogger(__name__)
 
+Rows = dict[str, list[tuple[int, bytes | bytearray]]]
+Ids = dict[str, TopicId | None]
+
 PRODUCE = KEYS["Produce"]
 LAST_VERSION_WITH_NAMES = 12
 EXPIRY_CHECK_S = 1.0
@@ -67,6 +74,7 @@ class Sender:
         self.memory = BufferMemory(config.buffer_memory)
         self.queues: dict[TopicPartition, PartitionQueue] = {}
         self.identity: Identity | None = None
+        self.generation = 0  # of the queues: with a new identity there are new ones
         self.full_batches_wait = False  # since the task last ran
         self._runtime = runtime
         self._config = config
@@ -75,6 +83,7 @@ class Sender:
         self._refusal: KafkaError | None = None
         self._quiet: list[asyncio.Future[None]] = []
         self._linger_s = config.linger_ms / 1000
+        self._level = config.compression_level
         self._ready: dict[TopicPartition, None] = {}
         self._lingering: deque[tuple[float, PartitionQueue]] = deque()
         self._in_flight: dict[int, int] = {}
@@ -99,22 +108,40 @@ class Sender:
 
     def open_batch(self, queue: PartitionQueue) -> ProducerBatch:
         """A new batch at the end of the queue; the one before it, if any, is complete."""
+        config = self._config
+        transactional = self._transaction is not None
+        builder = BatchBuilder(config.codec, transactional=transactional, level=self._level)
+        batch = self._append(queue, builder)
+        if self._linger_s and not self._flushing:
+            self._lingering.append((batch.created + self._linger_s, queue))
+            self._wake_at(batch.created + self._linger_s)
+        else:
+            self.mark_ready(queue)
+        return batch
+
+    def add_columns(self, queue: PartitionQueue, columns: ColumnBatch) -> ProducerBatch:
+        """A batch that is complete from the start."""
+        columns.transactional = self._transaction is not None
+        batch = self._append(queue, columns)
+        self.full_batches_wait = True
+        self.mark_ready(queue)
+        return batch
+
+    def _append(self, queue: PartitionQueue, builder: BatchBuilder | ColumnBatch) -> ProducerBatch:
         if queue.waiting:
             self.full_batches_wait = True
             self.mark_ready(queue)
-        now = self._runtime.clock.monotonic()
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        batch = ProducerBatch(queue.tp, self._config.codec, now, done)
-        batch.builder.transactional = self._transaction is not None
-        batch.builder.level = self._config.compression_level
+        batch = ProducerBatch(queue.tp, builder, self._runtime.clock.monotonic(), done)
         queue.waiting.append(batch)
-        if self._linger_s and not self._flushing:
-            self._lingering.append((now + self._linger_s, queue))
-            self._wake_at(now + self._linger_s)
-        else:
-            self.mark_ready(queue)
         self._watch_expiry()
         return batch
+
+    def take_back(self, queue: PartitionQueue, batch: ProducerBatch, size: int) -> None:
+        """A record could not be added: neither its bytes stay reserved nor the batch that was opened for it."""
+        self.memory.give_back(size)
+        if batch.count == 0:
+            queue.waiting.remove(batch)
 
     def mark_ready(self, queue: PartitionQueue) -> None:
         self._ready[queue.tp] = None
@@ -141,6 +168,7 @@ class Sender:
             assert not any(queue.incomplete() for queue in self.queues.values())
             self.identity = identity
             self.queues.clear()
+            self.generation += 1
             self._ready.clear()
             self._lingering.clear()
 
@@ -254,8 +282,9 @@ class Sender:
         if self._flushing or len(queue.waiting) > 1 or not self._linger_s:
             return True
         batch = queue.waiting[0]
-        lingered = self._runtime.clock.monotonic() >= batch.created + self._linger_s
-        return lingered or batch.size >= self._config.batch_size
+        if batch.fill >= self._config.batch_size:
+            return True
+        return self._runtime.clock.monotonic() >= batch.created + self._linger_s
 
     def _renumber(self, queue: PartitionQueue) -> None:
         """A number of this partition will never be used: start again at 0, under an epoch that it has not seen."""
@@ -316,42 +345,45 @@ class Sender:
     def _send(self, connection: Connection, node_id: int, batches: list[ProducerBatch]) -> None:
         acks = self._config.required_acks
         try:
-            topics, version = self._topic_data(connection, batches)
-            request = ProduceRequest(
-                transactional_id=None if self._transaction is None else self._transaction.transactional_id,
-                acks=acks,
-                timeout_ms=self._config.request_timeout_ms,
-                topic_data=topics,
-            )
-            if acks == 0:
-                connection.send_without_answer(request, PRODUCE, version=version)
-                self._on_all(batches, None)
-                return
-            answer = connection.send(request, PRODUCE, version=version)
+            version, rows, ids = self._laid_out(connection, batches)
+            transactional_id = None if self._transaction is None else self._transaction.transactional_id
+            timeout_ms = self._config.request_timeout_ms
+            if acks != 0 and version >= FIRST_IN_PIECES:
+                body = produce_body(version, transactional_id, acks, timeout_ms, rows, ids)
+                answer = connection.send_body(body, PRODUCE, version)
+            else:
+                request = ProduceRequest(
+                    transactional_id=transactional_id,
+                    acks=acks,
+                    timeout_ms=timeout_ms,
+                    topic_data=_topic_data(rows, ids),
+                )
+                if acks == 0:
+                    connection.send_without_answer(request, PRODUCE, version=version)
+                    self._on_all(batches, None)
+                    return
+                answer = connection.send(request, PRODUCE, version=version)
         except KafkaError as error:
             self._on_all(batches, error)
             return
         self._in_flight[node_id] = self._in_flight.get(node_id, 0) + 1
         answer.add_done_callback(lambda future: self._on_answer(future, node_id, batches))
 
-    def _topic_data(self, connection: Connection, batches: list[ProducerBatch]) -> tuple[list[TopicProduceData], int]:
-        by_topic: dict[str, list[PartitionProduceData]] = {}
+    def _laid_out(self, connection: Connection, batches: list[ProducerBatch]) -> tuple[int, Rows, Ids]:
+        """Version, batches by topic and partition, ids of the topics."""
+        rows: Rows = {}
         for batch in batches:
             batch.attempts += 1
-            data = PartitionProduceData(index=batch.tp.partition, records=batch.build())
-            by_topic.setdefault(batch.tp.topic, []).append(data)
-        known = {name: self._cluster.cache.topic(name) for name in by_topic}
-        ids = {name: topic.topic_id for name, topic in known.items() if topic is not None}
-        by_id = all(ids.get(name) is not None for name in by_topic)
+            rows.setdefault(batch.tp.topic, []).append((batch.tp.partition, batch.build()))
+        known = {name: self._cluster.cache.topic(name) for name in rows}
+        ids = {name: None if topic is None else topic.topic_id for name, topic in known.items()}
+        by_id = all(topic_id is not None for topic_id in ids.values())
         at_most = None if by_id else LAST_VERSION_WITH_NAMES
         if self._transaction is None:
             version = connection.version(PRODUCE, at_most=at_most)
         else:
             version = self._transaction.produce_version(connection, at_most)
-        topics = [
-            TopicProduceData(name=name, topic_id=ids.get(name), partition_data=rows) for name, rows in by_topic.items()
-        ]
-        return topics, version
+        return version, rows, ids
 
     def _on_answer(self, future: "asyncio.Future[ProduceResponse]", node_id: int, batches: list[ProducerBatch]) -> None:
         if self._closed:
@@ -594,6 +626,17 @@ class Sender:
         response: InitProducerIdResponse = await self._cluster.request(None, request, "InitProducerId", deadline)
         raise_for(response.error_code, "InitProducerId was refused")
         return Identity(response.producer_id, response.producer_epoch)
+
+
+def _topic_data(rows: Rows, ids: Ids) -> list[TopicProduceData]:
+    return [
+        TopicProduceData(
+            name=name,
+            topic_id=ids[name],
+            partition_data=[PartitionProduceData(index=index, records=batch) for index, batch in partitions],
+        )
+        for name, partitions in rows.items()
+    ]
 
 
 def _unanswered(node_id: int) -> KafkaError:

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from twofold.client.accumulator import Delivery
+from twofold.client.accumulator import ColumnDelivery, Delivery
 from twofold.client.errors import InDoubt
 from twofold.client.group_model import ConsumerGroupMetadata, OffsetAndMetadata
 from twofold.client.prepared import PreparedTxnState
@@ -50,6 +50,11 @@ class Transaction:
             topic, value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
         )
 
+    async def send_batch(
+        self, topic: str, keys: Any, values: Any, *, partition: int | None = None, timestamp_ms: int | None = None
+    ) -> ColumnDelivery:
+        return await self._producer.send_batch(topic, keys, values, partition=partition, timestamp_ms=timestamp_ms)
+
     async def send_offsets(
         self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: str | ConsumerGroupMetadata
     ) -> None:
@@ -63,6 +68,12 @@ class Transaction:
 
     async def abort(self) -> None:
         await self._producer.abort_transaction()
+
+    @property
+    def aborts_on_error(self) -> bool:
+        """Whether leaving the block by an exception would abort now."""
+        transactions = self._producer._transactions
+        return transactions.state in ABORTS and not transactions.prepared
 
     async def __aenter__(self) -> "Transaction":
         await self._producer.begin_transaction()
@@ -80,7 +91,7 @@ class Transaction:
             if isinstance(error, Exception):
                 raise doubt from error
             error.add_note(str(doubt))
-        elif transactions.state in ABORTS:
+        elif self.aborts_on_error:
             await self._abort(error)
 
     async def _commit(self) -> None:

@@ -428,8 +428,9 @@ class BatchBuilder:
         timestamp: int,
         headers: Iterable[RecordHeader] = (),
         offset_delta: int | None = None,
-    ) -> None:
-        """Append a record. `offset_delta` defaults to the one after the last record's and may leave gaps.
+    ) -> int:
+        """Append a record; returns `size_estimate`. `offset_delta` defaults to the one after the last record's and may
+        leave gaps.
 
         ValueError, and nothing is added, where the record does not fit: an offset out of order, or a timestamp further
         from the first one than an int64 reaches.
@@ -478,6 +479,7 @@ class BatchBuilder:
         data += body
         self._last_delta = offset_delta
         self.count += 1
+        return HEADER_SIZE + len(data)
 
     def build(self) -> bytes:
         """The batch. A builder without records has none to give: ValueError."""
@@ -509,11 +511,16 @@ class BatchBuilder:
 def assemble(header: Header, section: Buffer) -> bytes:
     """A batch of this header and (compressed) records section; length and CRC are filled in."""
     out = bytearray(HEADER_SIZE)
-    _HEADER.pack_into(out, 0, *header)
     out += section
-    _LENGTH.pack_into(out, _LENGTH_POSITION, len(out) - LOG_OVERHEAD)
-    _CRC.pack_into(out, _CRC_POSITION, compute_crc(out, 0, len(out)))
+    seal(out, header)
     return bytes(out)
+
+
+def seal(batch: bytearray, header: Header) -> None:
+    """Write the header in front of the records that `batch` has after it; length and CRC are filled in."""
+    _HEADER.pack_into(batch, 0, *header)
+    _LENGTH.pack_into(batch, _LENGTH_POSITION, len(batch) - LOG_OVERHEAD)
+    _CRC.pack_into(batch, _CRC_POSITION, compute_crc(batch, 0, len(batch)))
 
 
 def single_record_batch(

@@ -191,7 +191,10 @@ class Confluent:
             self._failures.append(error)
 
     def flush(self) -> None:
-        left = self._producer.flush(PATIENCE_S)
+        try:
+            left = self._producer.flush(PATIENCE_S)
+        except SystemError as error:  # a fatal error while deliveries are told; the next call has the reason
+            raise Refused("abortable", "SystemError", str(error)) from error
         failures, self._failures = self._failures, []
         if failures:
             raise Refused("abortable", failures[0].name(), failures[0].str())
@@ -408,6 +411,7 @@ class AioKafka:
         self._consumer: Any = None
         self._futures: list[Any] = []
         self._loop = asyncio.new_event_loop()
+        self._loop.set_exception_handler(lambda *_: None)  # its tasks end with what its calls have raised already
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
 

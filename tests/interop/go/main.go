@@ -218,11 +218,16 @@ func (h *handle) offsets(ctx context.Context, q ask) error {
 		topic.Partitions = append(topic.Partitions, partition)
 	}
 	commit.Topics = append(commit.Topics, topic)
-	response, err := commit.RequestWith(ctx, h.client)
-	if err != nil {
-		return err
+	for {
+		response, err := commit.RequestWith(ctx, h.client)
+		if err == nil {
+			err = kerr.ErrorForCode(response.Topics[0].Partitions[0].ErrorCode)
+		}
+		if !kerr.IsRetriable(err) || ctx.Err() != nil {
+			return err
+		}
+		time.Sleep(50 * time.Millisecond)
 	}
-	return kerr.ErrorForCode(response.Topics[0].Partitions[0].ErrorCode)
 }
 
 func (h *handle) end(ctx context.Context, commit bool, reply *answer) error {

@@ -1,0 +1,441 @@
+"""KIP-939: prepared transactions, their two identities, and who may end them."""
+
+from pathlib import Path
+
+import pytest
+from transaction_kit import (
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
+    CONCURRENT_TRANSACTIONS,
+    EMPTY,
+    INVALID_PRODUCER_ID_MAPPING,
+    INVALID_REQUEST,
+    INVALID_TRANSACTION_TIMEOUT,
+    INVALID_TXN_STATE,
+    MAX,
+    NEVER,
+    NOW,
+    OK,
+    ONGOING,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+    PRODUCER_FENCED,
+    RECORDED_STATES,
+    T0,
+    TIMEOUT_MS,
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    UNSUPPORTED_VERSION,
+    P,
+    World,
+    a_transaction,
+    a_world_in,
+    ids_from,
+    partitions,
+)
+
+from twofold.coordinator.transaction.coordinator import TransactionConfig
+from twofold.coordinator.transaction.states import State
+from twofold.wire.errors import error_for
+
+NAME = lambda state: state.wire_name  # noqa: E731
+VERBS = pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+SCRIPTS = Path(__file__).parent / "scripts"
+
+
+def a_kept_one(epoch: int = 5, next_producer_id: int = P, next_producer_epoch: int = 6, **fields: int) -> World:
+    """Written by (1000, 5), recovered by (1000, 6), unless said."""
+    return a_world_in(
+        ONGOING,
+        epoch=epoch,
+        next_producer_id=next_producer_id,
+        next_producer_epoch=next_producer_epoch,
+        **{"timeout_ms": NEVER, "client_version": 2, **fields},
+    )
+
+
+# --- InitProducerId with keepPreparedTxn (1.7.2) ---
+
+
+def test_keeping_and_naming_a_producer_exclude_each_other():
+    world = a_world_in(ONGOING)
+    assert world.init(P, 5, keep_prepared_txn=True) == INVALID_REQUEST
+    assert len(world.log) == 1
+
+
+def test_keeping_needs_the_epochs_of_tv2():
+    assert a_world_in(ONGOING, tv=1).keep() == UNSUPPORTED_VERSION
+    assert a_world_in(ONGOING, tv=3).keep() == (P, 6, P, 5)
+
+
+def test_the_checks_of_the_request_come_before_those_of_keeping():
+    assert a_world_in(ONGOING).init(keep_prepared_txn=True, timeout_ms=0) == INVALID_TRANSACTION_TIMEOUT
+    assert a_world_in(ONGOING).init(5, -1, keep_prepared_txn=True) == INVALID_REQUEST
+    off = World(config=TransactionConfig(two_phase_commit_enable=False))
+    assert off.keep() == TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert off.keep(enable_2pc=False) == (P, 0)
+
+
+@pytest.mark.parametrize("state", [PREPARE_COMMIT, PREPARE_ABORT], ids=NAME)
+@pytest.mark.parametrize("is_marking", [True, False])
+def test_what_is_being_ended_cannot_be_kept(state, is_marking):
+    world = a_world_in(state)
+    world.is_marking = is_marking
+    assert world.keep() == CONCURRENT_TRANSACTIONS
+
+
+@pytest.mark.parametrize("epoch", [5, MAX])
+@pytest.mark.parametrize("state", [EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT], ids=NAME)
+def test_with_nothing_to_keep_it_is_a_plain_init(state, epoch):
+    """An outside coordinator that repeats its decision after a crash must be able to learn that it is done."""
+    kept, plain = a_world_in(state, epoch=epoch), a_world_in(state, epoch=epoch)
+    assert kept.keep() == plain.init(enable_2pc=True)
+    assert kept.now == plain.now
+
+
+def test_with_a_new_id_it_is_a_plain_init():
+    assert World().keep() == (P, 0)
+
+
+def test_an_open_transaction_gets_a_second_identity():
+    world = a_world_in(ONGOING, client_version=2, timeout_ms=NEVER, last_producer_epoch=4)
+    world.now_ms += 50
+    assert world.keep() == (P, 6, P, 5)
+    assert world.now == a_transaction(
+        ONGOING,
+        5,
+        next_producer_id=P,
+        next_producer_epoch=6,
+        timeout_ms=NEVER,
+        client_version=2,
+        last_producer_epoch=4,
+        last_update_ms=NOW + 50,
+    )
+    assert world.keep() == (P, 7, P, 5), "each recovery raises the second one only"
+    assert world.pair == (P, 5)
+
+
+def test_at_the_last_epoch_the_second_identity_has_another_producer_id():
+    world = a_world_in(ONGOING, epoch=MAX)
+    assert world.keep() == (2000, 0, P, MAX)
+    assert world.now.previous_producer_id == P
+    assert world.keep() == (2000, 1, P, MAX)
+    assert world.now.previous_producer_id == 2000
+
+
+def test_keeping_does_not_need_the_right_of_two_phase_commit():
+    """As the KIP says: an engine without it may recover too; its transaction keeps its timeout."""
+    world = a_world_in(ONGOING)
+    assert world.keep(enable_2pc=False, timeout_ms=1000) == (P, 6, P, 5)
+    assert world.now.timeout_ms == TIMEOUT_MS
+    world.now_ms += TIMEOUT_MS + 1
+    assert world.sweep()
+
+
+def test_keeping_may_turn_a_plain_transaction_into_a_two_phase_one():
+    world = a_world_in(ONGOING)
+    world.keep(enable_2pc=True)
+    assert world.now.timeout_ms == NEVER
+    world.now_ms += 1 << 50
+    assert not world.sweep()
+
+
+def test_keeping_may_take_the_vow_back_and_the_time_counts_from_the_start():
+    world = a_world_in(ONGOING, timeout_ms=NEVER)
+    world.now_ms += 10 * TIMEOUT_MS
+    world.keep(enable_2pc=False, timeout_ms=TIMEOUT_MS)
+    assert (world.now.timeout_ms, world.now.start_ms) == (TIMEOUT_MS, NOW)
+    assert world.sweep()
+
+
+def test_the_second_init_fences_the_first():
+    """Two instances that recover at once: one of them may end the transaction."""
+    world = a_world_in(ONGOING, timeout_ms=NEVER)
+    first, second = world.keep()[:2], world.keep()[:2]
+    assert world.commit(*first) == PRODUCER_FENCED
+    assert world.abort(*first) == PRODUCER_FENCED
+    assert world.commit(*second) == (P, 8)
+
+
+# --- other requests while there are two identities (1.7.3) ---
+
+ADDS = {
+    "the recovered client may only finish": ((P, 6), T0, INVALID_TXN_STATE),
+    "the old incarnation repeats itself": ((P, 5), T0, OK),
+    "the old incarnation widens it": ((P, 5), partitions("t-0", "t-9"), PRODUCER_FENCED),
+    "another epoch": ((P, 4), T0, PRODUCER_FENCED),
+    "an epoch of the future": ((P, 7), T0, PRODUCER_FENCED),
+    "another producer id": ((77, 5), T0, INVALID_PRODUCER_ID_MAPPING),
+}
+
+
+@pytest.mark.parametrize("case", ADDS)
+def test_nobody_widens_a_kept_transaction(case):
+    pair, of, expected = ADDS[case]
+    world = a_kept_one()
+    assert world.add(*pair, of) == expected
+    assert set(world.verify(*pair, of).values()) <= {expected, OK}
+    assert expected in world.verify(*pair, of).values()
+    assert len(world.log) == 1
+
+
+def test_nobody_widens_a_kept_transaction_with_two_producer_ids():
+    world = a_kept_one(epoch=MAX, next_producer_id=73, next_producer_epoch=3)
+    for pair, code in {
+        (73, 3): INVALID_TXN_STATE,
+        (73, 2): PRODUCER_FENCED,
+        (P, MAX): OK,
+        (P, 1): PRODUCER_FENCED,
+    }.items():
+        assert world.add(*pair) == code
+        assert set(world.verify(*pair).values()) == {code}
+
+
+@pytest.mark.parametrize("is_marking", [True, False])
+def test_a_kept_transaction_that_is_being_ended_takes_nothing(is_marking):
+    world = a_kept_one()
+    fresh = world.commit(P, 6)
+    world.is_marking = is_marking
+    assert world.add(*fresh) == CONCURRENT_TRANSACTIONS
+    assert world.add(77, 0) == (CONCURRENT_TRANSACTIONS if is_marking else INVALID_PRODUCER_ID_MAPPING)
+
+
+@VERBS
+def test_only_the_recovered_client_ends_it(commit):
+    for pair, code in {
+        (P, 5): PRODUCER_FENCED,
+        (P, 4): PRODUCER_FENCED,
+        (P, 7): PRODUCER_FENCED,
+        (77, 6): INVALID_PRODUCER_ID_MAPPING,
+    }.items():
+        world = a_kept_one()
+        assert world.end(commit, *pair) == code
+        assert len(world.log) == 1
+    assert a_kept_one().end(commit, P, 6) == (P, 7)
+
+
+@VERBS
+@pytest.mark.parametrize("pair", [(P, 5), (P, 6), (P, 4)])
+def test_an_old_version_of_end_txn_cannot_end_it(commit, pair):
+    assert a_kept_one().end(commit, *pair, version=1) == PRODUCER_FENCED
+
+
+@pytest.mark.parametrize("tv", [1, 2])
+def test_forced_termination_raises_both_identities(tv):
+    world = a_kept_one()
+    world.tv = tv
+    assert world.init() == CONCURRENT_TRANSACTIONS
+    now = world.now
+    assert (now.state, *world.pair) == (PREPARE_ABORT, P, 6)
+    assert (now.next_producer_id, now.next_producer_epoch, now.previous_producer_id) == (P, 7, P)
+    world.complete()
+    assert world.pair == (P, 7)
+    assert world.init() == (P, 8)
+    assert world.now.timeout_ms == TIMEOUT_MS, "it has lost its status by that"
+
+
+@pytest.mark.parametrize("tv", [1, 2])
+def test_forced_termination_at_the_last_epochs(tv):
+    world = a_kept_one(epoch=MAX, next_producer_id=73, next_producer_epoch=MAX)
+    world.tv = tv
+    assert world.init() == CONCURRENT_TRANSACTIONS
+    assert world.pair == (P, 32767)
+    world.complete()
+    assert world.pair == (2000, 0)
+    assert world.init() == (2000, 1)
+
+
+def test_an_old_incarnation_cannot_abort_what_was_kept():
+    """It names itself in InitProducerId, as clients do that bump their epoch: where nothing is kept, that fences."""
+    world = a_kept_one()
+    assert world.init(P, 5) == PRODUCER_FENCED
+    assert world.init(P, 4) == PRODUCER_FENCED
+    assert len(world.log) == 1
+    assert world.init(P, 6) == CONCURRENT_TRANSACTIONS, "who recovered it may give it up"
+
+
+# --- the end (1.7.4) ---
+
+
+@VERBS
+def test_the_end_raises_both_identities(commit):
+    world = a_kept_one()
+    assert world.end(commit, P, 6) == (P, 7)
+    now = world.now
+    assert (now.state, *world.pair) == (PREPARE_COMMIT if commit else PREPARE_ABORT, P, 6), "markers have E+1"
+    assert (now.next_producer_id, now.next_producer_epoch) == (P, 7)
+    assert (now.previous_producer_id, now.last_producer_epoch, now.partitions) == (P, 6, T0)
+    world.complete()
+    now = world.now
+    assert (now.state, *world.pair) == (COMPLETE_COMMIT if commit else COMPLETE_ABORT, P, 7)
+    assert (now.next_producer_id, now.next_producer_epoch, now.previous_producer_id) == (-1, -1, P)
+
+
+@VERBS
+@pytest.mark.parametrize(
+    ("next_id", "next_epoch", "fresh"), [(P, 6, (P, 7)), (73, 3, (73, 4)), (73, MAX, (2000, 0)), (P, MAX, (2000, 0))]
+)
+def test_a_repeated_end_is_told_the_same(commit, next_id, next_epoch, fresh):
+    world = a_kept_one(next_producer_id=next_id, next_producer_epoch=next_epoch)
+    assert world.end(commit, next_id, next_epoch) == fresh
+    assert world.end(commit, next_id, next_epoch) == CONCURRENT_TRANSACTIONS
+    world.is_marking = False
+    assert world.end(commit, next_id, next_epoch) == CONCURRENT_TRANSACTIONS
+    assert world.end(not commit, next_id, next_epoch) == CONCURRENT_TRANSACTIONS
+    assert world.end(commit, 77, 0) == INVALID_PRODUCER_ID_MAPPING
+    assert world.end(commit, P, 5) == PRODUCER_FENCED
+    world.is_marking = True
+    world.complete()
+    for _ in range(2):
+        assert world.end(commit, next_id, next_epoch) == fresh
+    if commit:
+        assert world.abort(next_id, next_epoch) == INVALID_TXN_STATE
+    assert world.init(next_id, next_epoch) == fresh, "InitProducerId knows it too"
+
+
+@VERBS
+def test_a_late_end_does_not_end_the_next_transaction(commit):
+    world = a_kept_one()
+    world.commit(P, 6)
+    world.complete()
+    assert world.add(P, 7) == OK
+    assert world.end(commit, P, 6) == PRODUCER_FENCED
+    assert world.end(commit, P, 5) == PRODUCER_FENCED
+
+
+@VERBS
+def test_who_wrote_a_kept_transaction_never_gets_an_identity_from_it(commit):
+    for world in (a_kept_one(), a_kept_one(epoch=MAX, next_producer_id=73, next_producer_epoch=0)):
+        old = world.pair
+        world.end(commit, world.now.next_producer_id, world.now.next_producer_epoch)
+        world.complete()
+        for again in (True, False):
+            assert world.end(again, *old) in (PRODUCER_FENCED, INVALID_PRODUCER_ID_MAPPING)
+        assert world.init(*old) == PRODUCER_FENCED
+
+
+def test_no_producer_id_is_needed_to_mark_the_last_epoch_of_a_kept_transaction():
+    world = a_kept_one(epoch=MAX, next_producer_id=73, next_producer_epoch=3)
+    world.coordinator._new_producer_id = ids_from(10**9)
+    assert world.commit(73, 3) == (73, 4)
+    assert world.pair == (P, 32767)
+
+
+# --- two-phase transactions and the clock (1.7.5, 2.4) ---
+
+
+@pytest.mark.parametrize("timeout_ms", [-5, 0, 1, TIMEOUT_MS, NEVER])
+def test_with_two_phase_commit_the_timeout_of_the_request_is_ignored(timeout_ms):
+    world = World()
+    assert world.init(timeout_ms=timeout_ms, enable_2pc=True) == (P, 0)
+    assert world.now.timeout_ms == NEVER
+
+
+def test_prepared_transaction_survives_any_clock_advance():
+    world = World()
+    world.init(enable_2pc=True)
+    world.add()
+    for shift in range(10, 62):
+        world.now_ms = NOW + (1 << shift)
+        assert not world.sweep()
+        assert not world.expire()
+    world.reload()
+    assert world.keep() == (P, 1, P, 0)
+    assert world.commit(P, 1) == (P, 2)
+
+
+@pytest.mark.parametrize("state", RECORDED_STATES, ids=NAME)
+def test_two_phase_commit_is_a_property_of_the_id_until_the_next_init(state):
+    world = a_world_in(state, timeout_ms=NEVER)
+    while world.now.state is not EMPTY:
+        assert world.now.timeout_ms == NEVER
+        world.complete()
+        world.init()
+    assert world.init() == (P, world.pair[1])
+    assert world.now.timeout_ms == TIMEOUT_MS
+
+
+def test_switching_two_phase_commit_off_stops_new_ones_only():
+    world = World(
+        config=TransactionConfig(two_phase_commit_enable=False), start=a_transaction(ONGOING, timeout_ms=NEVER)
+    )
+    world.now_ms += 1 << 50
+    assert not world.sweep()
+    assert world.keep() == TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert world.init() == CONCURRENT_TRANSACTIONS, "who may write to the id may still end it by force"
+
+
+# --- the stories of the KIP, as scripts ---
+
+
+class Story:
+    """Runs a script and writes what happened in the words of the script."""
+
+    def __init__(self) -> None:
+        self.world = World()
+
+    def given(self, state: str, producer_id: str, epoch: str, *more: str) -> list[str]:
+        self.fields: dict[str, int] = {"timeout_ms": NEVER} if "2pc" in more else {}
+        for index, word in enumerate(more):
+            if word.startswith("next="):
+                next_id = int(word.removeprefix("next="))
+                self.fields |= {"next_producer_id": next_id, "next_producer_epoch": int(more[index + 1])}
+                self.fields["previous_producer_id"] = next_id
+        self.start = next(found for found in State if found.wire_name == state), int(epoch), int(producer_id)
+        return []
+
+    def ids(self, *numbers: str) -> list[str]:
+        self.world = World(start=a_transaction(*self.start, client_version=2, **self.fields))
+        self.world.coordinator._new_producer_id = iter(map(int, numbers)).__next__
+        return []
+
+    def init(self) -> list[str]:
+        return self._told(self.world.init(enable_2pc=self.world.now.timeout_ms == NEVER))
+
+    def keep(self, times: str = "1", _: str = "") -> list[str]:
+        for _number in range(int(times)):
+            found = self.world.keep()
+        return self._told(found)
+
+    def add(self, producer_id: str, epoch: str) -> list[str]:
+        return self._told(self.world.add(int(producer_id), int(epoch)))
+
+    def commit(self, producer_id: str, epoch: str) -> list[str]:
+        return self._told(self.world.commit(int(producer_id), int(epoch)))
+
+    def abort(self, producer_id: str, epoch: str) -> list[str]:
+        return self._told(self.world.abort(int(producer_id), int(epoch)))
+
+    def markers(self) -> list[str]:
+        self.world.complete()
+        return [self._state()]
+
+    def _told(self, found) -> list[str]:
+        if not isinstance(found, tuple):
+            text = "NONE" if found == OK else error_for(found).name
+        else:
+            text = " ".join(map(str, found[:2])) + (f" ongoing {found[2]} {found[3]}" if len(found) == 4 else "")
+        return [f"  reply {text}", self._state()]
+
+    def _state(self) -> str:
+        now = self.world.now
+        return (
+            f"  state {now.state.wire_name} {now.producer_id} {now.producer_epoch} prev={now.previous_producer_id} "
+            f"next={now.next_producer_id} {now.next_producer_epoch}"
+        )
+
+
+@pytest.mark.parametrize("path", sorted(SCRIPTS.glob("*.txt")), ids=lambda path: path.stem)
+def test_story(path):
+    lines = [line.split("#")[0].rstrip() for line in path.read_text().splitlines()]
+    script = [line for line in lines if line]
+    story = Story()
+    happened: list[str] = []
+    for line in script:
+        if not line.startswith(" "):
+            command, *words = line.split()
+            happened += [line, *getattr(story, command)(*words)]
+    assert "\n".join(happened) == "\n".join(script)
+
+
+def test_both_overflow_stories_of_the_kip_are_told():
+    assert {path.stem for path in SCRIPTS.glob("*.txt")} >= {"kip890_epoch_overflow", "kip939_two_epoch_overflows"}

@@ -7,10 +7,11 @@ from typing import Any
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from api.test_transaction_service import Node, entry, exact, held_markers, simulated
+from api.txn_node import Node, exact, held_markers, simulated
 from twofold.broker.metric_families import FAMILIES
 from twofold.broker.metrics import BrokerCollector, Scraper, name_of, text_of
 from twofold.config.internal_topics import TRANSACTION_STATE, coordinator_partition
+from twofold.coordinator.transaction.records import Transaction
 from twofold.coordinator.transaction.states import State
 from twofold.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 
@@ -20,6 +21,11 @@ REPLICAS = "kafka_server_replicamanager_"
 TRAFFIC = "kafka_server_brokertopicmetrics_"
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
+
+
+def entry(epoch: int, state: State = State.EMPTY) -> Transaction:
+    start_ms = -1 if state is State.EMPTY else 1
+    return Transaction(4000, epoch, 60_000, state, last_update_ms=1, start_ms=start_ms)
 
 
 class Page:

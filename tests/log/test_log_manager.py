@@ -532,13 +532,14 @@ def test_options_come_from_the_settings_of_the_broker() -> None:
             "log.retention.check.interval.ms": "1000",
             "producer.id.expiration.ms": "5000",
             "transaction.partition.verification.enable": "false",
+            "log.reserve.bytes": "0",
         }
     )
     options = LogOptions.from_settings(settings)
     assert options == LogOptions(
         retention_check_interval_ms=1000, producer_id_expiration_ms=5000, transaction_verification_enabled=False
     )
-    assert LogOptions.from_settings(Settings()) == LogOptions()
+    assert LogOptions.from_settings(Settings()) == LogOptions(reserve_bytes=16 << 20)
     kit = Kit()
     kit.manager.apply_settings(settings)
     assert kit.manager.environment.producer_id_expiration_ms == 5000

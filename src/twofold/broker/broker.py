@@ -180,6 +180,7 @@ class Broker:
             self.settings = self._static_settings.with_dynamic(
                 broker=image.broker_configs(self.node_id), cluster=image.broker_configs()
             )
+            self.logs.apply_settings(self.settings)
         self.image = image
         self.replicas.apply(delta, image, self.settings)
         self.groups.apply(delta, image)

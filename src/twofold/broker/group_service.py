@@ -20,7 +20,7 @@ from twofold.coordinator.group.records import EndTransaction, LogRecord
 from twofold.coordinator.group.state import GroupsState
 from twofold.machine.runtime import Result
 from twofold.records.compression import Codec
-from twofold.wire.errors import InvalidGroupId, KafkaError, NotCoordinator
+from twofold.wire.errors import CoordinatorNotAvailable, InvalidGroupId, KafkaError, NotCoordinator
 
 if TYPE_CHECKING:
     from twofold.broker.broker import Broker
@@ -47,6 +47,11 @@ class GroupService(CoordinatorService[GroupShard]):
         if not group_id and not allow_empty:
             raise InvalidGroupId("the group id is empty")
         return super().shard(group_id)
+
+    def check_room(self) -> None:
+        """What a group wants to remember must leave the room alone that ends transactions."""
+        if self._broker.logs.reserve.is_short:
+            raise CoordinatorNotAvailable("the disk is full: no offsets can be committed")
 
     # --- following the metadata ---
 

@@ -153,6 +153,8 @@ class TransactionService(CoordinatorService[TransactionShard]):
         partitions: frozenset[TopicPartition],
         client_version: int,
     ) -> Decided:
+        if self._broker.logs.reserve.is_short:
+            raise CoordinatorNotAvailable("the disk is full: transactions can be ended and not extended")
         return self._decide(
             transactional_id,
             lambda entry, now_ms, pending: self.coordinator.add_partitions(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from twofold.log.files import FilePool
 from twofold.log.index_cache import IndexCache
+from twofold.log.reserve import Reserve
 from twofold.runtime.api import Blocking, Clock, Disk, Spawn
 
 if TYPE_CHECKING:
@@ -70,3 +71,4 @@ class LogEnvironment:
     guards: Iterator[int] = field(default_factory=lambda: count(1))
     verification_enabled: bool = True
     producer_id_expiration_ms: int = 86_400_000
+    reserve: Reserve | None = None

@@ -9,9 +9,11 @@
 All methods run on the event loop; the files are the business of the classes it extends.
 """
 
+import errno
 import logging
 from bisect import bisect_left
 from collections.abc import Sequence
+from typing import NoReturn
 
 from twofold.log.api import (
     AbortedTransaction,
@@ -107,7 +109,18 @@ class PartitionLog(CuttableLog):
         if stored.batch_length != header.batch_length:
             # Compressed anew. The time to index stays the one that was stamped.
             header = stored._replace(max_timestamp=header.max_timestamp)
-        return self._commit_one(data, header, base_offset, change, leader_epoch, now_ms, append_time_ms, defer_flush)
+        reserve = self._environment.reserve
+        if reserve is None:
+            return self._commit_one(
+                data, header, base_offset, change, leader_epoch, now_ms, append_time_ms, defer_flush
+            )
+        reserve.serves_client = True
+        try:
+            return self._commit_one(
+                data, header, base_offset, change, leader_epoch, now_ms, append_time_ms, defer_flush
+            )
+        finally:
+            reserve.serves_client = False
 
     def append_record(
         self, key: bytes, value: bytes | None, *, leader_epoch: int, defer_flush: bool = False
@@ -230,7 +243,7 @@ class PartitionLog(CuttableLog):
             segment = self._segment_for(len(data), base_offset, last_offset, max_timestamp, now_ms)
             segment.append(data, batches, self.config.index_interval_bytes)
         except OSError as error:
-            self._fail("cannot be written", error)
+            self._not_written(error)
         self.log_end_offset = self._producers.end_offset = last_offset + 1
         for _, header, offset, change in batches:
             epoch = header.leader_epoch if leader_epoch is None else leader_epoch
@@ -259,7 +272,7 @@ class PartitionLog(CuttableLog):
             segment = self._segment_for(len(data), base_offset, last_offset, header.max_timestamp, now_ms)
             segment.append_one(data, header, base_offset, self.config.index_interval_bytes)
         except OSError as error:
-            self._fail("cannot be written", error)
+            self._not_written(error)
         self.log_end_offset = self._producers.end_offset = last_offset + 1
         if leader_epoch > self._epochs.latest:
             self._assign_epoch(leader_epoch, base_offset)
@@ -268,6 +281,16 @@ class PartitionLog(CuttableLog):
         due = self._flush_after_append(defer_flush)
         time_ms = NO_TIMESTAMP if append_time_ms is None else append_time_ms
         return _new_tuple(AppendResult, (base_offset, last_offset, time_ms, self.log_start_offset, False, due))
+
+    def _not_written(self, error: OSError) -> NoReturn:
+        """A full disk is no broken one: what was written of the batch goes, and the log works when there is room."""
+        if error.errno in (errno.ENOSPC, errno.EDQUOT) and self._segments:
+            try:
+                self._segments[-1].forget_rest()
+            except OSError as worse:
+                self._fail("cannot be written", worse)
+            raise KafkaStorageError(f"{self.topic_partition}: the disk is full") from error
+        self._fail("cannot be written", error)
 
     def _take_change(self, change: Change, header: Header, segment: Segment) -> None:
         """Let a batch act on its producer.

@@ -38,6 +38,7 @@ from twofold.log.environment import LogEnvironment
 from twofold.log.files import FilePool, pool_size
 from twofold.log.log import PartitionLog
 from twofold.log.opening import list_directory
+from twofold.log.reserve import Reserve
 from twofold.log.syncing import SyncedLog
 from twofold.runtime.api import DiskLock, Runtime
 from twofold.types import TopicId, TopicPartition
@@ -61,6 +62,7 @@ class LogOptions:
     """The settings of a broker that concern its logs; the names are those of server.properties."""
 
     open_files: int | None = None  # by default what the limit of the process allows
+    reserve_bytes: int = 0
     retention_check_interval_ms: int = 300_000
     initial_task_delay_ms: int = 30_000
     flush_offset_checkpoint_interval_ms: int = 60_000
@@ -78,6 +80,7 @@ class LogOptions:
     @classmethod
     def from_settings(cls, settings: Settings) -> "LogOptions":
         return cls(
+            reserve_bytes=settings.int("log.reserve.bytes"),
             retention_check_interval_ms=settings.int("log.retention.check.interval.ms"),
             initial_task_delay_ms=settings.int("log.initial.task.delay.ms"),
             flush_offset_checkpoint_interval_ms=settings.int("log.flush.offset.checkpoint.interval.ms"),
@@ -119,6 +122,7 @@ class LogManager:
         self._gone: dict[TopicPartition, set[str]] = {}  # logs that went, and the checkpoints that still speak of them
         self._sync_scheduled = False
         self._closed = False
+        self.reserve = Reserve(runtime.disk, self.directory, self.options.reserve_bytes)
         self.environment = LogEnvironment(
             disk=runtime.disk,
             clock=runtime.clock,
@@ -129,6 +133,7 @@ class LogManager:
             owner=self,
             verification_enabled=self.options.transaction_verification_enabled,
             producer_id_expiration_ms=self.options.producer_id_expiration_ms,
+            reserve=self.reserve,
         )
         options = self.options
         self.cleaner = LogCleaner(
@@ -155,6 +160,7 @@ class LogManager:
             raise DataDirectoryError(
                 f"{self.directory} is in use by another process: stop it, or choose another directory (log.dirs)"
             ) from None
+        self.reserve.take()
         clean = take_clean_shutdown(disk, self.directory)
         recovery_points = read_offsets(disk, self._path(RECOVERY_POINTS))
         log_starts = read_offsets(disk, self._path(LOG_STARTS))
@@ -448,6 +454,7 @@ class LogManager:
             self._every(options.producer_id_expiration_check_interval_ms, self._expire),
             self._every(min(60_000, options.retention_check_interval_ms), self._remove_doomed),
             self.cleaner.run(),
+            self.reserve.run(self._runtime.timers),
         )
 
     async def _every(

@@ -129,6 +129,12 @@ class Segment:
         self.note(header, base_offset, position, index_interval_bytes)
         self.size = position + len(data)
 
+    def forget_rest(self) -> None:
+        """Cut off what a write that failed has left behind the end."""
+        file = self._files.get(self.log_path)
+        if file.size() > self.size:
+            file.truncate(self.size)
+
     def note(self, header: Header, base_offset: int, position: int, index_interval_bytes: int) -> None:
         """Take a batch into the indexes."""
         offset_index, time_index = self._offset_index, self._time_index

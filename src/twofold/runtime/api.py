@@ -103,6 +103,15 @@ class Disk(Protocol):
 
     def free_bytes(self, path: str) -> int: ...
 
+    def allocate(self, path: str, size: int) -> None:
+        """Make a file that takes `size` bytes of the disk; OSError where there is no room for it."""
+        ...
+
+    def when_full(self, make_room: Callable[[], bool]) -> None:
+        """Whom to ask when a write or a new file finds no room; after True it is tried once more. May be asked in any
+        thread."""
+        ...
+
     def open_file_limit(self) -> int:
         """How many files and sockets this process may have open."""
         ...

@@ -37,6 +37,9 @@ _sync_data: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 UNLIMITED_FILES = 1 << 20
 
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
 class RealClock:
     __slots__ = ()
 
@@ -67,10 +70,11 @@ class RealFile:
     another file, and the wrong file would be synced.
     """
 
-    __slots__ = ("_path", "_fd", "_users", "_closed", "_lock")
+    __slots__ = ("_path", "_fd", "_disk", "_users", "_closed", "_lock")
 
-    def __init__(self, path: str, fd: int) -> None:
+    def __init__(self, path: str, fd: int, disk: "RealDisk") -> None:
         self._path = path
+        self._disk = disk
         self._fd = fd
         self._users = 0
         self._closed = False
@@ -99,11 +103,12 @@ class RealFile:
         fd = self._acquire()
         try:
             written = os.pwrite(fd, data, offset)
-            if written == len(data):
-                return
-            view = memoryview(data).cast("B")
-            while written < len(view):
-                written += os.pwrite(fd, view[written:], offset + written)
+            if written != len(data):
+                _write_rest(fd, offset, data, written)
+        except OSError as error:
+            if not self._disk.makes_room(error):
+                raise
+            _write_rest(fd, offset, data, 0)
         finally:
             self._release()
 
@@ -152,6 +157,12 @@ class RealFile:
         os.close(self._fd)
 
 
+def _write_rest(fd: int, offset: int, data: Data, written: int) -> None:
+    view = memoryview(data).cast("B")
+    while written < len(view):
+        written += os.pwrite(fd, view[written:], offset + written)
+
+
 def raise_open_file_limit() -> None:
     """As many open files as the system allows this process: for who owns the process, before the broker starts."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -172,11 +183,36 @@ class RealDiskLock:
 
 
 class RealDisk:
-    __slots__ = ()
+    __slots__ = ("_make_room",)
+
+    def __init__(self) -> None:
+        self._make_room: Callable[[], bool] | None = None
 
     def open(self, path: str, *, create: bool = False) -> File:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return RealFile(path, os.open(path, flags, 0o644))
+        try:
+            fd = os.open(path, flags, 0o644)
+        except OSError as error:
+            if not self.makes_room(error):
+                raise
+            fd = os.open(path, flags, 0o644)
+        return RealFile(path, fd, self)
+
+    def when_full(self, make_room: Callable[[], bool]) -> None:
+        self._make_room = make_room
+
+    def makes_room(self, error: OSError) -> bool:
+        """Whether what failed may be tried again."""
+        return error.errno in _NO_ROOM and self._make_room is not None and self._make_room()
+
+    def allocate(self, path: str, size: int) -> None:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            if os.fstat(fd).st_size != size:
+                os.ftruncate(fd, 0)
+            os.posix_fallocate(fd, 0, size)
+        finally:
+            os.close(fd)
 
     def exists(self, path: str) -> bool:
         return os.path.lexists(path)
@@ -194,7 +230,12 @@ class RealDisk:
         return sorted(os.listdir(path))
 
     def make_dirs(self, path: str) -> None:
-        os.makedirs(path, exist_ok=True)
+        try:
+            os.makedirs(path, exist_ok=True)
+        except OSError as error:
+            if not self.makes_room(error):
+                raise
+            os.makedirs(path, exist_ok=True)
 
     def rename(self, source: str, target: str) -> None:
         os.replace(source, target)

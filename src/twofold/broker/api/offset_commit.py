@@ -51,6 +51,7 @@ def handle(
 
     def commit() -> "Awaitable[list[int]]":
         shard = broker.groups.shard(group_id, allow_empty=True)
+        broker.groups.check_room()
         now = shard.now()
         return shard.write(
             lambda state, _: shard.offsets.commit(

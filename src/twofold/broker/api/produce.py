@@ -13,7 +13,8 @@
 6. acks=0 is never answered; if anything failed the connection is closed, which is all that such a producer notices.
 7. acks=-1 and 1 are answered when the records are as safe as the topic's settings ask for; acks=-1 after timeout_ms
    with REQUEST_TIMED_OUT.
-8. A batch of another codec than the topic's compression.type is compressed anew.
+8. A full disk: KAFKA_STORAGE_ERROR (56), before the room that is kept for the end of transactions is used up.
+9. A batch of another codec than the topic's compression.type is compressed anew.
 """
 
 import asyncio
@@ -207,6 +208,7 @@ class _Produce:
             raise TopicAuthorizationFailed(f"{self._context.principal} may not write to {name}")
         if is_internal(name) and replicas.image.topic(name) is not None:
             raise InvalidTopicException(f"{name} is written by the broker only")
+        self._broker.logs.reserve.check()
         return name
 
     def _append_topic(self, name: str, partitions: Partitions, rows: list[Row]) -> None:

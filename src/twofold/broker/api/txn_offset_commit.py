@@ -82,6 +82,7 @@ def handle(
         shard = broker.groups.shard(request.group_id)
         if not request.transactional_id:
             raise InvalidRequest("the transactional id is empty")
+        broker.groups.check_room()
         verdicts = _verify(broker, context, request, shard)
         if isinstance(verdicts, Awaitable):
             return write_verified(shard, verdicts)

@@ -29,6 +29,9 @@ KEYS = (
     setting("log.retention.minutes", INT, None, rule=positive_or_unlimited(), importance=HIGH,
             doc="The same in minutes; log.retention.hours is used where it is not set."),
     setting("log.retention.hours", INT, 168, rule=positive_or_unlimited(), importance=HIGH, doc="The same in hours."),
+    setting("log.reserve.bytes", LONG, 16_777_216, rule=at_least(0),
+            doc="Room that is kept on the disk for the end of transactions: clients cannot write before it is used. "
+            "Twofold's own."),
     setting("log.retention.bytes", LONG, -1, importance=HIGH, dynamic=True,
             doc="The size of a partition from which its oldest segments are deleted; -1 for no limit."),
     setting("log.retention.check.interval.ms", LONG, 300_000, rule=at_least(1), doc="How often retention is applied."),

@@ -248,6 +248,8 @@ class SimDisk:
         self._faults: dict[str, _Fault] = {}
         self._cut_at: int | None = None
         self._on_cut: Callable[[], None] | None = None
+        self._make_room: Callable[[], bool] | None = None
+        self._allocated: dict[str, int] = {}  # sizes of files that hold nothing but room
 
     # Faults
 
@@ -287,11 +289,11 @@ class SimDisk:
     def crash(self, *, power_cut: bool = True) -> None:
         """Kill the machine (or, without `power_cut`, only its process: then nothing that was written is lost)."""
         self.crashes += 1
-        self._cut_at = self._on_cut = None
+        self._cut_at = self._on_cut = self._make_room = None
         self._locks.clear()
         if power_cut:
             self._cut_names()
-            self.used_bytes = self._settle(self._root)
+            self.used_bytes = self._settle(self._root) + sum(self._allocated.values())
         self._note(f"crash power_cut={power_cut}")
 
     def _cut_names(self) -> None:
@@ -377,6 +379,10 @@ class SimDisk:
         )
 
     def remove(self, path: str) -> None:
+        if path in self._allocated:
+            self._before_change("remove", path)
+            self.used_bytes -= self._allocated.pop(path)
+            return
         directory, name = self._parent(path)
         node = directory.names.get(name)
         if node is None:
@@ -415,6 +421,18 @@ class SimDisk:
         self._node(path)
         return max(0, self.capacity_bytes - self.used_bytes)
 
+    def allocate(self, path: str, size: int) -> None:
+        """The room is taken; there is nothing to read, so nothing is kept."""
+        self._before_change("allocate", path, size)
+        self.used_bytes -= self._allocated.pop(path, 0)
+        if size > self.capacity_bytes - self.used_bytes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        self._allocated[path] = size
+        self.used_bytes += size
+
+    def when_full(self, make_room: Callable[[], bool]) -> None:
+        self._make_room = make_room
+
     def open_file_limit(self) -> int:
         return SIM_FILE_LIMIT
 
@@ -437,13 +455,19 @@ class SimDisk:
         if fault is not None:
             self._grow_and_write(inode, offset, data[: self.random.randint(0, len(data))])
             raise OSError(fault.error, os.strerror(fault.error), path)
-        free = self.capacity_bytes - self.used_bytes
-        growth = offset + len(data) - len(inode.content)
-        if growth > free:
+        if self._lacks_room(inode, offset, data) and self._make_room is not None and self._make_room():
+            self._note(f"room is made for {path}")
+        missing = self._lacks_room(inode, offset, data)
+        if missing:
             # The operating system writes what fits before it says that no more does.
-            self._grow_and_write(inode, offset, data[: max(0, len(data) - (growth - free))])
+            self._grow_and_write(inode, offset, data[: max(0, len(data) - missing)])
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
         self._grow_and_write(inode, offset, data)
+
+    def _lacks_room(self, inode: _Inode, offset: int, data: bytes) -> int:
+        """How many bytes of a write do not fit."""
+        growth = offset + len(data) - len(inode.content)
+        return max(0, growth - (self.capacity_bytes - self.used_bytes))
 
     def _grow_and_write(self, inode: _Inode, offset: int, data: bytes) -> None:
         if data:

@@ -3,8 +3,8 @@
 import logging
 
 import pytest
-
 from logkit import make_runtime
+
 from twofold.config.topic import LogConfig
 from twofold.log.api import Origin
 from twofold.log.log import PartitionLog
@@ -53,7 +53,7 @@ def test_a_client_that_finds_the_disk_full_does_not_get_the_reserve(machine: Mac
         log.append(batch(), leader_epoch=0)
     assert machine.manager.reserve.is_short
     assert machine.disk.used_bytes >= RESERVE
-    with pytest.raises(KafkaStorageError, match="log.reserve.bytes"):
+    with pytest.raises(KafkaStorageError, match=r"log\.reserve\.bytes"):
         machine.manager.reserve.check()
 
 

@@ -151,6 +151,6 @@ def test_what_lies_beyond_a_bound_is_kept_in_bounded_memory_and_no_byte_is_lost(
     unseen = Unseen()
     for end in range(1, 10 * MAX_CHUNKS):
         unseen.appended(end, 7)
-    assert len(unseen._chunks) <= MAX_CHUNKS
+    assert len(unseen.chunks) <= MAX_CHUNKS
     assert unseen.reached(10) == 70
     assert unseen.reached(10 * MAX_CHUNKS) == 7 * (10 * MAX_CHUNKS - 1) - 70

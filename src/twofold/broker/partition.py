@@ -205,17 +205,35 @@ class Partition:
             )
 
     def _appended(self, result: AppendResult, size: int, durable: bool) -> None:
-        end_offset = result.last_offset + 1
-        self.messages_in += end_offset - result.base_offset
+        base_offset, last_offset, _, _, _, flush_due = result
+        end_offset = last_offset + 1
+        self.messages_in += end_offset - base_offset
         self.bytes_in += size
-        self._beyond_hw.appended(end_offset, size)
-        self._beyond_lso.appended(end_offset, size)
         if self._watching_end:
             _tell(self._watching_end, size)
-        if durable or result.flush_due:
+        if durable or flush_due:
             self._sync()
-        if not self._syncing:
-            self._move_high_watermark(self.log.log_end_offset)
+        beyond_lso = self._beyond_lso
+        partition_log = self.log
+        if self._syncing or self._beyond_hw.chunks:
+            self._beyond_hw.appended(end_offset, size)
+            beyond_lso.appended(end_offset, size)
+            self.maybe_advance_high_watermark()
+            return
+        # Almost always: safe at once, and nothing before it is not.
+        partition_log.advance_high_watermark(end_offset)
+        self.changes += 1
+        if self._watching_hw:
+            _tell(self._watching_hw, size)
+        if self._waiting:
+            self._acknowledge(end_offset)
+        if beyond_lso.chunks or partition_log.last_stable_offset != end_offset:
+            beyond_lso.appended(end_offset, size)
+            self.stable_offset_may_have_moved()
+        else:
+            self._last_lso = end_offset
+            if self._watching_lso:
+                _tell(self._watching_lso, size)
 
     def _sync(self) -> None:
         if self._syncing:

@@ -25,13 +25,13 @@ MAX_CHUNKS = 1024
 class Unseen:
     """Sizes of what was appended beyond a bound, so that a move of the bound tells how many bytes came to light."""
 
-    __slots__ = ("_chunks",)
+    __slots__ = ("chunks",)
 
     def __init__(self) -> None:
-        self._chunks: deque[tuple[int, int]] = deque()  # end offset, bytes
+        self.chunks: deque[tuple[int, int]] = deque()  # end offset, bytes
 
     def appended(self, end_offset: int, size: int) -> None:
-        chunks = self._chunks
+        chunks = self.chunks
         if len(chunks) >= MAX_CHUNKS:
             # Coarser, not wrong: these bytes count when the later of the two is in sight.
             size += chunks.pop()[1]
@@ -39,14 +39,14 @@ class Unseen:
 
     def reached(self, bound: int) -> int:
         """The bytes below `bound` that were not counted before."""
-        chunks = self._chunks
+        chunks = self.chunks
         size = 0
         while chunks and chunks[0][0] <= bound:
             size += chunks.popleft()[1]
         return size
 
     def clear(self) -> None:
-        self._chunks.clear()
+        self.chunks.clear()
 
 
 class Interest:

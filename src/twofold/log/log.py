@@ -461,7 +461,11 @@ class PartitionLog(CuttableLog):
             offset = self.log_end_offset
         if offset <= self.high_watermark:
             return False
-        self._set_high_watermark(offset)
+        if self._listing is None and self._producers.advance_high_watermark(offset) >= offset:
+            # Nothing below is open, and the log start is no further than this.
+            self.high_watermark = self._last_stable_offset = offset
+        else:
+            self._set_high_watermark(offset)
         return True
 
     # Producers

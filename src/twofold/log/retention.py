@@ -1,7 +1,9 @@
 """When a segment is full, and when it is old enough to go. Pure decisions."""
 
 from twofold.config.topic import LogConfig
+from twofold.log.offset_index import MAX_RELATIVE_OFFSET
 from twofold.log.segment import Segment
+from twofold.log.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
 from twofold.runtime.api import Disk
 
 
@@ -9,16 +11,20 @@ def should_roll(
     segment: Segment, config: LogConfig, size: int, last_offset: int, max_timestamp: int, now_ms: int
 ) -> bool:
     """Whether a batch of `size` bytes belongs into a new segment."""
-    if segment.size > config.segment_bytes - size or not segment.fits(last_offset):
+    if segment.size > config.segment_bytes - size or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
         return True
-    if segment.indexes_are_full(config.segment_index_bytes):
+    # Looks at a number first: this is asked before every append.
+    index_bytes = config.segment_index_bytes
+    if segment.index_entries >= index_bytes // TIME_ENTRY_SIZE - 1 and segment.indexes_are_full(index_bytes):
         return True
     if not segment.size:
         return False
     # The age is that of the records where they have one: otherwise a topic filled with old records would never roll by
     # time, and a restart would set the age back. Compaction waits for a segment to be closed.
     age_ms = max_timestamp - segment.first_timestamp if segment.first_timestamp >= 0 else now_ms - segment.created_ms
-    limit_ms = min(config.segment_ms, config.max_compaction_lag_ms) if config.is_compacted else config.segment_ms
+    limit_ms = config.segment_ms
+    if config.max_compaction_lag_ms < limit_ms and config.is_compacted:
+        limit_ms = config.max_compaction_lag_ms
     return age_ms > limit_ms - segment.jitter_ms
 
 

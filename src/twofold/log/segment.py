@@ -45,6 +45,7 @@ class Segment:
         "base_offset",
         "created_ms",
         "first_timestamp",
+        "index_entries",
         "jitter_ms",
         "log_path",
         "prefix",
@@ -53,7 +54,6 @@ class Segment:
         "_bytes_since_index",
         "_cache",
         "_files",
-        "_index_entries",
         "_max_timestamp",
         "_max_timestamp_offset",
         "_offset_index",
@@ -86,7 +86,7 @@ class Segment:
         self._max_timestamp = UNKNOWN_TIMESTAMP
         self._max_timestamp_offset = base_offset
         self._bytes_since_index = 0
-        self._index_entries = 0
+        self.index_entries = 0
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self._txn_index: TxnIndex | None = None
@@ -107,7 +107,7 @@ class Segment:
         self.size = 0
         self.first_timestamp = self._max_timestamp = NO_TIMESTAMP
         self._max_timestamp_offset = self.base_offset
-        self._bytes_since_index = self._index_entries = 0
+        self._bytes_since_index = self.index_entries = 0
         self._offset_index = OffsetIndex(self.base_offset)
         self._time_index = TimeIndex(self.base_offset)
         self._txn_index = TxnIndex()
@@ -147,7 +147,7 @@ class Segment:
             self.first_timestamp = timestamp
         if self._bytes_since_index > index_interval_bytes:
             offset_index.append(base_offset + header.last_offset_delta, position)
-            self._index_entries += 1
+            self.index_entries += 1
             time_index.maybe_append(self._max_timestamp, self._max_timestamp_offset)
             self._bytes_since_index = 0
         self._bytes_since_index += header.batch_length + LOG_OVERHEAD
@@ -159,11 +159,9 @@ class Segment:
         return last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
 
     def indexes_are_full(self, segment_index_bytes: int) -> bool:
-        """Whether the next entry might not fit; asked before every append, so it looks at a number first."""
+        """Whether the next entry might not fit."""
         time_limit = segment_index_bytes // TIME_ENTRY_SIZE - 1
-        if self._index_entries < time_limit:
-            return False
-        return self._index_entries >= segment_index_bytes // OFFSET_ENTRY_SIZE or len(self.time_index) >= time_limit
+        return self.index_entries >= segment_index_bytes // OFFSET_ENTRY_SIZE or len(self.time_index) >= time_limit
 
     # Indexes
 
@@ -367,7 +365,7 @@ class Segment:
         if end != self.size:
             raise InvalidBatch(end, f"a torn batch: the file has {self.size} bytes")
         self._bytes_since_index = self.size - last_indexed
-        self._index_entries = len(index)
+        self.index_entries = len(index)
         if self.size:
             self.first_timestamp = next(self.headers())[1].max_timestamp
         self._cache.forget(self)  # the indexes of the active segment stay

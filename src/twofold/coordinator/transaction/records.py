@@ -128,6 +128,7 @@ def _by_topic(partitions: frozenset[TopicPartition]) -> list[tuple[str, list[int
     return [(topic, [partition for _, partition in rows]) for topic, rows in grouped]
 
 
+@lru_cache(maxsize=1024)
 def _flexible_partitions(partitions: frozenset[TopicPartition]) -> bytes:
     topics = _by_topic(partitions)
     out = bytearray(encode_uvarint(len(topics) + 1))

@@ -55,11 +55,14 @@ class Producer:
         """Adopt an identity, as a producer does."""
         if not isinstance(answer, dict) or answer["error_code"] != 0 or answer.get("producer_id", -1) < 0:
             return
-        if answer["producer_id"] != self.producer_id:
+        self.adopt(answer["producer_id"], answer["producer_epoch"])
+
+    def adopt(self, producer_id: int, epoch: int) -> None:
+        if producer_id != self.producer_id:
             self._identities += 1
             again = f" {self._identities}" if self._identities > 1 else ""
-            self.probe.mask(answer["producer_id"], f"<producer id{again} of {self.name}>")
-        self.producer_id, self.epoch = answer["producer_id"], answer["producer_epoch"]
+            self.probe.mask(producer_id, f"<producer id{again} of {self.name}>")
+        self.producer_id, self.epoch = producer_id, epoch
 
     # Requests
 

@@ -17,11 +17,13 @@ ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.M | re.S)
 KNOWN = {"bash", "python"}
+PICTURES = {"mermaid"}
 
 
 def blocks(page: Path) -> Iterator[tuple[str, str]]:
     for match in BLOCK.finditer(page.read_text()):
-        yield match.group(1), match.group(2)
+        if match.group(1) not in PICTURES:
+            yield match.group(1), match.group(2)
 
 
 def make_targets() -> set[str]:

@@ -106,8 +106,10 @@ class Broker:
         await self._register(directory_id)
         self._run(self.logs.run_background(), "log maintenance")
         self._run(self.groups.run_background(), "offset expiry")
-        self._run(self.transactions.run_timeouts(), "transaction timeouts")
-        self._run(self.transactions.run_expiry(), "transactional id expiry")
+        sweeps = self.transactions.sweeps
+        self._run(sweeps.run_timeouts(), "transaction timeouts")
+        self._run(sweeps.run_heartbeats(), "transaction heartbeats")
+        self._run(sweeps.run_expiry(), "transactional id expiry")
         self._run(self.held_lso.run(), "transactions that hold readers up")
         self.producer_ids.prefetch()  # or the first idempotent producer would have to ask twice
         self.server.open()

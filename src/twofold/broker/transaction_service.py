@@ -3,38 +3,32 @@
 1. Every decision is the pure coordinator's (`coordinator.transaction`); it is answered when its record is committed.
 2. Instead of CONCURRENT_TRANSACTIONS, which a client only answers by asking again, a request waits for what is under
    way, at most `add.partitions.to.txn.retry.backoff.max.ms`; 0 turns the waiting off.
-3. The sweep looks at open transactions only, and decides on each of them anew at the moment of the write: one that
-   ended meanwhile is left alone. A 2PC transaction has no deadline.
-4. Ids that nobody used for `transactional.id.expiration.ms` are removed by tombstones, some thousand at a time.
+3. A heartbeat never waits: it would come too late (KIP-1309).
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 from twofold.broker.coordinator_service import CoordinatorService
 from twofold.broker.markers import MarkerSender
 from twofold.broker.transaction_shard import Decide, TransactionShard
+from twofold.broker.transaction_sweeps import TransactionSweeps
 from twofold.config.internal_topics import TRANSACTION_STATE
 from twofold.controller.delta import ImageDelta
 from twofold.controller.features import TRANSACTION_VERSION
 from twofold.controller.image import MetadataImage
 from twofold.coordinator.transaction.coordinator import Coordinator, Decision, InitRequest, TransactionConfig
-from twofold.coordinator.transaction.records import Transaction, TransactionRecord
-from twofold.coordinator.transaction.state import TransactionsState
+from twofold.coordinator.transaction.heartbeats import AbortCause, heartbeat
+from twofold.coordinator.transaction.records import Transaction
 from twofold.coordinator.transaction.transitions import is_two_phase
-from twofold.machine.runtime import Result
 from twofold.types import NO_PRODUCER_ID, TopicPartition
 from twofold.wire.errors import ConcurrentTransactions, CoordinatorNotAvailable, InvalidRequest, KafkaError
 
 if TYPE_CHECKING:
     from twofold.broker.broker import Broker
 
-LOOKED_AT_PER_TURN = 2000
-ABORTED_PER_TURN = 100
-REMOVED_PER_TURN = 1000
 
 T = TypeVar("T")
 Decided: TypeAlias = "Decision | Awaitable[Decision]"
@@ -60,6 +54,8 @@ class TransactionService(CoordinatorService[TransactionShard]):
         self.config = TransactionConfig.from_settings(broker.settings)
         self.coordinator = Coordinator(self.config, broker.producer_ids.take)
         self.markers = MarkerSender(broker)
+        self.sweeps = TransactionSweeps(self, broker)
+        self.silent = 0  # transactions that were aborted because no heartbeats came
         self.timed_out = 0  # transactions that were aborted because their time was up
         self.fenced = 0  # ... because another producer took over their id
         self.expired_ids = 0
@@ -120,13 +116,10 @@ class TransactionService(CoordinatorService[TransactionShard]):
 
     async def _sync(self, transactional_id: str, partitions: Iterable[TopicPartition]) -> None:
         """A transaction became a two-phase one after it had begun: what it has written so far goes to disk as well."""
-        logs = [
-            found.log
-            for topic, index in sorted(partitions)
-            if (found := self._broker.replicas.find(topic, index)) is not None
-        ]
+        replicas = self._broker.replicas
+        held = [name for name in sorted(partitions) if self._broker.image.partition(*name) is not None]
         try:
-            await asyncio.gather(*(partition_log.sync() for partition_log in logs))
+            await asyncio.gather(*(replicas.leader(*name).log.sync() for name in held))
         except (OSError, KafkaError) as error:
             # The record is written; who asks again is answered when this has succeeded.
             raise CoordinatorNotAvailable(f"{transactional_id!r} is not on disk: {error}") from error
@@ -141,6 +134,9 @@ class TransactionService(CoordinatorService[TransactionShard]):
             )
             if decision.error is not None and decision.value is not None:
                 self.fenced += 1
+                self.shard(request.transactional_id).aborted_by(
+                    AbortCause.FENCE, request.transactional_id, decision.value
+                )
             return decision
 
         return self._decide(request.transactional_id, decide)
@@ -155,24 +151,40 @@ class TransactionService(CoordinatorService[TransactionShard]):
     ) -> Decided:
         if self._broker.logs.reserve.is_short:
             raise CoordinatorNotAvailable("the disk is full: transactions can be ended and not extended")
-        return self._decide(
-            transactional_id,
-            lambda entry, now_ms, pending: self.coordinator.add_partitions(
+
+        def decide(entry: Transaction | None, now_ms: int, pending: bool) -> Decision:
+            decision = self.coordinator.add_partitions(
                 entry, transactional_id, producer_id, producer_epoch, partitions, client_version, now_ms,
                 pending=pending,
-            ),
-        )  # fmt: skip
+            )  # fmt: skip
+            if entry is not None and entry.heartbeat_interval_ms:
+                self.shard(transactional_id).is_alive(transactional_id)
+            return decision
+
+        return self._decide(transactional_id, decide)
 
     def end(
         self, transactional_id: str, producer_id: int, producer_epoch: int, commit: bool, client_version: int
     ) -> Decided:
-        return self._decide(
-            transactional_id,
-            lambda entry, now_ms, pending: self.coordinator.end(
+        def decide(entry: Transaction | None, now_ms: int, pending: bool) -> Decision:
+            decision = self.coordinator.end(
                 entry, transactional_id, producer_id, producer_epoch, commit, now_ms,
                 version=client_version, pending=pending,
-            ),
-        )  # fmt: skip
+            )  # fmt: skip
+            if decision.value is not None and decision.value.heartbeat_interval_ms:
+                self.shard(transactional_id).aborted_by(AbortCause.CLIENT, transactional_id, decision.value)
+            return decision
+
+        return self._decide(transactional_id, decide)
+
+    def heartbeat(self, transactional_id: str, producer_id: int, producer_epoch: int) -> None:
+        """A sign of life; raises what its producer should know."""
+        if not transactional_id:
+            raise InvalidRequest("the transactional id is empty")
+        shard = self.shard(transactional_id)
+        entry = shard.state.entries.get(transactional_id)
+        if heartbeat(entry, transactional_id, producer_id, producer_epoch, shard.causes.get(transactional_id)):
+            shard.is_alive(transactional_id)
 
     def verify(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: frozenset[TopicPartition]
@@ -265,108 +277,6 @@ class TransactionService(CoordinatorService[TransactionShard]):
             if not isinstance(refused, ConcurrentTransactions) or clock.monotonic() >= until:
                 raise refused
             decided = None
-
-    # --- time ---
-
-    async def run_timeouts(self) -> None:
-        """Abort what took longer than its timeout, until cancelled."""
-        broker = self._broker
-        while True:
-            interval_ms = broker.settings.int("transaction.abort.timed.out.transaction.cleanup.interval.ms")
-            await broker.runtime.timers.sleep(interval_ms / 1000)
-            for shard in self.led():
-                await self._abort_timed_out(shard)
-
-    async def _abort_timed_out(self, shard: TransactionShard) -> None:
-        runtime = self._broker.runtime
-        now_ms = runtime.clock.wall_ms()
-        work = 0
-        for transactional_id, deadline_ms in shard.committed.ongoing.items():
-            if not shard.is_active:
-                return
-            work += 1
-            if deadline_ms < now_ms:
-                work += LOOKED_AT_PER_TURN // ABORTED_PER_TURN
-                self._abort(shard, transactional_id)
-            if work >= LOOKED_AT_PER_TURN:
-                work = 0
-                await runtime.timers.sleep(0)
-
-    def _abort(self, shard: TransactionShard, transactional_id: str) -> None:
-        version = self.server_version
-
-        def decide(entry: Transaction | None, now_ms: int, pending: bool) -> Decision:
-            if entry is None or pending or not self.coordinator.is_timed_out(entry, now_ms):
-                return Decision(None)
-            log.info(
-                "transactional id %s: producer %d epoch %d took longer than its timeout of %d ms, aborting",
-                transactional_id, entry.producer_id, entry.producer_epoch, entry.timeout_ms,
-            )  # fmt: skip
-            return self.coordinator.fence(entry, now_ms, server_version=version)
-
-        try:
-            decided = shard.decide(transactional_id, decide)
-        except KafkaError as error:
-            log.warning("transactional id %s is not aborted now, the next sweep tries: %s", transactional_id, error)
-            return
-        if not isinstance(decided, Decision):
-            self.timed_out += 1
-            decided.add_done_callback(partial(_report, transactional_id))
-        elif decided.value is not None:
-            self.timed_out += 1
-
-    async def run_expiry(self) -> None:
-        """Remove ids that were not used for long, until cancelled."""
-        broker = self._broker
-        while True:
-            interval_ms = broker.settings.int("transaction.remove.expired.transaction.cleanup.interval.ms")
-            await broker.runtime.timers.sleep(interval_ms / 1000)
-            for shard in self.led():
-                await self._expire_ids(shard)
-
-    async def _expire_ids(self, shard: TransactionShard) -> None:
-        runtime = self._broker.runtime
-        found: list[str] = []
-        looked_at = 0
-        for transactional_id, entry in shard.committed.entries.items():
-            if not shard.is_active:
-                return
-            looked_at += 1
-            if self.coordinator.is_expired(entry, runtime.clock.wall_ms()):
-                found.append(transactional_id)
-            if looked_at >= LOOKED_AT_PER_TURN or len(found) >= REMOVED_PER_TURN:
-                self._remove(shard, found)
-                found, looked_at = [], 0
-                await runtime.timers.sleep(0)
-        if shard.is_active:
-            self._remove(shard, found)
-
-    def _remove(self, shard: TransactionShard, transactional_ids: Iterable[str]) -> None:
-        removed: list[TransactionRecord] = []
-
-        def handler(state: TransactionsState, now_ms: int) -> Result[TransactionRecord, None]:
-            entries = state.entries
-            removed.extend(
-                TransactionRecord(transactional_id, None)
-                for transactional_id in transactional_ids
-                if (entry := entries.get(transactional_id)) is not None
-                and not shard.is_pending(transactional_id, entry)
-                and self.coordinator.is_expired(entry, now_ms)
-            )
-            return Result(removed, None)
-
-        try:
-            shard.write(handler).add_done_callback(partial(_report, f"expiry in {shard}"))
-        except KafkaError as error:
-            log.warning("%s: unused transactional ids are not removed now: %s", shard, error)
-        else:
-            self.expired_ids += len(removed)
-
-
-def _report(what: str, future: "asyncio.Future[object]") -> None:
-    error = None if future.cancelled() else future.exception()
-    if error is not None:
-        log.warning("%s: not written for now: %s", what, error)
 
 
 def answered(decided: Decided, answer: Callable[[Decision], T]) -> T | Awaitable[T]:

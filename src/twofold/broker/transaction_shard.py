@@ -5,7 +5,9 @@
 2. Markers begin when the decision (PREPARE_COMMIT, PREPARE_ABORT) is committed, after whoever asked for it was
    answered; the completion is written when the last marker is safe. A decided transaction is completed whatever
    happens: a write that fails is tried again, and who loads the partition sends the markers of all that is decided.
-3. Every transition is logged at debug level, with id, producer id, epoch and partitions.
+3. When a producer that promised heartbeats last gave a sign of life is known here and not in the log: who has just
+   loaded gives everybody a new start. So is who aborted a transaction.
+4. Every transition is logged at debug level, with id, producer id, epoch and partitions.
 """
 
 import asyncio
@@ -20,6 +22,7 @@ from twofold.broker.partition import ALL_REPLICAS, Partition
 from twofold.broker.purgatory import Purgatory
 from twofold.config.internal_topics import TRANSACTION_STATE
 from twofold.coordinator.transaction.coordinator import Coordinator, Decision
+from twofold.coordinator.transaction.heartbeats import AbortCause
 from twofold.coordinator.transaction.records import (
     NEVER_MS,
     Transaction,
@@ -29,7 +32,8 @@ from twofold.coordinator.transaction.records import (
     encode_value,
 )
 from twofold.coordinator.transaction.state import TransactionMachine, TransactionsState, told
-from twofold.coordinator.transaction.states import PREPARING
+from twofold.coordinator.transaction.states import PREPARING, State
+from twofold.coordinator.transaction.transitions import is_two_phase
 from twofold.log.api import AppendResult, Origin
 from twofold.machine.runtime import Result
 from twofold.records.batch import BatchBuilder, Header, iter_records
@@ -90,6 +94,8 @@ class TransactionShard(CoordinatorShard[TransactionsState, TransactionRecord]):
         self._markers = markers
         self._decided: list[tuple[str, Transaction]] = []  # committed in this turn, their markers are to be sent
         self._settling: dict[str, list[asyncio.Future[None]]] = {}
+        self.signs_ms: dict[str, int] = {}  # of life, on the monotonic clock; of open transactions with an interval
+        self.causes: dict[str, AbortCause] = {}  # of the last abort, of ids with an interval
         self.machine.on_committed(self._committed)
 
     def told(self, error: KafkaError) -> KafkaError:
@@ -117,10 +123,13 @@ class TransactionShard(CoordinatorShard[TransactionsState, TransactionRecord]):
         entries = self.state.entries
         for transactional_id in self.state.preparing:
             self._send_markers(transactional_id, entries[transactional_id])
+        for transactional_id in self.state.ongoing:
+            self._follow(transactional_id, entries[transactional_id])
 
     def resign(self, error: KafkaError) -> None:
         super().resign(error)
         self._decided.clear()
+        self.signs_ms.clear()
         self._markers.purge(self.index)
         for transactional_id in list(self._settling):
             self._release(transactional_id)
@@ -154,6 +163,8 @@ class TransactionShard(CoordinatorShard[TransactionsState, TransactionRecord]):
         if log.isEnabledFor(logging.DEBUG):
             self._log_transitions(old, records)
         for transactional_id, value in records:
+            if self.signs_ms or self.causes or (value is not None and value.heartbeat_interval_ms):
+                self._follow(transactional_id, value)
             if value is not None and value.state in PREPARING:
                 if not self._decided:
                     # In the next turn: whoever asked is answered first.
@@ -204,6 +215,35 @@ class TransactionShard(CoordinatorShard[TransactionsState, TransactionRecord]):
                 self, transactional_id, was, value.state.wire_name, value.producer_id, value.producer_epoch,
                 ", ".join(map(str, sorted(value.partitions))) or "none",
             )  # fmt: skip
+
+    # --- signs of life ---
+
+    @property
+    def now_ms(self) -> int:
+        """On a clock that never goes back."""
+        return int(self._runtime.clock.monotonic() * 1000)
+
+    def _follow(self, transactional_id: str, value: Transaction | None) -> None:
+        """Expect signs of life from the beginning of a transaction to its end."""
+        if (
+            value is not None
+            and value.state is State.ONGOING
+            and value.heartbeat_interval_ms
+            and not is_two_phase(value)
+        ):
+            self.signs_ms.setdefault(transactional_id, self.now_ms)
+        else:
+            self.signs_ms.pop(transactional_id, None)
+        if value is None or value.state in (State.EMPTY, State.ONGOING):
+            self.causes.pop(transactional_id, None)
+
+    def is_alive(self, transactional_id: str) -> None:
+        if transactional_id in self.signs_ms:
+            self.signs_ms[transactional_id] = self.now_ms
+
+    def aborted_by(self, cause: AbortCause, transactional_id: str, value: Transaction) -> None:
+        if value.heartbeat_interval_ms:
+            self.causes[transactional_id] = cause
 
     # --- waiting for an id ---
 

@@ -390,6 +390,9 @@ class ReaderApp:
             require(stable <= high, f"{self.plan.node} was told a last stable offset of {stable} of {high} in {tp}")
         self.reading.positions = dict(self._reader.positions)
 
+    async def close(self) -> None:
+        await self._reader.close()
+
     def behind(self, ends: dict[TopicPartition, int]) -> list[str]:
         return [
             f"{self.plan.node} is at {self.reading.positions.get(tp)} of {tp}, which ends at {end}"
@@ -419,6 +422,9 @@ class Bookkeeper:
                     await self.ask(random.choice(list(self._groups)), stable=random.random() < 0.6)
         finally:
             await self._reader.close()
+
+    async def close(self) -> None:
+        await self._reader.close()
 
     async def ask(self, group: str, *, stable: bool) -> None:
         asked_s = self._scene.now_s

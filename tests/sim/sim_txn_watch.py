@@ -324,7 +324,9 @@ class TxnWatch(Watch):
             return
         before = {name: known for name, known in self.known.items() if self._is_of(known, shard)}
         if shard._port._partition is None:
-            require(not before, f"{shard}: nothing was loaded, known are {sorted(before)}")
+            told = sorted(name for name, known in before.items() if known.committed)
+            require(not told, f"{shard}: nothing was loaded, known are {told}")
+            self.known = {name: known for name, known in self.known.items() if name not in before}
             return
         states = []
         for _ in range(2):

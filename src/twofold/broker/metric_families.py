@@ -148,6 +148,14 @@ OPEN_TIME = _kafka(
 TIMED_OUT = _kafka(
     f"{_COORDINATOR}:transactions-timed-out-total", "Transactions aborted because their time was up.", proposed=True
 )
+HEARTBEATS = _kafka(
+    f"{_COORDINATOR}:active-heartbeat-transactions",
+    "Open transactions whose producers promised heartbeats (KIP-1309).", proposed=True,
+)  # fmt: skip
+SILENT = _kafka(
+    f"{_COORDINATOR}:heartbeat-expired-total",
+    "Transactions aborted because no heartbeats came (KIP-1309).", proposed=True,
+)  # fmt: skip
 FENCED = _kafka(
     f"{_COORDINATOR}:transactions-fenced-total",
     "Open transactions aborted because another producer took over their id.", proposed=True,
@@ -159,6 +167,7 @@ ABORTED = _kafka(
     f"{_COORDINATOR}:transactions-aborted-total",
     "Transactions aborted for any reason, all markers written.", proposed=True,
 )  # fmt: skip
+DISK_SHORT = _own("disk_short", "1 while the disk is full and clients cannot write (log.reserve.bytes).")
 TXN_IDS = _own("txn_ids", "Transactional ids that the coordinator knows.")
 TXN_OPEN = _own("txn_open", "Transactions that are open (Ongoing) or decided and not complete.", "state")
 TXN_OLDEST = _own("txn_oldest_open_seconds", "Age of the oldest open transaction; 0 where none is open.")

@@ -9,8 +9,9 @@ from oracle.wire import decode_response, frame
 CASES = Cases("ApiVersions")
 case = CASES.case
 
-SERVED = {*range(4), *range(8, 17), 18, 19, 20, 22, 23, 28, 32, 37, 42, 44, 47, 57, 60, 61}
-"""The keys that this suite speaks; the others join with their features."""
+SERVED = {*range(4), *range(8, 17), 18, 19, 20, *range(23, 29), 32, 37, 42, 44, 47, 57, 60, 61, 65, 66}
+"""The keys that this suite speaks and whose ranges agree; the others join with their features."""
+INIT_PRODUCER_ID = 22
 FEATURES = {"metadata.version", "transaction.version"}
 CLIENT = {"client_software_name": "differential", "client_software_version": "1.0"}
 
@@ -56,6 +57,21 @@ def the_connection_survives_an_unknown_version(probe: Probe) -> None:
 @case()
 def features_of_version_3_leave_out_those_from_level_0(probe: Probe) -> None:
     probe.ask("features", "ApiVersions", 3, CLIENT, keep=features)
+
+
+TWO_MORE = Differs(
+    "InitProducerId 6 and 7 are always served: two-phase commit and transaction heartbeats need no switch to be seen",
+    [{"api_key": INIT_PRODUCER_ID, "min_version": 0, "max_version": 7}],
+)
+
+
+@case({"v0": TWO_MORE, "v4": TWO_MORE})
+def init_producer_id_goes_further(probe: Probe) -> None:
+    def keep(answer: dict[str, Any]) -> list[Any]:
+        return [row for row in answer["api_keys"] if row["api_key"] == INIT_PRODUCER_ID]
+
+    probe.ask("v0", "ApiVersions", 0, {}, keep=keep)
+    probe.ask("v4", "ApiVersions", 4, CLIENT, keep=keep)
 
 
 LEVEL_3 = Differs(

@@ -5,436 +5,30 @@ of the differential suite go on from there: epochs that are exhausted, producer 
 decided but not completed, ids that expired, records of other versions.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+import json
+import re
+from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from interop.cases.txn_kit import Producer, await_coordinator, partition_of, producers, read
+from interop.cases.txn_kit import await_coordinator, read
+from interop.cases.txn_loaded import ALL, CRAFTS, Loaded
 from oracle.batches import describe
-from oracle.compare import Case, Differs, Probe, Server, attempts, differences
+from oracle.compare import Case, Probe, differences
 from oracle.kafka import EXACT_SETTINGS, Oracle, running_oracle
-from oracle.transaction_log import DAY_MS, Entry, append, key, value
+from oracle.transaction_log import TOPIC, append
 from oracle.twofold import Twofold, running_twofold
 
 pytestmark = [pytest.mark.oracle, pytest.mark.interop]
 
-LAST = 32766
-"""The last epoch that a client is given; 32767 is for the coordinator."""
+DUMP = "org.apache.kafka.tools.DumpLogSegments"
 CONTROL = 0x20
 TYPE_OF_MARKER = slice(14, 18)
 """Of the record in hex: after its length, attributes, two deltas, the length and the version of the key."""
 SETTINGS = EXACT_SETTINGS | {"transaction.remove.expired.transaction.cleanup.interval.ms": "100"}
-
-Records = list[tuple[bytes, bytes | None]]
-Craft = Callable[["Loaded"], None]
-
-CRAFTS: dict[str, Craft] = {}
-ALL: list[Case] = []
-
-
-class Loaded(Probe):
-    """A probe whose ids are in the log before the server starts."""
-
-    def __init__(self, server: Server, case: Case) -> None:
-        super().__init__(server, case)
-        self.place = self.topic(partitions=2)
-        self.known: dict[str, Producer] = {}
-        self.records: dict[int, Records] = {}
-
-    def __getitem__(self, name: str) -> Producer:
-        return self.known[name]
-
-    def craft(self, name: str, epoch: int = 0, state: str = "Empty", *, rotates: bool = False, **fields: Any) -> Entry:
-        """Let the log say this of an id; `rotates` names the producer id that follows."""
-        producer = self.known[name] = Producer(self, name)
-        producer.adopt(producer.producer_id, epoch)
-        if state != "Empty":
-            fields.setdefault("partitions", {self.place.name: [0]} if not state.startswith("Complete") else {})
-        if rotates:
-            fields["next_producer_id"] = self.allotted()
-            self.mask(fields["next_producer_id"], f"<next producer id of {name}>")
-        entry = Entry(producer.producer_id, epoch, state, **fields)
-        self.write(producer.id, key(producer.id), value(entry))
-        return entry
-
-    def write(self, transactional_id: str, name: bytes, content: bytes | None) -> None:
-        self.records.setdefault(partition_of(transactional_id), []).append((name, content))
-
-    def allotted(self) -> int:
-        answer = self.tell("InitProducerId", 1, transactional_id=None, transaction_timeout=60000)
-        assert answer["error_code"] == 0, answer
-        return int(answer["producer_id"])
-
-
-def loaded(craft: Craft, differs: Mapping[str, Differs] | None = None) -> Callable[[Any], Any]:
-    """Register a story that begins with what `craft` writes."""
-
-    def register(run: Callable[[Loaded], None]) -> Callable[[Loaded], None]:
-        CRAFTS[run.__name__] = craft
-        ALL.append(Case(run.__name__, "loaded", run, differs or {}))  # type: ignore[arg-type]
-        return run
-
-    return register
-
-
-def one(epoch: int = 0, state: str = "Empty", **fields: Any) -> Craft:
-    def craft(probe: Loaded) -> None:
-        probe.craft("id", epoch, state, **fields)
-
-    return craft
-
-
-def several(**entries: dict[str, Any]) -> Craft:
-    def craft(probe: Loaded) -> None:
-        for name, fields in entries.items():
-            probe.craft(name, **fields)
-
-    return craft
-
-
-FENCED = {"error_code": 90, "producer_id": -1, "producer_epoch": -1}
-ABORTED_MEANWHILE = Differs(
-    "a commit that finds its transaction aborted is fenced (KAFKA-20785), which clients survive", {"error_code": 90}
-)
-NOT_OURS = Differs("the epoch before is that of a fenced producer: it is not given the epoch of another", FENCED)
-
-
-# Epochs that are exhausted: InitProducerId
-
-
-@loaded(one(LAST - 1))
-def the_last_epoch_is_given_once(probe: Loaded) -> None:
-    producer = probe["id"]
-    producer.init("the last one")
-    producer.init("a new producer id")
-    producer.init("and on")
-    producer.describe("in the end")
-
-
-@loaded(one(LAST))
-def a_new_producer_id_without_identity(probe: Loaded) -> None:
-    producer = probe["id"]
-    old = producer.producer_id
-    producer.init("a new producer id")
-    producer.reinit("the old identity is no retry", LAST, producer_id=old)
-    producer.reinit("the new identity", 0)
-    producer.describe("in the end")
-
-
-STILL_A_RETRY = {"error_code": 0, "producer_id": "<producer id 2 of id>", "producer_epoch": 0}
-
-
-@loaded(one(LAST), {"another retry": Differs("a retry may be lost like the request before it", STILL_A_RETRY)})
-def a_new_producer_id_with_identity(probe: Loaded) -> None:
-    producer = probe["id"]
-    old = producer.producer_id
-    for label in ("a new producer id", "a retry", "another retry"):
-        producer.reinit(label, LAST, producer_id=old)
-    producer.reinit("an old epoch of the old producer id", 10, producer_id=old)
-    producer.reinit("the last epoch of the coordinator", LAST + 1, producer_id=old)
-    producer.reinit("the new identity", 0)
-    producer.reinit("the old one, too late for a retry", LAST, producer_id=old)
-    producer.describe("in the end")
-
-
-OTHER_EPOCHS = {f"epoch {epoch}": Differs("fenced, and not an error of the server", FENCED) for epoch in (5, LAST - 1)}
-
-
-@loaded(one(LAST), OTHER_EPOCHS)
-def other_epochs_of_an_exhausted_id(probe: Loaded) -> None:
-    producer = probe["id"]
-    for epoch in (5, LAST - 1):
-        producer.reinit(f"epoch {epoch}", epoch)
-    producer.describe("untouched")
-
-
-@loaded(several(old={"epoch": LAST, "state": "CompleteCommit", "client_version": 0}))
-def a_completed_id_of_the_old_protocol(probe: Loaded) -> None:
-    producer = probe["old"]
-    producer.init("a new producer id")
-    producer.describe("in the end")
-
-
-# Epochs that are exhausted: EndTxn
-
-
-def ending_at_the_last_epoch(probe: Loaded) -> None:
-    for word, commit in (("commit", True), ("abort", False)):
-        producer = probe[word]
-        old = producer.producer_id
-        producer.end(word, commit)
-        producer.await_state("CompleteCommit", "CompleteAbort")
-        producer.describe(f"{word}: ended")
-        identity = {"producer_id": old, "producer_epoch": LAST}
-        producer.end(f"{word}: a retry", commit, **identity)
-        producer.end(f"{word}: the opposite", not commit, **identity)
-        producer.end(f"{word}: an epoch before", commit, **{**identity, "producer_epoch": LAST - 1})
-        producer.end(f"{word}: the epoch of the marker", commit, **{**identity, "producer_epoch": LAST + 1})
-        producer.produce(f"{word}: the new one writes", probe.place, partition=1)
-        producer.describe(f"{word}: the next one is open")
-        producer.end(f"{word}: a late retry", commit, **identity)
-    read(probe, "markers", probe.place)
-    producers(probe, "producers", probe.place)
-
-
-loaded(
-    several(commit={"epoch": LAST, "state": "Ongoing"}, abort={"epoch": LAST, "state": "Ongoing"}),
-    {
-        "abort: the opposite": Differs(
-            "a commit that finds its transaction aborted is fenced (KAFKA-20785), which clients survive",
-            {"error_code": 90},
-        )
-    },
-)(ending_at_the_last_epoch)
-
-
-@loaded(one(LAST, "Ongoing"))
-def data_of_the_last_epoch(probe: Loaded) -> None:
-    producer = probe["id"]
-    producer.produce("writes", probe.place)
-    producer.end("commits", True)
-    producer.await_state("CompleteCommit")
-    producer.produce("writes with its new producer id", probe.place)
-    producer.end("commits again", True)
-    producer.await_state("CompleteCommit")
-    read(probe, "the log", probe.place)
-    producers(probe, "two producer ids", probe.place)
-
-
-@loaded(one(LAST, "Ongoing", client_version=0))
-def the_old_protocol_keeps_the_last_epoch(probe: Loaded) -> None:
-    producer = probe["id"]
-    producer.end("commit", True, 4)
-    producer.await_state("CompleteCommit")
-    producer.describe("ended")
-    producer.end("again", True, 4)
-    producer.init("a new producer id")
-    read(probe, "the marker", probe.place)
-
-
-@loaded(several(empty={"epoch": LAST}, ended={"epoch": LAST, "state": "CompleteCommit"}))
-def aborts_of_nothing_at_the_last_epoch(probe: Loaded) -> None:
-    for name in ("empty", "ended"):
-        producer = probe[name]
-        old = producer.producer_id
-        producer.end(f"{name}: abort", False)
-        producer.await_state("CompleteAbort")
-        producer.describe(f"{name}: after")
-        producer.end(f"{name}: a retry", False, producer_id=old, producer_epoch=LAST)
-
-
-# Epochs that are exhausted: fencing
-
-
-@loaded(one(LAST, "Ongoing"))
-def fencing_at_the_last_epoch(probe: Loaded) -> None:
-    producer = probe["id"]
-    old = producer.producer_id
-    producer.init("while it is open")
-    producer.await_state("CompleteAbort")
-    producer.describe("aborted")
-    producer.init("once it is aborted")
-    producer.reinit("the old identity", LAST, producer_id=old)
-    producer.describe("in the end")
-    read(probe, "the marker", probe.place)
-
-
-def timed_out(*names: str) -> Craft:
-    """Transactions that were open for too long when the server came back."""
-    return several(
-        **{name: {"epoch": LAST, "state": "Ongoing", "timeout_ms": 1000, "started_ago_ms": 60_000} for name in names}
-    )
-
-
-@loaded(
-    timed_out("abort", "commit", "init", "old"),
-    {"commit": ABORTED_MEANWHILE},
-)
-def a_timeout_at_the_last_epoch(probe: Loaded) -> None:
-    for name in ("abort", "commit", "init", "old"):
-        producer = probe[name]
-        producer.await_state("CompleteAbort")
-        answer = producer.describe(f"{name}: aborted")
-        probe.mask(answer["transaction_states"][0]["producer_id"], f"<next producer id of {name}>")
-    probe["abort"].end("abort", False)
-    probe["commit"].end("commit", True)
-    probe["init"].reinit("init", LAST)
-    probe["old"].end("the old way", False, 4)
-    for name in ("abort", "commit", "init", "old"):
-        probe[name].describe(f"{name}: in the end")
-
-
-# Epoch 32767: nobody should have it
-
-
-@loaded(several(init={"epoch": LAST + 1, "state": "Ongoing"}, abort={"epoch": LAST + 1, "state": "Ongoing"}))
-def a_transaction_at_the_epoch_of_the_coordinator(probe: Loaded) -> None:
-    probe["init"].init("init")
-    probe["init"].await_state("CompleteAbort")
-    probe["init"].describe("init: aborted")
-    probe["init"].init("init: once it is aborted")
-    probe["abort"].end("abort", False)
-    probe["abort"].await_state("CompleteAbort")
-    probe["abort"].describe("abort: aborted")
-
-
-@loaded(several(empty={"epoch": LAST + 1}, ended={"epoch": LAST + 1, "state": "CompleteAbort"}))
-def an_id_at_the_epoch_of_the_coordinator(probe: Loaded) -> None:
-    for name in ("empty", "ended"):
-        probe[name].init(f"{name}: init")
-        probe[name].describe(f"{name}: after")
-
-
-# What was decided is completed
-
-
-DECIDED = {
-    f"{state}-{version}": {"epoch": 7, "state": state, "client_version": version}
-    for state in ("PrepareCommit", "PrepareAbort")
-    for version in (0, 2)
-}
-
-
-@loaded(several(**DECIDED))
-def decided_transactions_are_completed(probe: Loaded) -> None:
-    for name in DECIDED:
-        producer = probe[name]
-        producer.await_state("CompleteCommit", "CompleteAbort")
-        producer.describe(f"{name}: completed")
-        producer.init(f"{name}: init")
-
-
-ROTATING = {state: {"epoch": LAST + 1, "state": state, "rotates": True} for state in ("PrepareCommit", "PrepareAbort")}
-
-
-@loaded(several(**ROTATING))
-def decided_transactions_that_change_the_producer_id(probe: Loaded) -> None:
-    for name, commit in (("PrepareCommit", True), ("PrepareAbort", False)):
-        producer = probe[name]
-        producer.await_state("CompleteCommit", "CompleteAbort")
-        producer.describe(f"{name}: completed")
-        producer.end(f"{name}: a retry", commit, producer_epoch=LAST)
-        producer.produce(f"{name}: the new one writes", probe.place, partition=1)
-
-
-@loaded(several(gone={"epoch": 3, "state": "PrepareCommit", "partitions": {"no-such-topic": [0]}}))
-def partitions_that_are_gone_need_no_marker(probe: Loaded) -> None:
-    producer = probe["gone"]
-    producer.await_state("CompleteCommit")
-    producer.describe("completed")
-
-
-# Retries that the log still tells
-
-
-@loaded(
-    several(
-        new={"epoch": 5, "state": "CompleteCommit"}, old={"epoch": 5, "state": "CompleteCommit", "client_version": 0}
-    ),
-    {
-        f"old: {label}": Differs(
-            "the epoch before is that of a fenced producer: it is not given the epoch of another", FENCED
-        )
-        for label in ("commit again", "abort")
-    },
-)
-def the_end_is_asked_for_again(probe: Loaded) -> None:
-    for name in ("new", "old"):
-        producer = probe[name]
-        producer.end(f"{name}: commit again", True, producer_epoch=4)
-        producer.end(f"{name}: abort", False, producer_epoch=4)
-        producer.describe(f"{name}: in the end")
-
-
-# Open transactions go on
-
-
-@loaded(several(new={"epoch": 5, "state": "Ongoing"}, old={"epoch": 5, "state": "Ongoing", "client_version": 0}))
-def open_transactions_go_on(probe: Loaded) -> None:
-    for name, version, end in (("new", 12, 5), ("old", 11, 4)):
-        producer = probe[name]
-        producer.describe(f"{name}: open")
-        producer.verify(f"{name}: verified", {probe.place.name: [0, 1]})
-        producer.produce(f"{name}: writes", probe.place, version)
-        producer.end(f"{name}: ends", True, end)
-        producer.await_state("CompleteCommit")
-    read(probe, "the log", probe.place)
-
-
-# Ids that are not used for long
-
-
-AGES = {
-    "empty": {"updated_ago_ms": 8 * DAY_MS},
-    "committed": {"state": "CompleteCommit", "updated_ago_ms": 8 * DAY_MS, "started_ago_ms": 8 * DAY_MS},
-    "aborted": {"state": "CompleteAbort", "updated_ago_ms": 8 * DAY_MS, "started_ago_ms": 8 * DAY_MS},
-}
-
-
-@loaded(several(**AGES))
-def ids_expire(probe: Loaded) -> None:
-    for name in AGES:
-        producer = probe[name]
-        for _ in attempts():
-            (row,) = probe.tell("DescribeTransactions", 0, transactional_ids=[producer.id])["transaction_states"]
-            if row["error_code"]:
-                break
-        producer.describe(f"{name}: gone")
-        producer.add(f"{name}: add", {probe.place.name: [0]})
-        producer.end(f"{name}: end", False)
-        producer.produce(f"{name}: write", probe.place)
-        producer.reinit(f"{name}: the old identity", producer.epoch)
-        producer.describe(f"{name}: new")
-
-
-KEPT = {
-    "young": {"updated_ago_ms": 6 * DAY_MS},
-    "open": {"state": "Ongoing", "updated_ago_ms": 8 * DAY_MS},
-}
-
-
-@loaded(several(**KEPT, gone={"updated_ago_ms": 8 * DAY_MS}))
-def ids_that_do_not_expire(probe: Loaded) -> None:
-    for _ in attempts():
-        answer = probe.tell("DescribeTransactions", 0, transactional_ids=[probe["gone"].id])
-        if answer["transaction_states"][0]["error_code"]:
-            break
-    for name in KEPT:
-        probe[name].describe(f"{name}: still there")
-
-
-# Records of all sorts
-
-
-def odd_records(probe: Loaded) -> None:
-    """Other versions are skipped; a tombstone removes; the last record counts; version 0 is understood."""
-    probe.craft("kept", 3)
-    kept = probe["kept"].id
-    probe.write(kept, key(kept, version=1), value(Entry(1)))
-    probe.write(kept, key(kept), value(Entry(1, 9), version=2))
-    probe.craft("removed", 3)
-    removed = probe["removed"].id
-    probe.write(removed, key(removed), None)
-    entry = probe.craft("last", 3)
-    last = probe["last"].id
-    probe.write(last, key(last), value(entry._replace(epoch=4, state="CompleteAbort")))
-    for state in ("Empty", "Ongoing", "CompleteCommit"):
-        entry = probe.craft(f"old-{state}", 3, state, client_version=0)
-        name = probe[f"old-{state}"].id
-        probe.write(name, key(name), None)
-        probe.write(name, key(name), value(entry, version=0))
-
-
-@loaded(odd_records)
-def records_of_all_sorts(probe: Loaded) -> None:
-    for name in ("kept", "removed", "last", "old-Empty", "old-Ongoing", "old-CompleteCommit"):
-        probe[name].describe(name)
-        probe[name].init(f"{name}: init", settled=True)
-
-
-# Both servers
 
 
 class Loading:
@@ -443,6 +37,7 @@ class Loading:
     def __init__(self, server: Oracle | Twofold) -> None:
         self.server = server
         self.probes: dict[str, Loaded] = {}
+        self.written: dict[str, bytes] = {}
 
     def prepare(self) -> None:
         for case in ALL:
@@ -450,6 +45,7 @@ class Loading:
             CRAFTS[case.name](probe)
             probe.close_all()
         self.server.stop() if isinstance(self.server, Oracle) else self.server.kill()
+        self.written = {path.parent.name: path.read_bytes() for path in self.server.data.glob(f"{TOPIC}-*/*.log")}
         for probe in self.probes.values():
             for partition, records in probe.records.items():
                 append(self.server.data, partition, records)
@@ -501,3 +97,41 @@ def test_what_was_loaded_is_answered_alike(case: Case, servers: tuple[Loading, L
     oracle, twofold = servers
     wrong = differences(case, oracle.tell(case), twofold.tell(case))
     assert not wrong, f"{case}: {len(wrong)} differences\n" + "\n".join(wrong)
+
+
+def decoded(oracle: Oracle, loading: Loading, directory: Path) -> dict[str, list[Any]]:
+    """What Apache Kafka's decoder finds in the log that a server wrote before it was killed, by transactional id."""
+    files = []
+    for name, content in loading.written.items():
+        if content:
+            path = directory / loading.server.name / name / "00000000000000000000.log"
+            path.parent.mkdir(parents=True)
+            path.write_bytes(content)
+            files.append(str(path))
+    done = oracle.tool(DUMP, ["--transaction-log-decoder", "--files", ",".join(files)])
+    assert done.returncode == 0, done.stderr
+    assert "isvalid: false" not in done.stdout
+    found: dict[str, list[Any]] = {}
+    for name, payload in re.findall(r'key: .*"transactionalId":"([^"]*)".* payload: (.*)', done.stdout):
+        found.setdefault(name, []).append(json.loads(payload))
+    return found
+
+
+def test_the_log_of_a_transaction_has_the_same_records(servers: tuple[Loading, Loading], tmp_path: Path) -> None:
+    theirs, ours = (decoded(servers[0].server, loading, tmp_path) for loading in servers)  # type: ignore[arg-type]
+    oracle, twofold = (loading.probes["lives_go_on_after_a_kill"] for loading in servers)
+    for name in oracle.known:
+        left = [comparable(oracle, record) for record in theirs[oracle[name].id]]
+        right = [comparable(twofold, record) for record in ours[twofold[name].id]]
+        assert right == left, name
+
+
+def comparable(probe: Loaded, record: dict[str, Any]) -> Any:
+    """Producer ids by name, times as present or not."""
+    data = dict(record["data"])
+    for field in ("producerId", "previousProducerId", "nextProducerId"):
+        if field in data:
+            data[field] = probe.normalise(data[field], "producer_id")
+    for field in ("transactionLastUpdateTimestampMs", "transactionStartTimestampMs"):
+        data[field] = data[field] > 0
+    return {"version": record["version"], "data": data}

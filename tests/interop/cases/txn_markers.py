@@ -85,16 +85,10 @@ def epochs_without_an_open_transaction(probe: Probe) -> None:
             producer.start()
         producer.begin(topic, OLD, partition=level)
         producer.finish(True, OLD)
-        for epoch in (4, 5, 5, 6, 5):
+        for turn, epoch in enumerate((4, 5, 5, 6, 5)):
             row = marker(producer.producer_id, epoch, False, on(topic, level), transaction_version=level)
-            probe_label = f"level {level}, epoch {epoch}, {probe_count(probe)}"
-            write_markers(probe, probe_label, row)
+            write_markers(probe, f"level {level}, turn {turn}, epoch {epoch}", row)
         producers(probe, f"level {level}, in the end", topic, level)
-
-
-def probe_count(probe: Probe) -> int:
-    """A number for labels that would be the same."""
-    return len(probe._answers)
 
 
 @case()
@@ -114,9 +108,9 @@ def coordinator_epochs(probe: Probe) -> None:
     topic = probe.topic()
     for version in VERSIONS:
         producer_id = NOBODY + version
-        for epoch in (3, 3, 2, 0, -1, -2, 4, 3, 2**31 - 1):
+        for turn, epoch in enumerate((3, 3, 2, 0, -1, -2, 4, 3, 2**31 - 1)):
             row = marker(producer_id, 0, True, on(topic), coordinator_epoch=epoch)
-            write_markers(probe, f"v{version}, epoch {epoch}, {probe_count(probe)}", row, version=version)
+            write_markers(probe, f"v{version}, turn {turn}, epoch {epoch}", row, version=version)
     producers(probe, "in the end", topic)
 
 
@@ -125,9 +119,9 @@ def coordinator_epochs_below_zero_at_first(probe: Probe) -> None:
     topic = probe.topic()
     for index, first in enumerate((-1, -2, -(2**31))):
         producer_id = NOBODY + index
-        for epoch in (first, -1, 0, -1):
+        for turn, epoch in enumerate((first, -1, 0, -1)):
             row = marker(producer_id, 0, True, on(topic), coordinator_epoch=epoch)
-            write_markers(probe, f"first {first}, then {epoch}, {probe_count(probe)}", row)
+            write_markers(probe, f"first {first}, turn {turn}, {epoch}", row)
     producers(probe, "in the end", topic)
 
 
@@ -303,6 +297,6 @@ def transaction_version_2_on_the_offsets_topic(probe: Probe) -> None:
     producer = Producer(probe)
     producer.commit_offsets("pending", group_id, topic, {0: 5}, 5)
     place = {"__consumer_offsets": [partition_of(group_id)]}
-    for ahead in (0, -1, 1, 1):
+    for turn, ahead in enumerate((0, -1, 1, 1)):
         row = marker(producer.producer_id, producer.epoch + ahead, True, place, transaction_version=2)
-        write_markers(probe, f"{ahead} ahead, {probe_count(probe)}", row)
+        write_markers(probe, f"turn {turn}, {ahead} ahead", row)

@@ -273,6 +273,7 @@ def test_decision_24_a_two_phase_producer_sends_no_heartbeats(state):
 def test_decision_25_a_heartbeat_names_its_sender(fields):
     for entry in (None, an_open_one()):
         assert told(lambda entry=entry: heartbeat(entry, *fields)) == INVALID_REQUEST
+    assert beat(a_transaction(ONGOING, 0, 0), 0, 0) == OK, "0 is a producer id and an epoch"
 
 
 @pytest.mark.parametrize("epoch", [5, MAX])

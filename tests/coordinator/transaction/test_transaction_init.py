@@ -17,6 +17,7 @@ from transaction_kit import (
     PREPARE_ABORT,
     PREPARE_COMMIT,
     PRODUCER_FENCED,
+    T0,
     TIMEOUT_MS,
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     TXN,
@@ -147,6 +148,7 @@ ENTRIES = {
     ),
     "row 2 before 3": (PREPARE_COMMIT, {}, (P + 1, 5), PRODUCER_FENCED),
     "row 2 before 10": (ONGOING, {}, (P + 1, 5), PRODUCER_FENCED),
+    "row 2 before 10: the last epoch of another producer id": (ONGOING, {}, (P + 1, MAX), PRODUCER_FENCED),
     "row 3: commit": (PREPARE_COMMIT, {}, (), CONCURRENT_TRANSACTIONS),
     "row 3: abort": (PREPARE_ABORT, {}, CURRENT, CONCURRENT_TRANSACTIONS),
     "row 4: unnamed": (EMPTY, {"epoch": MAX}, (), NEW_ID),
@@ -227,6 +229,7 @@ def test_init_ongoing_fences(tv):
     assert world.init(timeout_ms=5000) == CONCURRENT_TRANSACTIONS
     assert world.written[1:] == [PREPARE_ABORT]
     assert world.pair == (P, 11)
+    assert (world.now.start_ms, world.now.partitions, world.now.previous_producer_id) == (NOW, T0, P)
     assert world.now.timeout_ms == TIMEOUT_MS, "only the retry brings the new timeout"
     world.complete()
     assert world.written[2:] == [COMPLETE_ABORT]

@@ -46,7 +46,7 @@ ROWS = {
     "row 1": (add(a_transaction(ONGOING), transactional_id=""), INVALID_REQUEST),
     "no partitions": (add(a_transaction(EMPTY), of=NOTHING), INVALID_REQUEST),
     "row 3": (add(None), INVALID_PRODUCER_ID_MAPPING),
-    "row 3 whatever is pending": (add(None, pending=True), INVALID_PRODUCER_ID_MAPPING),
+    "row 4: it is being removed": (add(None, pending=True), CONCURRENT_TRANSACTIONS),
     "row 4": (add(a_transaction(ONGOING), pending=True), CONCURRENT_TRANSACTIONS),
     "row 4 before 5": (add(a_transaction(ONGOING), pair=(9, 5), pending=True), CONCURRENT_TRANSACTIONS),
     "row 4 before 6": (add(a_transaction(ONGOING), pair=(P, 4), pending=True), CONCURRENT_TRANSACTIONS),

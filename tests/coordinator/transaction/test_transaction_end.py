@@ -53,6 +53,7 @@ V1_ROWS = {
     "row 4: higher": (end(a_transaction(ONGOING), 1, pair=(P, 6)), PRODUCER_FENCED),
     "row 4 before 5": (end(a_transaction(ONGOING), 1, pair=(P, 4), pending=True), PRODUCER_FENCED),
     "row 5": (end(a_transaction(ONGOING), 1, pending=True), CONCURRENT_TRANSACTIONS),
+    "row 5: it is being removed": (end(None, 1, pending=True), CONCURRENT_TRANSACTIONS),
     "row 5 before 7": (end(a_transaction(COMPLETE_COMMIT), 1, pending=True), CONCURRENT_TRANSACTIONS),
     "row 5 before 11": (end(a_transaction(EMPTY), 1, pending=True), CONCURRENT_TRANSACTIONS),
 }
@@ -103,7 +104,7 @@ def test_end_v1_keeps_the_epoch_and_the_version_of_the_client(commit):
 V2_ROWS = {
     "row 1": (end(a_transaction(ONGOING), 2, transactional_id=""), INVALID_REQUEST),
     "row 2": (end(None, 2), INVALID_PRODUCER_ID_MAPPING),
-    "row 2 before 3": (end(None, 2, pending=True), INVALID_PRODUCER_ID_MAPPING),
+    "row 3: it is being removed": (end(None, 2, pending=True), CONCURRENT_TRANSACTIONS),
     "row 3": (end(a_transaction(ONGOING), 2, pending=True), CONCURRENT_TRANSACTIONS),
     "row 3 before 4": (end(a_transaction(ONGOING), 2, pair=(9, 5), pending=True), CONCURRENT_TRANSACTIONS),
     "row 3 before 5": (end(a_transaction(ONGOING), 2, pair=(P, 1), pending=True), CONCURRENT_TRANSACTIONS),

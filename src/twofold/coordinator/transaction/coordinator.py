@@ -5,7 +5,8 @@
    repeated attempt to fence does not use up epochs (KAFKA-9666).
 2. The entry is what is committed. While something of the id is on its way (`pending`: an append, or markers), nothing
    else is decided about it; where the client may already hold the identity that is on its way, this is checked before
-   the identity (KAFKA-18464, KAFKA-18660). Verification alone does not care (KAFKA-14904).
+   the identity (KAFKA-18464, KAFKA-18660). An id that is pending and absent is being created or removed. Verification
+   alone does not care (KAFKA-14904).
 3. Clients are held to the exact epoch (KAFKA-9600). What was answered before is answered again, whether the reply was
    lost or the coordinator has moved since.
 4. The protocol of EndTxn follows the version of the request; that of a fence follows the server's transaction.version.
@@ -193,7 +194,7 @@ class Coordinator:
         if not partitions:
             raise InvalidRequest(f"{transactional_id!r} adds no partitions to its transaction")
         if entry is None:
-            raise _unknown(transactional_id)
+            raise _busy(transactional_id) if pending else _unknown(transactional_id)
         if pending:
             raise _busy(transactional_id)
         if has_kept(entry):
@@ -248,7 +249,7 @@ class Coordinator:
     ) -> Decision:
         _check_id(transactional_id)
         if entry is None:
-            raise _unknown(transactional_id)
+            raise _busy(transactional_id) if pending else _unknown(transactional_id)
         if version < TV2:
             return self._end_v1(entry, transactional_id, producer_id, producer_epoch, commit, now_ms, pending)
         if pending:

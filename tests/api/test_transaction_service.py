@@ -1,16 +1,25 @@
 """The transaction coordinator inside a broker, on simulated time: order of errors, waiting, time, loading, restarts."""
 
 import logging
+from collections.abc import Awaitable
 from typing import Any
 
 import pytest
 
 from api.txn_node import Node, Pair, exact, hearing, held_markers, simulated
 from twofold.broker import transaction_shard
+from twofold.broker.api import add_partitions_to_txn
+from twofold.broker.context import Peer, RequestContext
 from twofold.config.internal_topics import TRANSACTION_STATE, coordinator_partition
 from twofold.coordinator.transaction.records import Transaction, encode_key
 from twofold.coordinator.transaction.states import State
+from twofold.wire import codec
 from twofold.wire.errors import KafkaStorageError
+from twofold.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
 
 HOUR_S = 3_600
 
@@ -476,3 +485,38 @@ async def test_transactions_are_listed_by_state_producer_duration_and_pattern(no
     assert await node.list(transactional_id_pattern="(") == 128
     answer = await node.ask("ListTransactions", 0, state_filters=["What"])
     assert answer["unknown_state_filters"] == ["What"]
+
+
+@simulated(transaction_two_phase_commit_enable="true")
+async def test_the_leader_that_asks_is_told_which_transactions_are_two_phase_ones(node: Node) -> None:
+    pairs = {"plain": await node.init("plain")}
+    body = {"transactional_id": "vowed", "transaction_timeout": 1000, "enable2_pc": True}
+    answer = await node.ask("InitProducerId", 6, **body)
+    pairs["vowed"] = (answer["producer_id"], answer["producer_epoch"])
+    transactions = [
+        {
+            "transactional_id": name,
+            "producer_id": pair[0],
+            "producer_epoch": pair[1],
+            "topics": [{"name": "t", "partitions": [0]}],
+        }
+        for name, pair in pairs.items()
+    ]
+    request = AddPartitionsToTxnRequest(
+        transactions=[
+            AddPartitionsToTxnTransaction(**{**row, "topics": [AddPartitionsToTxnTopic(**row["topics"][0])]})  # type: ignore[arg-type, dict-item]
+            for row in transactions
+        ]
+    )
+    context = RequestContext(24, 5, 1, None, Peer("10.0.0.1", 1, "PLAINTEXT"))
+    response = await resolved(add_partitions_to_txn.handle(node.broker, context, request))
+    frame = bytes(codec.encode_response(response, 24, 5, 1))[4:]
+    _, read = codec.decode_response(24, 5, frame)
+    assert {row.transactional_id: row.two_phase for row in read.results_by_transaction} == {
+        "plain": False,
+        "vowed": True,
+    }
+
+
+async def resolved(answer: Any) -> Any:
+    return await answer if isinstance(answer, Awaitable) else answer

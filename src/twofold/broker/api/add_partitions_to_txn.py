@@ -11,7 +11,9 @@
    verify_only nothing is written, and each partition has an outcome: TRANSACTION_ABORTABLE (120) where it is not part.
 5. A batch is answered when every transaction of it is. One transaction without partitions: INVALID_REQUEST (42) has no
    partition to stand on, so that an empty row says it.
-6. Before version 2 PRODUCER_FENCED (90) is INVALID_PRODUCER_EPOCH (47).
+6. From version 5 on a tagged field of ours tells the leader that asks whether the transaction is a two-phase one, whose
+   batches are synced before they are acknowledged; leaders of other makers do not see it.
+7. Before version 2 PRODUCER_FENCED (90) is INVALID_PRODUCER_EPOCH (47).
 """
 
 import asyncio
@@ -55,6 +57,7 @@ BATCHES_SINCE = 4
 
 Topics: TypeAlias = Sequence[AddPartitionsToTxnTopic]
 Codes: TypeAlias = Callable[[TopicPartition], int]
+Outcome: TypeAlias = tuple[Codes, bool]  # and whether the transaction is a two-phase one
 
 
 def handle(
@@ -131,7 +134,7 @@ def _handle_many(
 
 
 async def _many_later(
-    transactions: Sequence[AddPartitionsToTxnTransaction], outcomes: "Sequence[Codes | Awaitable[Codes]]"
+    transactions: Sequence[AddPartitionsToTxnTransaction], outcomes: "Sequence[Outcome | Awaitable[Outcome]]"
 ) -> AddPartitionsToTxnResponse:
     waiting = [outcome for outcome in outcomes if isinstance(outcome, Awaitable)]
     done = iter(await asyncio.gather(*waiting))
@@ -139,23 +142,25 @@ async def _many_later(
 
 
 def _many(
-    transactions: Sequence[AddPartitionsToTxnTransaction], outcomes: Sequence[Codes]
+    transactions: Sequence[AddPartitionsToTxnTransaction], outcomes: Sequence[Outcome]
 ) -> AddPartitionsToTxnResponse:
     return AddPartitionsToTxnResponse(
         results_by_transaction=[
             AddPartitionsToTxnResult(
-                transactional_id=transaction.transactional_id, topic_results=_rows(transaction.topics, codes)
+                transactional_id=transaction.transactional_id,
+                topic_results=_rows(transaction.topics, codes),
+                two_phase=two_phase,
             )
-            for transaction, codes in zip(transactions, outcomes, strict=True)
+            for transaction, (codes, two_phase) in zip(transactions, outcomes, strict=True)
         ]
     )
 
 
-def _start(broker: "Broker", transaction: AddPartitionsToTxnTransaction) -> "Codes | Awaitable[Codes]":
+def _start(broker: "Broker", transaction: AddPartitionsToTxnTransaction) -> "Outcome | Awaitable[Outcome]":
     refused: dict[TopicPartition, int] = {}
     partitions = _partitions(broker, transaction.topics, refused)
     if refused:
-        return _attempted(refused)
+        return _attempted(refused), False
     outcome = broker.transactions.admit(
         transaction.transactional_id,
         transaction.producer_id,
@@ -166,12 +171,12 @@ def _start(broker: "Broker", transaction: AddPartitionsToTxnTransaction) -> "Cod
     return _coded(outcome) if isinstance(outcome, Admission) else _coded_later(outcome)
 
 
-async def _coded_later(outcome: Awaitable[Admission]) -> Codes:
+async def _coded_later(outcome: Awaitable[Admission]) -> Outcome:
     return _coded(await outcome)
 
 
-def _coded(admission: Admission) -> Codes:
-    return lambda partition: admission.codes.get(partition, NONE)
+def _coded(admission: Admission) -> Outcome:
+    return lambda partition: admission.codes.get(partition, NONE), admission.two_phase
 
 
 # --- rows ---

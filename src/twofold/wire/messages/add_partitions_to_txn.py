@@ -92,13 +92,17 @@ class AddPartitionsToTxnTopicResult(Message):
 
 
 class AddPartitionsToTxnResult(Message):
-    __slots__ = ("transactional_id", "topic_results")
+    __slots__ = ("transactional_id", "topic_results", "two_phase")
     transactional_id: str
     topic_results: Sequence[AddPartitionsToTxnTopicResult]
+    two_phase: bool
 
-    def __init__(self, *, transactional_id: str, topic_results: Sequence[AddPartitionsToTxnTopicResult]) -> None:
+    def __init__(
+        self, *, transactional_id: str, topic_results: Sequence[AddPartitionsToTxnTopicResult], two_phase: bool = False
+    ) -> None:
         self.transactional_id = transactional_id
         self.topic_results = topic_results
+        self.two_phase = two_phase
 
 
 class AddPartitionsToTxnResponse(Message):

@@ -1,12 +1,14 @@
 """Where the schema of a message is: kio's, or for what kio lacks one of ours in its form.
 
-`_OWN` names those of ours: TxnHeartbeat and InitProducerId 7 (KIP-1309, a draft; the API key is provisional), and
-DescribeTransactions, whose answers kio does not always read.
+`_OWN` names those of ours: TxnHeartbeat and InitProducerId 7 (KIP-1309, a draft; the API key is provisional),
+AddPartitionsToTxn 5, whose answer also says which transactions are two-phase ones, and DescribeTransactions, whose
+answers kio does not always read.
 """
 
 import importlib
 
 _OWN = {
+    ("add_partitions_to_txn", 5): "add_partitions_to_txn_v5",
     ("describe_transactions", 0): "describe_transactions_v0",
     ("init_producer_id", 7): "init_producer_id_v7",
     ("txn_heartbeat", 0): "txn_heartbeat_v0",

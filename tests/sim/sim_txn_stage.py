@@ -20,9 +20,11 @@ from sim_txn_watch import PREPARED, TxnWatch, batches_on_disk
 from sim_watch import require
 from sim_world import BROKER, DATA, BrokerNode, BrokerSimulation, ErrorLog
 
-from support.txn_driver import TV2, Fenced, Versions
+from support.txn_driver import TV2, Fenced, Identity, Versions
 from support.txn_wire import GROUP_KEY, TRANSACTION_KEY, Wire
 from twofold.client import Admin, NewTopic
+from twofold.coordinator.transaction.coordinator import Decision
+from twofold.coordinator.transaction.records import Transaction
 from twofold.coordinator.transaction.states import State
 from twofold.runtime.api import Runtime
 from twofold.runtime.sim.disk import CutMode
@@ -55,9 +57,20 @@ class StagePlan:
 class Player(Actor):
     """One instance of a transactional id; a story tells it what to do."""
 
-    async def init(self) -> None:
-        await self._insist(self._driver.init)
+    @property
+    def identity(self) -> Identity:
+        return self._driver.identity
+
+    async def init(self, *, bump: bool = False) -> None:
+        """`bump`: as the one who has the id already, for the next epoch (KIP-360)."""
+        expected = self.identity if bump else Identity()
+        await self._insist(lambda: self._driver.init(expected))
         self._given()
+
+    async def abort_nothing(self) -> None:
+        """What a TV2 client does that does not know whether its first batch arrived."""
+        txn = self.begin()
+        await self.end(txn, commit=False)
 
     async def write(self, txn: Txn, *, offsets: bool = True) -> None:
         """To both partitions, and an offset for the group."""
@@ -104,11 +117,14 @@ class Stage:
         self.past: deque[Past] = deque(maxlen=200)
         self.node = BrokerNode(sim, watch, plan)  # type: ignore[arg-type]
         self.node.downtime_s = (0.001, 0.01)
+        self.on_record: Callable[[], None] | None = None
+        """Called after every record of a transactional id."""
         self.on_started: Callable[[], None] | None = None
         """Called once, when the broker has died and is started again."""
         self.players: list[Player] = []
         self._numbers: dict[str, int] = {}
         self._supervisor: asyncio.Task[None] | None = None
+        watch.on_record = self._recorded
         self._died = watch.crash
         watch.crash = self._when_dead  # type: ignore[method-assign]
 
@@ -131,6 +147,10 @@ class Stage:
         return None if known is None or known.value is None else known.value.state
 
     # The broker
+
+    def _recorded(self) -> None:
+        if self.on_record is not None:
+            self.on_record()
 
     def _when_dead(self, power_cut: bool) -> None:
         """The broker is dead at this moment, and is started a little later."""
@@ -160,6 +180,19 @@ class Stage:
         runs = self.node.runs
         self.node.stop()
         await self.until(lambda: self.node.runs > runs and self.node.up.is_set(), "the restart")
+
+    async def inject(self, change: Callable[[Transaction], Transaction], transactional_id: str = ID) -> None:
+        """Write a record of the id that no client could bring about, and start the broker with it."""
+        broker = self.node.broker
+        assert broker is not None
+        self.watch.blind = True
+        decided = broker.transactions.shard(transactional_id).decide(
+            transactional_id, lambda entry, now_ms, pending: Decision(change(entry) if entry is not None else None)
+        )
+        if not isinstance(decided, Decision):
+            await decided
+        self.watch.blind = False
+        await self.restart()
 
     def crash(self, *, power_cut: bool = False) -> None:
         self.sim.crash(BROKER, power_cut=power_cut)

@@ -13,7 +13,7 @@
 8.  What a client is told of the end of a transaction is decided, and committed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -90,6 +90,8 @@ class TxnWatch(Watch):
         self.ids: dict[int, str] = {}
         """Which transactional id has a producer id."""
         self.loads = 0
+        self.on_record: Callable[[], None] = lambda: None
+        """Called after every record of a transactional id."""
         self.transitions: dict[str, int] = {}
         self._decisions: dict[tuple[int, int], Decision] = {}
         self._truths: dict[TopicPartition, LogTruth] = {}
@@ -140,6 +142,8 @@ class TxnWatch(Watch):
             with self.noting():
                 self._appended(log, written)
                 self._check_stable(log)
+            if topic == TRANSACTION_STATE:
+                self.on_record()
             return result
 
         return commit

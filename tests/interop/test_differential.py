@@ -10,8 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from interop.cases import ALL
-from oracle.compare import Case, compare
+from interop.cases import ALL, txn_version_1
+from oracle.compare import Case, attempts, compare
+from oracle.driver import Connection
 from oracle.kafka import EXACT_SETTINGS, Oracle
 from oracle.twofold import Twofold, running_twofold
 
@@ -26,11 +27,45 @@ def twofold() -> Iterator[Twofold]:
 
 @pytest.mark.parametrize("case", ALL, ids=str)
 def test_answers_agree(case: Case, oracle: Oracle, twofold: Twofold) -> None:
+    must_agree(case, oracle, twofold)
+
+
+def must_agree(case: Case, oracle: Oracle, twofold: Twofold) -> None:
     wrong, wavering = compare(case, oracle, twofold)
     if wavering:
         warnings.warn(f"{case}: the oracle gave two answers:\n" + "\n".join(wavering), stacklevel=1)
     assert twofold.running, f"the server did not survive the case:\n{twofold.output.read_text()[-2000:]}"
     assert not wrong, f"{case}: {len(wrong)} differences\n" + "\n".join(wrong)
+
+
+@pytest.fixture(scope="module")
+def set_back(oracle: Oracle, twofold: Twofold) -> Iterator[None]:
+    """Both servers at transaction.version 1, whatever their clients speak."""
+    servers = (oracle, twofold)
+    for server in servers:
+        set_transaction_version(server, 1)
+    yield
+    for server in servers:
+        set_transaction_version(server, 2)
+
+
+def set_transaction_version(server: Oracle | Twofold, level: int) -> None:
+    update = {"feature": "transaction.version", "max_version_level": level, "upgrade_type": 1 if level > 1 else 2}
+    with Connection(server.host, server.port) as connection:
+        answer = connection.ask("UpdateFeatures", 1, timeout=5000, feature_updates=[update])
+        assert answer["error_code"] == 0, answer
+        for _ in attempts():
+            rows = connection.ask("ApiVersions", 3, client_software_name="t", client_software_version="1")
+            levels = {row["name"]: row["max_version_level"] for row in rows["finalized_features"]}
+            if levels.get("transaction.version") == level:
+                return
+    raise AssertionError(f"{server.name} still has {levels}, not transaction.version {level}")
+
+
+@pytest.mark.usefixtures("set_back")
+@pytest.mark.parametrize("case", txn_version_1.ALL, ids=str)
+def test_answers_agree_at_transaction_version_1(case: Case, oracle: Oracle, twofold: Twofold) -> None:
+    must_agree(case, oracle, twofold)
 
 
 def test_suite_is_wide_enough() -> None:

@@ -238,16 +238,18 @@ def _read_flexible(data: bytes) -> tuple[frozenset[TopicPartition], int]:
     if topics > len(data):
         raise MalformedRecord(f"{topics} topics are announced in {len(data)} bytes")
     for _ in range(topics - 1):
-        size, at = decode_uvarint(data, at)
+        size, at = (data[at], at + 1) if data[at] < 0x80 else decode_uvarint(data, at)
         raw = data[at : at + size - 1]
         if size == 0 or len(raw) != size - 1:
             raise MalformedRecord(f"the name of a topic at byte {at} breaks off")
         at += size - 1
-        count, at = decode_uvarint(data, at)
-        indexes = _indexes(data, at, count - 1)
-        at += 4 * (count - 1)
         topic = _topic(raw)
-        found += [TopicPartition(topic, index) for index in indexes]
+        count, at = (data[at], at + 1) if data[at] < 0x80 else decode_uvarint(data, at)
+        if count == 2:
+            found.append(TopicPartition(topic, _INT32.unpack_from(data, at)[0]))
+        else:
+            found += [TopicPartition(topic, index) for index in _indexes(data, at, count - 1)]
+        at += 4 * (count - 1)
         at = at + 1 if data[at] == 0 else _skip_tags(data, at)
     return frozenset(found), at
 

@@ -139,7 +139,7 @@ class CuttableLog(SwappableLog):
         """The first half of retention; True when segments can go once the log start is on disk."""
         self._check_usable()
         count = count_deletable(
-            self._segments, self.config, self._environment.disk, now_ms, self.high_watermark, self.log_end_offset
+            self._segments, self.config, self._environment.disk, now_ms, self._last_stable_offset, self.log_end_offset
         )
         if count:
             if count == len(self._segments):

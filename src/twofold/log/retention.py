@@ -29,27 +29,28 @@ def should_roll(
 
 
 def count_deletable(
-    segments: list[Segment], config: LogConfig, disk: Disk, now_ms: int, high_watermark: int, log_end_offset: int
+    segments: list[Segment], config: LogConfig, disk: Disk, now_ms: int, stable_offset: int, log_end_offset: int
 ) -> int:
-    """How many segments from the first on the retention limits let go; all below the high watermark."""
+    """How many segments from the first on the retention limits let go; all below the last stable offset: what a
+    transaction wrote that is not decided yet must not be gone when it is committed (KIP-939)."""
     if not config.deletes_old_segments or not segments:
         return 0
     bases = [segment.base_offset for segment in segments[1:]] + [log_end_offset]
     return max(
-        _count_expired(segments, bases, config.retention_ms, disk, now_ms, high_watermark),
-        _count_excess(segments, bases, config.retention_bytes, high_watermark),
+        _count_expired(segments, bases, config.retention_ms, disk, now_ms, stable_offset),
+        _count_excess(segments, bases, config.retention_bytes, stable_offset),
     )
 
 
 def _count_expired(
-    segments: list[Segment], ends: list[int], retention_ms: int, disk: Disk, now_ms: int, high_watermark: int
+    segments: list[Segment], ends: list[int], retention_ms: int, disk: Disk, now_ms: int, stable_offset: int
 ) -> int:
     if retention_ms < 0:
         return 0
     count = 0
     empty = _empty_active(segments)
     for segment, end in zip(segments, ends, strict=True):
-        if end > high_watermark or segment is empty or now_ms - _newest_ms(segment, disk) <= retention_ms:
+        if end > stable_offset or segment is empty or now_ms - _newest_ms(segment, disk) <= retention_ms:
             break
         count += 1
     return count
@@ -66,14 +67,14 @@ def _newest_ms(segment: Segment, disk: Disk) -> int:
     return timestamp if timestamp >= 0 else disk.modified_ms(segment.log_path)
 
 
-def _count_excess(segments: list[Segment], ends: list[int], retention_bytes: int, high_watermark: int) -> int:
+def _count_excess(segments: list[Segment], ends: list[int], retention_bytes: int, stable_offset: int) -> int:
     if retention_bytes < 0:
         return 0
     excess = sum(segment.size for segment in segments) - retention_bytes
     count = 0
     empty = _empty_active(segments)
     for segment, end in zip(segments, ends, strict=True):
-        if end > high_watermark or segment is empty or segment.size > excess:
+        if end > stable_offset or segment is empty or segment.size > excess:
             break
         excess -= segment.size
         count += 1

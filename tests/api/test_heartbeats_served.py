@@ -6,8 +6,12 @@ import pytest
 
 from api.admin_world import Deny
 from api.sim_node import simulated as simulated_node
-from api.txn_node import Node, Pair
+from api.txn_node import Node, Pair, held_markers
+from twofold.broker.api import txn_heartbeat
 from twofold.broker.authorizer import Operation
+from twofold.broker.dispatch import TXN_HEARTBEAT
+from twofold.config.internal_topics import TRANSACTION_STATE, coordinator_partition
+from twofold.wire.apis import KEYS
 
 DAY_MS = 86_400_000
 
@@ -38,7 +42,7 @@ def beating(**settings: object) -> Any:
 
 
 @beating()
-async def test_129_heartbeat_liveness(node: Beating) -> None:
+async def test_129_heartbeat_liveness_and_decision_14_a_new_start_after_a_restart(node: Beating) -> None:
     pair = await node.start_with(500)
     await node.produce(pair, 0, version=12)
     for _ in range(60):
@@ -116,7 +120,7 @@ async def test_between_transactions_silence_means_nothing(node: Beating) -> None
 
 
 @beating()
-async def test_adding_partitions_is_a_sign_of_life_and_producing_alone_is_not(node: Beating) -> None:
+async def test_decision_08_adding_partitions_is_a_sign_of_life_and_producing_alone_is_not(node: Beating) -> None:
     pair = await node.start_with(500)
     await node.add(pair, 0)
     for _ in range(5):
@@ -157,7 +161,7 @@ async def test_who_is_wrong_is_told_what(node: Beating) -> None:
 
 
 @beating()
-async def test_without_permission_a_heartbeat_is_no_sign_of_life(node: Beating) -> None:
+async def test_decision_34_without_permission_a_heartbeat_is_no_sign_of_life(node: Beating) -> None:
     pair = await node.start_with(500)
     await node.produce(pair, 0, version=12)
     node.broker.authorizer = Deny((Operation.WRITE, "x"))
@@ -181,7 +185,7 @@ async def test_a_two_phase_transaction_takes_no_heartbeats_and_no_silence_ends_i
 
 
 @pytest.mark.parametrize(("enabled", "newest"), [("true", 7), ("false", 6)])
-def test_switched_off_neither_the_heartbeat_nor_its_version_is_there(enabled: str, newest: int) -> None:
+def test_decision_33_the_heartbeat_and_its_version_are_there_together_or_not_at_all(enabled: str, newest: int) -> None:
     @simulated_node(Beating, transaction_heartbeat_enable=enabled)
     async def story(node: Beating) -> None:
         answer = await node.ask("ApiVersions", 3, client_software_name="t", client_software_version="1")
@@ -189,3 +193,69 @@ def test_switched_off_neither_the_heartbeat_nor_its_version_is_there(enabled: st
         assert (served[22], 95 in served) == (newest, newest == 7)
 
     story()
+
+
+def test_decision_01_the_key_is_95_and_one_constant() -> None:
+    assert (KEYS["TxnHeartbeat"], txn_heartbeat.KEY, TXN_HEARTBEAT) == (95, 95, 95)
+
+
+@beating()
+async def test_decision_05_without_a_transactional_id_the_interval_is_ignored(node: Beating) -> None:
+    answer = await node.ask(
+        "InitProducerId", 7, transactional_id=None, transaction_timeout=1, transaction_heartbeat_interval_ms=-5
+    )
+    assert (answer["error_code"], answer["producer_epoch"]) == (0, 0)
+
+
+@beating()
+async def test_decision_15_a_wall_clock_that_jumps_does_not_end_a_transaction_that_beats(node: Beating) -> None:
+    pair = await node.start_with(500, timeout=DAY_MS)
+    await node.produce(pair, 0, version=12)
+    for jump_ms in (3_600_000, -7_200_000):
+        node.sim.jump_clock("node", jump_ms)
+        for _ in range(4):
+            await node.sleep(0.5)
+            assert await node.beat(pair) == 0
+    assert await node.state() == "Ongoing"
+
+
+@beating()
+async def test_decision_28_an_error_comes_with_a_text_and_success_without(node: Beating) -> None:
+    pair = await node.start_with(500)
+    for sent, told in ((pair, None), ((pair[0], 9), "epoch")):
+        answer = await node.ask("TxnHeartbeat", 0, transactional_id="x", producer_id=sent[0], producer_epoch=sent[1])
+        assert (answer["error_message"] is None) if told is None else (told in answer["error_message"])
+
+
+@beating()
+async def test_decision_29_a_heartbeat_is_answered_without_delay_whatever_is_under_way(node: Beating) -> None:
+    pair = await node.start_with(500)
+    await node.add(pair, 0)
+    with held_markers(node):
+        await node.end(pair)
+        answer = node.send("TxnHeartbeat", 0, transactional_id="x", producer_id=pair[0], producer_epoch=pair[1])
+        assert answer.is_answered()  # type: ignore[attr-defined]
+        assert (await answer())["throttle_time"] == 0
+
+
+@beating()
+async def test_decision_30_metrics_tell_of_heartbeats(node: Beating) -> None:
+    pair = await node.start_with(500)
+    await node.produce(pair, 0, version=12)
+    assert sum(len(shard.signs_ms) for shard in node.broker.transactions.led()) == 1
+    await node.sleep(5)
+    assert (node.broker.transactions.silent, len(node.shard().signs_ms)) == (1, 0)
+
+
+@beating()
+async def test_decision_32_time_without_a_coordinator_does_not_count(node: Beating) -> None:
+    pair = await node.start_with(500)
+    await node.produce(pair, 0, version=12)
+    node.broker.transactions._resign(node.shard().index)
+    await node.sleep(30)
+    assert await node.beat(pair) == 16
+    index = coordinator_partition("x", 50)
+    node.broker.transactions._lead(index, node.broker.replicas.leader(TRANSACTION_STATE, index).leader_epoch)
+    await node.sleep(1)
+    assert await node.state() == "Ongoing"
+    assert await node.beat(pair) == 0

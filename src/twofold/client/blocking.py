@@ -8,6 +8,7 @@ Background work (heartbeats, linger, fetches) goes on while the calling thread d
 """
 
 import asyncio
+import atexit
 import concurrent.futures
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator
@@ -66,6 +67,7 @@ class LoopThread:
             thread, loop, stop = self._thread, self._loop, self._stop
             self._thread = self._loop = self._stop = None
         if thread is not None and loop is not None and stop is not None:
+            atexit.unregister(self.close)
             loop.call_soon_threadsafe(stop.set)
             thread.join()
 
@@ -76,6 +78,7 @@ class LoopThread:
                 self._thread = threading.Thread(target=self._main, args=(started,), name=self._name, daemon=True)
                 self._thread.start()
                 started.result()
+                atexit.register(self.close)  # who forgot to: the tasks are to end before the interpreter does
             assert self._loop is not None
             return self._loop
 

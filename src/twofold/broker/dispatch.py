@@ -22,6 +22,7 @@ from twofold.runtime.api import Spawn
 from twofold.wire import codec
 from twofold.wire.apis import APIS, Api
 from twofold.wire.errors import KafkaError, UnknownServerError
+from twofold.wire.message import Message
 
 API_VERSIONS = 18
 INIT_PRODUCER_ID = 22
@@ -31,6 +32,8 @@ HEADER_SIZE = 10
 
 _HEADER = struct.Struct(">hhih")
 _unpack_header = _HEADER.unpack_from
+
+_new_tuple = tuple.__new__
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +60,7 @@ def served_apis(*, heartbeats: bool = True) -> tuple[Api, ...]:
 class Handler:
     """One API: its row and, once somebody asked for it, the functions of its module."""
 
-    __slots__ = ("api", "_flexible", "handle", "decode", "error_response", "requests")
+    __slots__ = ("api", "flexible", "handle", "decode", "error_response", "requests")
 
     def __init__(self, api: Api) -> None:
         module = importlib.import_module(f"{api_package.__name__}.{api.module}")
@@ -66,14 +69,14 @@ class Handler:
         # Produce reads its own bytes: records are views into the frame and not copies.
         self.decode: Callable[[Request, int, int], Any] | None = getattr(module, "decode", None)
         self.error_response: Callable[[Any, KafkaError, int], Any] | None = getattr(module, "error_response", None)
-        self._flexible: dict[int, bool] = {}
+        self.flexible: dict[int, bool] = {}  # of versions that were asked for
         self.requests = [0] * (api.max_version + 1)  # how many came, by version
 
     def is_flexible(self, version: int) -> bool | None:
         """None for a version that is not served. Looks at a schema only when its version is first used."""
-        known = self._flexible.get(version)
+        known = self.flexible.get(version)
         if known is None and self.api.serves(version):
-            known = self._flexible[version] = codec.is_flexible(self.api.key, version)
+            known = self.flexible[version] = codec.is_flexible(self.api.key, version)
         return known
 
 
@@ -95,7 +98,9 @@ class Dispatcher:
             raise CloseConnection(f"a request of {len(frame)} bytes is shorter than its header")
         api_key, version, correlation_id, id_length = _unpack_header(frame)
         handler = self._handlers.get(api_key) or self._load(api_key)
-        flexible = handler.is_flexible(version)
+        flexible = handler.flexible.get(version)
+        if flexible is None:
+            flexible = handler.is_flexible(version)
         if flexible is None:
             if api_key == API_VERSIONS:
                 return _unsupported_api_versions(correlation_id)
@@ -105,7 +110,8 @@ class Dispatcher:
         client_id = None
         if id_length >= 0:
             position += id_length
-            client_id = self._client_id(bytes(frame[HEADER_SIZE:position]), id_length)
+            raw = bytes(frame[HEADER_SIZE:position])
+            client_id = self._client_ids.get(raw) or self._client_id(raw, id_length)
         if flexible:
             # Almost always there are no tagged fields, and their count is one zero byte.
             if position < len(frame) and frame[position] == 0:
@@ -114,7 +120,7 @@ class Dispatcher:
                 position = _slow_header(frame).body_offset
         elif id_length < -1:
             raise CloseConnection(f"a client id of negative length {id_length}")
-        context = RequestContext(api_key, version, correlation_id, client_id, peer)
+        context = _new_tuple(RequestContext, (api_key, version, correlation_id, client_id, peer))
         return self._handle(handler, context, frame, position)
 
     def requests(self) -> Iterator[tuple[str, int, int]]:
@@ -132,9 +138,6 @@ class Dispatcher:
         return handler
 
     def _client_id(self, raw: bytes, length: int) -> str:
-        known = self._client_ids.get(raw)
-        if known is not None:
-            return known
         try:
             client_id = raw.decode()
         except UnicodeDecodeError:
@@ -163,6 +166,8 @@ class Dispatcher:
         kind = type(result)
         if kind is Frame or kind is Later or kind is NoResponse:
             return result  # type: ignore[no-any-return]
+        if isinstance(result, Message):
+            return _encode(context, result)
         if inspect.isawaitable(result):
             return self._spawn(self._wait(handler, context, request, result), name=handler.api.name)
         return _encode(context, result)

@@ -22,7 +22,8 @@ from twofold.controller.image import MetadataImage
 from twofold.coordinator.transaction.coordinator import Coordinator, Decision, InitRequest, TransactionConfig
 from twofold.coordinator.transaction.heartbeats import AbortCause, heartbeat
 from twofold.coordinator.transaction.records import Transaction
-from twofold.coordinator.transaction.transitions import is_two_phase
+from twofold.coordinator.transaction.states import State
+from twofold.coordinator.transaction.transitions import has_kept, is_two_phase
 from twofold.types import NO_PRODUCER_ID, TopicPartition
 from twofold.wire.errors import ConcurrentTransactions, CoordinatorNotAvailable, InvalidRequest, KafkaError
 
@@ -194,6 +195,28 @@ class TransactionService(CoordinatorService[TransactionShard]):
             raise InvalidRequest("the transactional id is empty")
         entry = self.shard(transactional_id).committed.entries.get(transactional_id)
         return self.coordinator.verify(entry, producer_id, producer_epoch, partitions)
+
+    def admits(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, topic_partition: TopicPartition
+    ) -> bool | None:
+        """Whether the transaction that a partition plainly belongs to is a two-phase one; None where more is to be
+        said, which `admit` does."""
+        if not transactional_id:
+            return None
+        try:
+            entry = self.shard(transactional_id).committed.entries.get(transactional_id)
+        except KafkaError:
+            return None
+        if (
+            entry is None
+            or entry.state is not State.ONGOING
+            or entry.producer_id != producer_id
+            or entry.producer_epoch != producer_epoch
+            or topic_partition not in entry.partitions
+            or has_kept(entry)
+        ):
+            return None
+        return is_two_phase(entry)
 
     def admit(
         self,

@@ -75,7 +75,13 @@ def verify(
             continue
         verdicts[name] = guard
         if guard is not None:
-            asked.append(partition)
+            two_phase = None
+            if operation is not Operation.ADD:
+                two_phase = broker.transactions.admits(transactional_id, producer_id, producer_epoch, name)
+            if two_phase is None:
+                asked.append(partition)
+            else:
+                partition.two_phase[producer_id] = two_phase
         elif producer_id not in partition.two_phase:
             partition.two_phase[producer_id] = broker.transactions.is_two_phase(transactional_id)
     if not asked:

@@ -474,7 +474,8 @@ class PartitionLog(CuttableLog):
         self, producer_id: int, epoch: int, sequence: int, supports_epoch_bump: bool = True
     ) -> int | None:
         """The guard that the first batch of a transaction must bring; None when the transaction is open already."""
-        self._check_usable()
+        if self._failure is not None or self._listing is not None:
+            self._check_usable()
         environment = self._environment
         return self._producers.start_verification(
             producer_id, epoch, sequence, supports_epoch_bump, environment.clock.wall_ms(), next(environment.guards)

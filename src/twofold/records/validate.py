@@ -86,23 +86,30 @@ def validate_client_batch(
     header = _only_batch(buf, allow_zstd)
     if header.base_offset != 0:
         raise InvalidRecord(f"the base offset of a batch to append must be 0, it is {header.base_offset}")
-    if header.size > max_message_bytes:
+    if header.batch_length + LOG_OVERHEAD > max_message_bytes:
         raise MessageTooLarge(
             f"the batch has {header.size} bytes, more than max.message.bytes ({max_message_bytes}) allows"
         )
     if not crc_is_valid(buf, 0, header):
         raise CorruptMessage(f"the batch is corrupt: its CRC-32C is not the stored {header.crc:#010x}")
     _check_fields(header)
-    window = None if timestamp_type == LOG_APPEND_TIME else Window(now_ms - before_max_ms, now_ms + after_max_ms)
+    earliest, latest = now_ms - before_max_ms, now_ms + after_max_ms
     if compacted:
+        window = None if timestamp_type == LOG_APPEND_TIME else Window(earliest, latest)
         _check_records(header, records_section(buf, 0, header, limit=limit), window, topic_partition)
-    elif window is not None:
-        _check_batch_times(buf, header, window, limit)
+    elif timestamp_type != LOG_APPEND_TIME and not (
+        earliest <= header.base_timestamp <= latest and earliest <= header.max_timestamp <= latest
+    ):
+        _check_batch_times(buf, header, Window(earliest, latest), limit)
     return header
 
 
 def _only_batch(buf: Buffer, allow_zstd: bool) -> Header:
     """The framing: exactly one complete batch of magic 2, in a codec that the request may use."""
+    if len(buf) >= HEADER_SIZE and buf[MAGIC_POSITION] == MAGIC:
+        usual: int = _LENGTH.unpack_from(buf, _LENGTH_POSITION)[0]
+        if usual + LOG_OVERHEAD == len(buf) and allow_zstd:
+            return read_header(buf)
     size = _batch_size(buf, 0)
     if size is None:
         raise NotOneBatch(f"exactly one record batch is needed, {len(buf)} bytes hold none")
@@ -174,9 +181,6 @@ def _check_batch_times(buf: Buffer, header: Header, window: Window, limit: int) 
 
     Only a batch that is refused is unpacked, so that its producer learns which records are at fault.
     """
-    earliest, latest = window
-    if earliest <= header.base_timestamp <= latest and earliest <= header.max_timestamp <= latest:
-        return
     if window.refusal(header.base_timestamp, 0) is None and window.refusal(header.max_timestamp, 0) is None:
         return
     section = records_section(buf, 0, header, limit=limit)

@@ -45,6 +45,7 @@ from twofold.records.batch import (
 )
 from twofold.records.compression import Codec
 from twofold.records.validate import NotOneBatch, recompress
+from twofold.wire.apis import APIS
 from twofold.wire.errors import (
     ConcurrentTransactions,
     CoordinatorLoadInProgress,
@@ -96,6 +97,11 @@ ATTRIBUTES_POSITION = 21
 _producer = struct.Struct(">qhi").unpack_from  # producer id, epoch, base sequence
 PRODUCER_POSITION = 43
 
+_OPERATIONS = tuple(
+    verification.Operation.of(version, abortable_since=ABORTABLE_VERSION, adds_since=ADDS_PARTITIONS_VERSION)
+    for version in range(APIS[KEY].max_version + 1)
+)
+
 log = logging.getLogger(__name__)
 
 decode = produce_codec.decode_request
@@ -111,7 +117,7 @@ def handle(broker: "Broker", context: RequestContext, request: ProduceRequest) -
         return _refuse(context, request, topics, error)
     produce = _Produce(broker, context, request)
     verdicts = produce.verify(topics) if is_transactional else None
-    if isinstance(verdicts, Awaitable) or produce.must_recompress(topics):
+    if (verdicts is not None and type(verdicts) is not dict) or produce.must_recompress(topics):
         return produce.run_later(topics, verdicts)
     produce.append(topics, verdicts)
     return produce.answer()
@@ -157,9 +163,7 @@ class _Produce:
     def verify(self, topics: Topics) -> Verdicts | Awaitable[Verdicts] | None:
         """What the transaction coordinator and the logs say of the transactional batches."""
         version = self._context.version
-        operation = verification.Operation.of(
-            version, abortable_since=ABORTABLE_VERSION, adds_since=ADDS_PARTITIONS_VERSION
-        )
+        operation = _OPERATIONS[version]
         enabled = self._broker.settings.bool("transaction.partition.verification.enable")
         if operation is not verification.Operation.ADD and not enabled:
             return None
@@ -334,7 +338,11 @@ class _Produce:
     # --- compressing anew ---
 
     def must_recompress(self, topics: Topics) -> bool:
-        return any(self._other_codec(key, index, r) is not None for key, rows in topics for index, r in rows)
+        for key, rows in topics:
+            for index, records in rows:
+                if self._other_codec(key, index, records) is not None:
+                    return True
+        return False
 
     def _other_codec(self, key: TopicKey, index: int, records: Buffer | KafkaError | None) -> LogConfig | None:
         """The topic's configuration where it wants another codec than the batch has."""

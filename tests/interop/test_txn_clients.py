@@ -8,16 +8,16 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from itertools import count
-from typing import Any, Protocol
+from typing import Protocol
 
 import pytest
 
-from oracle.driver import Connection
 from oracle.kafka import running_oracle
 from support.groups import create_topic
 from support.server import TwofoldServer
 from support.txn_clients import STOCK, Refused, TransactionalClient
 from support.txn_copies import SETTINGS
+from support.txn_look import await_group_offset, await_nothing_open, ends
 from support.txn_remote import Remote, RemoteClient, go_command, java_command
 from support.txn_single_requests import SingleRequests
 
@@ -129,33 +129,8 @@ class World:
     def read(self, client: TransactionalClient, *, committed: bool = True) -> list[str]:
         return sorted(row.value for row in client.read(self.topic, PARTITIONS, committed=committed))
 
-    def ends(self, isolation_level: int) -> list[int]:
-        parts = [{"partition_index": index, "timestamp": -1} for index in range(PARTITIONS)]
-        topics = [{"name": self.topic, "partitions": parts}]
-        with Connection(self.server.host, self.server.port) as connection:
-            answer = connection.ask("ListOffsets", 2, replica_id=-1, isolation_level=isolation_level, topics=topics)
-        return [
-            row["offset"] for row in sorted(answer["topics"][0]["partitions"], key=lambda row: row["partition_index"])
-        ]
-
     def await_nothing_open(self) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while (stable := self.ends(1)) != (ends := self.ends(0)):
-            assert time.monotonic() < deadline, f"readers are held at {stable}, the ends are {ends}"
-            time.sleep(0.02)
-
-    def committed_offset(self) -> int:
-        """Of partition 0 of the group; waits for an open transaction to end."""
-        rows = [{"name": self.topic, "partition_indexes": [0]}]
-        deadline = time.monotonic() + PATIENCE_S
-        with Connection(self.server.host, self.server.port) as connection:
-            while time.monotonic() < deadline:
-                answer = connection.ask("OffsetFetch", 7, group_id=self.group, topics=rows, require_stable=True)
-                part: dict[str, Any] = answer["topics"][0]["partitions"][0]
-                if answer["error_code"] == part["error_code"] == 0:
-                    return int(part["committed_offset"])
-                time.sleep(0.02)
-        raise AssertionError(f"{self.group}: {answer}")
+        await_nothing_open(self.server, self.topic, PARTITIONS)
 
 
 @pytest.fixture(params=CLIENTS)
@@ -204,7 +179,7 @@ def test_readers_of_what_is_committed_stop_at_the_first_open_transaction(world: 
     second.commit()
     assert world.read(first) == []
     assert world.read(first, committed=False) == ["done", "open"]
-    assert world.ends(1) == [0, 0, 0]
+    assert ends(world.server, world.topic, PARTITIONS, committed=True) == [0, 0, 0]
     first.commit()
     world.await_read(first, {"open", "done"})
 
@@ -230,7 +205,7 @@ def test_offsets_are_committed_with_the_transaction_or_not_at_all(world: World) 
         world.write(producer, f"v{offset}")
         producer.send_offsets(world.group, world.topic, {0: offset})
         end()
-        assert world.committed_offset() == wanted
+        assert await_group_offset(world.server, world.group, world.topic) == wanted
 
 
 FENCING: dict[str, Callable[[World, TransactionalClient], object]] = {

@@ -28,6 +28,7 @@ from oracle.processes import spawn, stop, tail
 from support.groups import create_topic
 from support.txn_clients import REMEMBER, Confluent, Row
 from support.txn_copier import OUTPUT_PARTITIONS
+from support.txn_look import await_nothing_open
 
 SOURCES = 4
 TIMEOUT_MS = 4000
@@ -212,7 +213,8 @@ class Copy:
     def check(self) -> dict[str, int]:
         """Rules 1 and 2; returns how often what happened."""
         reader = Confluent(self.server.bootstrap_servers)
-        self.await_no_open_transaction()
+        # Readers get to the end, at the latest when timeouts have passed.
+        await_nothing_open(self.server, self.output, OUTPUT_PARTITIONS, TIMEOUT_MS / 1000 + 10)
         committed = parse(reader.read(self.output, OUTPUT_PARTITIONS, committed=True))
         everything = parse(reader.read(self.output, OUTPUT_PARTITIONS, committed=False))
         events = [event for instance in self.instances for event in instance.events()]
@@ -223,22 +225,6 @@ class Copy:
         check_attempts(events, seen)
         check_acknowledged(events, {(number, attempt) for _, number, attempt in everything})
         return dict(Counter(event["event"] for event in events))
-
-    def await_no_open_transaction(self) -> None:
-        """Readers get to the end of every partition of the output, at the latest when timeouts have passed."""
-        deadline = time.monotonic() + TIMEOUT_MS / 1000 + 10
-        while (stable := self._ends(1)) != (ends := self._ends(0)):
-            assert time.monotonic() < deadline, f"{self.output}: readers are held at {stable}, the ends are {ends}"
-            time.sleep(0.1)
-
-    def _ends(self, isolation_level: int) -> list[int]:
-        parts = [{"partition_index": index, "timestamp": -1} for index in range(OUTPUT_PARTITIONS)]
-        topics = [{"name": self.output, "partitions": parts}]
-        with Connection(self.server.host, self.server.port) as connection:
-            answer = connection.ask("ListOffsets", 2, replica_id=-1, isolation_level=isolation_level, topics=topics)
-        rows = sorted(answer["topics"][0]["partitions"], key=lambda row: row["partition_index"])
-        assert all(row["error_code"] == 0 for row in rows), rows
-        return [row["offset"] for row in rows]
 
 
 class Plan(NamedTuple):

@@ -19,7 +19,7 @@ from interop.cases.txn_kit import (
     write_markers,
 )
 from oracle.batches import batch, idempotent
-from oracle.compare import Cases, Differs, Probe, Topic
+from oracle.compare import Cases, Differs, Probe, Topic, attempts
 
 CASES = Cases("txn-produce")
 case = CASES.case
@@ -441,3 +441,38 @@ def old_batches_and_their_markers_are_in_segments_of_their_own(probe: Probe) -> 
         producer.await_state("CompleteCommit", "CompleteAbort")
     for offset in range(5):
         read(probe, f"from {offset}", topic, offset=offset)
+
+
+def set_verification(probe: Probe, value: str | None) -> None:
+    """Of the broker, while it runs; None takes the setting back."""
+    row = {"name": "transaction.partition.verification.enable", "config_operation": 0 if value else 1, "value": value}
+    resource = {"resource_type": 4, "resource_name": "1", "configs": [row]}
+    (answer,) = probe.tell("IncrementalAlterConfigs", 1, resources=[resource])["responses"]
+    assert answer["error_code"] == 0, answer
+    described = {"resource_type": 4, "resource_name": "1", "configuration_keys": [row["name"]]}
+    for _ in attempts():
+        (found,) = probe.tell("DescribeConfigs", 4, resources=[described])["results"]
+        if found["configs"][0]["value"] == (value or "true"):
+            return
+    raise AssertionError(found)
+
+
+@case()
+def without_verification(probe: Probe) -> None:
+    """The setting spares old clients the check; a client that leaves the adding to the server is not concerned."""
+    topic = probe.topic(partitions=4)
+    set_verification(probe, "false")
+    try:
+        for partition, version in enumerate((3, VERIFYING, TELLING, ADDING)):
+            producer = Producer(probe, f"v{version}")
+            producer.produce(f"not added v{version}", topic, version, partition=partition)
+            producer.produce(f"goes on v{version}", topic, version, partition=partition, sequence=1)
+            producer.describe(f"after v{version}")
+        done = Producer(probe, "done")
+        done.run(probe.topic("done"), True, OLD)
+        for version in (VERIFYING, TELLING):
+            done.produce(f"a duplicate after the end v{version}", probe.await_topic(probe.name("done")), version)
+    finally:
+        set_verification(probe, None)
+    producer = Producer(probe, "again")
+    producer.produce("verified again", topic, VERIFYING)

@@ -17,7 +17,7 @@ from support.txn_wire import Wire
 from twofold.coordinator.transaction.states import State
 from twofold.runtime.api import Runtime
 from twofold.types import TopicPartition
-from twofold.wire.errors import KafkaError, UnstableOffsetCommit
+from twofold.wire.errors import InvalidProducerIdMapping, KafkaError, UnstableOffsetCommit
 
 BOOTSTRAP = "broker:9092"
 PATIENCE_MS = 4000
@@ -35,7 +35,15 @@ class Past(NamedTuple):
     is_tv2: bool
 
 
+class HasFirstEpoch(Protocol):
+    @property
+    def first_epoch(self) -> int: ...
+
+
 class Scene(Protocol):
+    @property
+    def plan(self) -> HasFirstEpoch: ...
+
     history: History
     watch: TxnWatch
     draining: bool
@@ -96,8 +104,10 @@ class Actor:
                 except Fenced as error:
                     self._scene.note(f"fenced {self.instance} {error}")
                 except Fatal as error:
-                    # None of what happens here is the end of a producer, but for those who come after it.
-                    raise AssertionError(f"{self.instance}: {error}") from error
+                    # None of what happens here is the end of a producer, but that another has its id; at the end of
+                    # the epochs that is one with a new producer id.
+                    if not (self._scene.plan.first_epoch and isinstance(error.error, InvalidProducerIdMapping)):
+                        raise AssertionError(f"{self.instance}: {error}") from error
                 await self._sleep(self._random.uniform(0, 0.5))
         finally:
             await self._driver.close()

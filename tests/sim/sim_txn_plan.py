@@ -8,7 +8,7 @@ from sim_plan import INT_MAX, LONG_MAX
 from support.txn_driver import TV1, TV2, Versions
 from twofold.runtime.sim.disk import CutMode
 
-FAULTS = ("reset", "partition", "loss", "duplicate", "delay", "slow disk", "clock", "pause", "client kill")
+FAULTS = ("features", "reset", "partition", "loss", "duplicate", "delay", "slow disk", "clock", "pause", "client kill")
 BROKER_FAULTS = ("kill", "restart", "sync", "full")
 MAX_HOPS = 2
 WRITTEN, LEFT, RIGHT = "written", "left", "right"
@@ -71,6 +71,8 @@ class TxnPlan:
     readers: tuple[ReaderPlan, ...]
     ghosts: float
     """How often a request of the past is sent again, by somebody else."""
+    first_epoch: int
+    """Where the ids begin: some are near the end of their producer id."""
 
     @property
     def has_power_cuts(self) -> bool:
@@ -116,6 +118,7 @@ def make_txn_plan(seed: int) -> TxnPlan:
         copiers=_copiers(random),
         readers=tuple(_reader(random, n) for n in range(random.randint(1, 2))),
         ghosts=random.choice((0.0, 0.3, 0.3)),
+        first_epoch=random.randint(32752, 32766) if random.random() < 0.2 else 0,
     )
 
 

@@ -52,6 +52,7 @@ class StagePlan:
     settings: dict[str, str] = field(default_factory=dict)
     cut_mode: CutMode = CutMode.REORDERED
     has_disk_errors: bool = False
+    first_epoch: int = 0
 
 
 class Player(Actor):
@@ -110,6 +111,7 @@ class Stage:
     """See `sim_txn_clients.Scene`, which this is for the players."""
 
     def __init__(self, sim: BrokerSimulation, watch: TxnWatch, plan: StagePlan) -> None:
+        self.plan = plan
         self.sim = sim
         self.watch = watch
         self.history = History()

@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -17,15 +18,18 @@ from sim_txn_check import (
 )
 from sim_txn_clients import BOOTSTRAP, Actor, Bookkeeper, Copier, Ghost, Past, ReaderApp, Writer, ledger
 from sim_txn_cycles import no_cycles
-from sim_txn_history import History, Outcome
+from sim_txn_history import History, Outcome, Value, Write
 from sim_txn_log import LogTruth
 from sim_txn_plan import LEFT, MAX_HOPS, RIGHT, WRITTEN, CopierPlan, ReaderPlan, TxnPlan, WriterPlan, make_txn_plan
 from sim_txn_watch import PREPARED, TxnWatch, batches_on_disk
 from sim_watch import require
 from sim_world import BROKER, DATA, BrokerNode, BrokerSimulation, ErrorLog
 
-from twofold.client import Admin, ConfigChange, ConfigResource, NewTopic, ResourceType
+from support.txn_driver import TxnDriver
+from support.txn_wire import GROUP_KEY, TRANSACTION_KEY, Wire
+from twofold.client import Admin, ConfigChange, ConfigResource, FeatureUpdate, NewTopic, ResourceType, UpgradeType
 from twofold.config.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
+from twofold.coordinator.transaction.coordinator import Decision
 from twofold.coordinator.transaction.states import State
 from twofold.runtime.api import Runtime
 from twofold.types import TopicPartition
@@ -81,6 +85,9 @@ class TxnWorld:
         self._supervisor = asyncio.get_running_loop().create_task(self.node.supervise(), name="supervisor")
         await self.node.up.wait()
         await self.run_on("setup", self._set_up)
+        if self.plan.first_epoch:
+            for transactional_id in dict.fromkeys(p.transactional_id for p in (*self.plan.writers, *self.plan.copiers)):
+                await self.run_on("setup", lambda runtime, name=transactional_id: self._age(runtime, name))
         for plan in (*self.plan.writers, *self.plan.copiers):
             self.start_actor(plan)
         for reader in self.plan.readers:
@@ -108,13 +115,24 @@ class TxnWorld:
 
     async def _create_internal(self, runtime: Runtime) -> None:
         """They come with the first who looks for a coordinator."""
-        from support.txn_wire import GROUP_KEY, TRANSACTION_KEY, Wire
-
         wire = Wire(runtime, BOOTSTRAP)
         for kind in (TRANSACTION_KEY, GROUP_KEY):
             while (await wire.find("any", kind)).coordinators[0].error_code:
                 await runtime.timers.sleep(0.05)
         await wire.close()
+
+    async def _age(self, runtime: Runtime, transactional_id: str) -> None:
+        """Give an id an epoch that it would take very many transactions to reach."""
+        driver = TxnDriver(runtime, BOOTSTRAP, transactional_id)
+        await driver.init()
+        await driver.close()
+        assert self.node.broker is not None
+        decided = self.node.broker.transactions.shard(transactional_id).decide(
+            transactional_id,
+            lambda entry, now_ms, pending: Decision(entry and entry._replace(producer_epoch=self.plan.first_epoch)),
+        )
+        if not isinstance(decided, Decision):
+            await decided
 
     def start_actor(self, plan: WriterPlan | CopierPlan) -> None:
         incarnation = self._incarnations[plan.node] = self._incarnations.get(plan.node, 0) + 1
@@ -316,8 +334,6 @@ class Closer(Writer):
             await self.transaction(txn, lambda txn=txn: self._everywhere(txn), commit=True)  # type: ignore[misc]
 
     async def _everywhere(self, txn: Any) -> None:
-        from sim_txn_history import Value, Write
-
         await self._send(txn, [Write(tp, Value(txn.label, number).encode()) for number, tp in enumerate(self._targets)])
 
 
@@ -329,7 +345,21 @@ class TxnNemesis(Nemesis):
     other_pause_s = 0.4
 
     def _actions(self) -> dict[str, Callable[[], Awaitable[None]]]:
-        return super()._actions() | {"pause": self._stall}
+        return super()._actions() | {"pause": self._stall, "features": self._switch}
+
+    async def _switch(self) -> None:
+        """transaction.version goes down, or up again; the requests of clients are what they are."""
+        level = self._random.choice((1, 2))
+        update = FeatureUpdate(level, UpgradeType.SAFE_DOWNGRADE if level == 1 else UpgradeType.UPGRADE)
+
+        async def switch(runtime: Runtime) -> None:
+            async with Admin(
+                runtime=runtime, bootstrap_servers=BOOTSTRAP, request_timeout_ms=700, default_api_timeout_ms=1500
+            ) as admin:
+                with suppress(KafkaError):
+                    await admin.update_features({"transaction.version": update})
+
+        await self._world.run_on("operator", switch)
 
     async def _crash(self, *, power_cut: bool) -> None:
         """Often while a transaction is being ended: in one of the next writes."""

@@ -60,7 +60,7 @@ def _cast_to_binary(array: Any, name: str) -> Any:
     return array.cast("large_binary")
 
 
-def check_items(name: str, column: Column | None) -> None:
+def check_items(name: str, column: Sequence[object] | None) -> None:
     """TypeError for the first item that is neither bytes nor None."""
     for index, item in enumerate(column or ()):
         if item is not None and not isinstance(item, bytes | bytearray | memoryview):

@@ -18,6 +18,7 @@ class OpenTransaction:
 
     __slots__ = (
         "_added",
+        "_groups",
         "_missing",
         "_on_failure",
         "_on_missing",
@@ -41,6 +42,7 @@ class OpenTransaction:
         self.started = False
         self.lost_numbers = False
         self._added: set[TopicPartition] = set()
+        self._groups: set[str] = set()
         self._missing: dict[TopicPartition, None] = {}
 
     def admits(self, tp: TopicPartition) -> bool:
@@ -60,6 +62,13 @@ class OpenTransaction:
         for tp in partitions:
             self._missing.pop(tp, None)
             self._added.add(tp)
+
+    def knows_group(self, group: str) -> bool:
+        """Whether the group's offsets need not be announced. With version 2 the group's coordinator does that."""
+        return self.v2 or group in self._groups
+
+    def add_group(self, group: str) -> None:
+        self._groups.add(group)
 
     def produce_version(self, connection: Connection, at_most: int | None) -> int:
         if not self.v2:

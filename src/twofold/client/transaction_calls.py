@@ -78,6 +78,28 @@ class Started(NamedTuple):
     v2: bool
 
 
+class Described(NamedTuple):
+    """What a coordinator has of a transactional id. Of a transaction that was kept it shows the identity under which
+    the records were written."""
+
+    identity: Identity
+    state: str
+    timeout_ms: int
+
+    def beside(self, ours: Identity, prepared: Identity) -> str:
+        """Our identity, or that of the transaction that we wanted to end, beside the coordinator's, in words."""
+        if self.state == "Ongoing" and self.identity in (ours, prepared):
+            return (
+                f"the transaction of producer id {self.identity.producer_id}, epoch {self.identity.epoch} is still "
+                f"open, but our epoch is {ours.epoch}, and another producer has taken the transaction over to end it"
+            )
+        return (
+            f"we have producer id {ours.producer_id}, epoch {ours.epoch}, the coordinator has producer id "
+            f"{self.identity.producer_id}, epoch {self.identity.epoch}, state {self.state}, timeout "
+            f"{self.timeout_ms} ms"
+        )
+
+
 class TransactionCalls:
     def __init__(self, cluster: Cluster, coordinators: Coordinators) -> None:
         self._cluster = cluster
@@ -178,8 +200,6 @@ class TransactionCalls:
         *,
         v2: bool,
     ) -> None:
-        if not v2:
-            await self._add_offsets(transactional_id, identity, group.group_id, deadline)
         request = TxnOffsetCommitRequest(
             transactional_id=transactional_id,
             group_id=group.group_id,
@@ -208,7 +228,7 @@ class TransactionCalls:
         what = f"TxnOffsetCommit of {transactional_id!r} for group {group.group_id!r}"
         await self._coordinators.ask(Kind.GROUP, group.group_id, what, attempt, deadline)
 
-    async def _add_offsets(self, transactional_id: str, identity: Identity, group: str, deadline: Deadline) -> None:
+    async def add_offsets(self, transactional_id: str, identity: Identity, group: str, deadline: Deadline) -> None:
         request = AddOffsetsToTxnRequest(
             transactional_id=transactional_id,
             producer_id=identity.producer_id,
@@ -270,22 +290,20 @@ class TransactionCalls:
         what = f"TxnHeartbeat of {transactional_id!r}"
         await self._coordinators.ask(Kind.TRANSACTION, transactional_id, what, attempt, deadline, patient=False)
 
-    async def describe(self, transactional_id: str) -> str | None:
-        """What the coordinator has of a transactional id, in words; None when it does not say."""
+    async def describe(self, transactional_id: str) -> Described | None:
+        """What the coordinator has of a transactional id; None when it does not say."""
         deadline = self._cluster.deadline(DESCRIBE_TIMEOUT_MS, "DescribeTransactions")
         request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
 
-        async def attempt(connection: Connection) -> str | None:
+        async def attempt(connection: Connection) -> Described | None:
             response: DescribeTransactionsResponse = await self._cluster.ask(
                 connection, request, "DescribeTransactions", deadline
             )
             row = response.transaction_states[0]
             if row.error_code:
-                return f"the coordinator does not show its own ({error_for(row.error_code).name})"
-            return (
-                f"the coordinator has producer id {row.producer_id}, epoch {row.producer_epoch}, state "
-                f"{row.transaction_state}, timeout {row.transaction_timeout_ms} ms"
-            )
+                return None
+            identity = Identity(row.producer_id, row.producer_epoch)
+            return Described(identity, row.transaction_state, row.transaction_timeout_ms)
 
         try:
             return await self._coordinators.ask(

@@ -148,8 +148,12 @@ class Transactions:
             self.open.started = True
             deadline = self._deadline()
             try:
+                identity = self._known_identity()
+                if not self.open.knows_group(group.group_id):
+                    await self._calls.add_offsets(self._transactional_id, identity, group.group_id, deadline)
+                    self.open.add_group(group.group_id)
                 await self._calls.commit_offsets(
-                    self._transactional_id, self._known_identity(), offsets, group, deadline, v2=self._v2
+                    self._transactional_id, identity, offsets, group, deadline, v2=self._v2
                 )
             except KafkaError as error:
                 self.on_failure(error)
@@ -231,11 +235,13 @@ class Transactions:
         except GaveUp as late:
             raise self._unfinished(Call.COMMIT, late) from late
         except KafkaError as error:
-            await self._on_commit_refused(identity, error)
-            raise self._failure("the commit was refused") from error
+            raise await self._on_commit_refused(identity, error) from error
         self._ended(after_it)
 
-    async def _on_commit_refused(self, identity: Identity, error: KafkaError) -> None:
+    async def _on_commit_refused(self, identity: Identity, error: KafkaError) -> KafkaError:
+        what = "the commit was refused"
+        if self._resumed:
+            return self._give_up_resumed(what, await self._explained(error, identity))
         reason = error
         if not self.prepared and self._v2 and isinstance(error, InvalidTxnState | ProducerFenced):
             # Whoever still has the right epoch may repeat an abort: whether the coordinator has aborted is what this
@@ -245,13 +251,11 @@ class Transactions:
                 reason = TransactionAbortable("the coordinator has aborted the transaction")
             except KafkaError:
                 log.debug("%r is fenced", self._transactional_id)
-        if self._resumed:
-            self._error = await self._explained(error, identity)
-            self._forget_resumed()
-        elif not self.prepared and isinstance(reason, TransactionAbortable):
+        if not self.prepared and isinstance(reason, TransactionAbortable):
             self._fail(Event.ABORTABLE, await self._explained(reason, identity))
         else:
             self._fail(Event.FATAL, await self._explained(error, identity))
+        return self._failure(what)
 
     async def _abort(self, deadline: Deadline | None = None) -> None:
         identity = self._known_identity()
@@ -270,10 +274,8 @@ class Transactions:
         except KafkaError as error:
             explained = await self._explained(error, identity)
             if self._resumed:
-                self._error = explained
-                self._forget_resumed()
-            else:
-                self._fail(Event.FATAL, explained)
+                raise self._give_up_resumed("the abort was refused", explained) from error
+            self._fail(Event.FATAL, explained)
             raise self._failure("the abort was refused") from error
         self._ended(after_it)
 
@@ -291,6 +293,14 @@ class Transactions:
         self._error = self._aborted_as = None
         self._become(identity)
         self._on(Event.ENDED)
+
+    def _give_up_resumed(self, doing: str, error: KafkaError) -> KafkaError:
+        """Whoever resumes the transactions of others goes on with the next one."""
+        self._error = error
+        failure = self._failure(doing, "Nobody can end it under this identity any more")
+        self._error = None
+        self._forget_resumed()
+        return failure
 
     def _forget_resumed(self) -> None:
         self._resumed = False
@@ -434,7 +444,7 @@ class Transactions:
     def _deadline(self) -> Deadline:
         return self._cluster.deadline(self._config.max_block_ms, "max_block_ms")
 
-    def _failure(self, doing: str) -> KafkaError:
+    def _failure(self, doing: str, advice: str = "") -> KafkaError:
         """The error of a call that fails because of what happened to the transaction, or to the producer."""
         error = self._error
         assert error is not None
@@ -443,9 +453,10 @@ class Transactions:
             who += f" (producer id {self._identity.producer_id}, epoch {self._identity.epoch})"
         if self.state is State.ABORTABLE_ERROR:
             return TransactionFailed(f"{who}: {error}. Call abort_transaction(), then begin again")
-        advice = "Close this producer and start another"
-        if self.prepared:
-            advice += f"; transaction {self.prepared} was prepared and is in doubt"
+        if not advice:
+            advice = "Close this producer and start another"
+            if self.prepared:
+                advice += f"; transaction {self.prepared} was prepared and is in doubt"
         kind = Fenced if isinstance(error, _FENCING) else ProducerFailed
         return kind(f"{who}: {error}. {advice}")
 
@@ -464,4 +475,4 @@ class Transactions:
         if found is None:
             return error
         message = error.message or "the coordinator refused"
-        return type(error)(f"{message}: we have producer id {identity.producer_id}, epoch {identity.epoch}, {found}")
+        return type(error)(f"{message}: {found.beside(identity, self.prepared.identity)}")

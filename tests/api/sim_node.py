@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from oracle.wire import decode_response, encode_request, fit
 from twofold.broker.broker import Broker
-from twofold.broker.context import Frame, Peer
+from twofold.broker.context import Frame, Later, Peer
 from twofold.broker.dispatch import Dispatcher
 from twofold.config.settings import Settings
 from twofold.runtime.sim import Simulation
@@ -50,7 +50,8 @@ class SimNode:
     def send(self, api: str, version: int, **body: Any) -> Callable[[], Awaitable[dict[str, Any]]]:
         """Ask now; what is returned waits for the answer."""
         frame = encode_request(api, version, fit(api, version, body), correlation_id=1)
-        result = self._dispatcher.dispatch(self._peer, frame[4:])
+        dispatched = self._dispatcher.dispatch(self._peer, frame[4:])
+        result = dispatched.answer if isinstance(dispatched, Later) else dispatched
 
         async def receive() -> dict[str, Any]:
             answer = result if isinstance(result, Frame) else await result  # type: ignore[misc]

@@ -12,6 +12,7 @@ from twofold.broker.context import Frame
 from twofold.config.internal_topics import CONSUMER_OFFSETS, coordinator_partition
 from twofold.coordinator.transaction.records import Transaction
 from twofold.log.log import PartitionLog
+from twofold.records.batch import BatchBuilder
 from twofold.runtime.sim import CutMode, Simulation
 from twofold.types import TopicPartition
 
@@ -81,6 +82,22 @@ class TwoPhaseNode(Story):
             await self.ready()
             assert await self.commit_offset(pair, offset, name=name) == 0
         return pair
+
+    def send_batch(
+        self, pair: Pair, partition: int = 0, sequence: int = 0, *, acks: int = -1, version: int = 12, name: str = "x"
+    ) -> Any:
+        """Produce now; what is returned waits for the error code."""
+        builder = BatchBuilder(producer_id=pair[0], producer_epoch=pair[1], base_sequence=sequence, transactional=True)
+        builder.add(b"k", f"{partition}/{sequence}".encode(), self.broker.runtime.clock.wall_ms())
+        rows = [{"index": partition, "records": builder.build()}]
+        data = [{"name": "t", "partition_data": rows}]
+        receive = self.send("Produce", version, transactional_id=name, acks=acks, timeout=30_000, topic_data=data)
+
+        async def code() -> int:
+            return int((await receive())["responses"][0]["partition_responses"][0]["error_code"])
+
+        code.is_answered = receive.is_answered  # type: ignore[attr-defined]
+        return code
 
     async def set_transaction_version(self, level: int, *, upgrade: bool = False) -> None:
         kind = 1 if upgrade else 2

@@ -8,7 +8,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 from twofold.broker.coordinator_service import CoordinatorService
@@ -112,15 +112,18 @@ class TransactionService(CoordinatorService[TransactionShard]):
         decision = decided if isinstance(decided, Decision) else await decided
         value = decision.value
         if value is not None and decision.ongoing_producer_id != NO_PRODUCER_ID and is_two_phase(value):
-            await self._sync(request.transactional_id, value.partitions)
+            await self._sync(request.transactional_id, value)
         return decision
 
-    async def _sync(self, transactional_id: str, partitions: Iterable[TopicPartition]) -> None:
-        """A transaction became a two-phase one after it had begun: what it has written so far goes to disk as well."""
-        replicas = self._broker.replicas
-        held = [name for name in sorted(partitions) if self._broker.image.partition(*name) is not None]
+    async def _sync(self, transactional_id: str, value: Transaction) -> None:
+        """A transaction became a two-phase one after it had begun: what it has written so far goes to disk as well, and
+        what a late request of its old instance adds from now on."""
+        replicas, image = self._broker.replicas, self._broker.image
         try:
-            await asyncio.gather(*(replicas.leader(*name).log.sync() for name in held))
+            held = [replicas.leader(*name) for name in sorted(value.partitions) if image.partition(*name) is not None]
+            for partition in held:
+                partition.two_phase[value.producer_id] = True
+            await asyncio.gather(*(partition.log.sync() for partition in held))
         except (OSError, KafkaError) as error:
             # The record is written; who asks again is answered when this has succeeded.
             raise CoordinatorNotAvailable(f"{transactional_id!r} is not on disk: {error}") from error

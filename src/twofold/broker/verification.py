@@ -6,7 +6,7 @@
 3. The log hands out a guard before the question and wants to see it at the append: what happened in between (an abort,
    the next transaction) makes the guard worthless.
 4. The coordinator also says whether the transaction is a two-phase one: what such a producer is told is written is on
-   disk. A leader that has forgotten (a restart) asks again.
+   disk. A leader that has forgotten (a restart) asks again, and so does one that verifies nothing.
 5. Clients are told what they understand: an old one hears INVALID_TXN_STATE where a newer one hears
    TRANSACTION_ABORTABLE, and everybody INVALID_PRODUCER_EPOCH where the coordinator says PRODUCER_FENCED.
 """
@@ -93,6 +93,16 @@ def verify(
     if isinstance(admission, Admission):
         return _judged(verdicts, asked, producer_id, admission, operation)
     return _judged_later(verdicts, asked, producer_id, admission, operation)
+
+
+def remember(broker: "Broker", transactional_id: str, batches: Iterable[Batch]) -> None:
+    """Where nothing is verified it must be known all the same whether what is written has to be on disk."""
+    two_phase = broker.transactions.is_two_phase(transactional_id)
+    for partition, producer_id, _, _ in batches:
+        if two_phase:
+            partition.two_phase[producer_id] = True
+        else:
+            partition.two_phase.pop(producer_id, None)
 
 
 async def _judged_later(

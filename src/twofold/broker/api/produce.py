@@ -165,12 +165,13 @@ class _Produce:
         version = self._context.version
         operation = _OPERATIONS[version]
         enabled = self._broker.settings.bool("transaction.partition.verification.enable")
-        if operation is not verification.Operation.ADD and not enabled:
-            return None
-        assert self._request.transactional_id is not None
-        return verification.verify(
-            self._broker, self._request.transactional_id, self._transactional_batches(topics), operation
-        )
+        transactional_id = self._request.transactional_id
+        assert transactional_id is not None
+        batches = self._transactional_batches(topics)
+        if operation is verification.Operation.ADD or enabled:
+            return verification.verify(self._broker, transactional_id, batches, operation)
+        verification.remember(self._broker, transactional_id, batches)
+        return None
 
     def _transactional_batches(self, topics: Topics) -> Iterator[verification.Batch]:
         for key, partitions in topics:

@@ -120,11 +120,12 @@ def _verify(
 ) -> Verdicts | Awaitable[Verdicts]:
     """Whether the group's partition is part of the transaction; from version 5 on it becomes that."""
     operation = verification.Operation.of(context.version, abortable_since=ABORTABLE_SINCE, adds_since=ADDS_SINCE)
+    batch = verification.Batch(shard.partition, request.producer_id, request.producer_epoch, 0)
     if operation is not verification.Operation.ADD and not broker.settings.bool(
         "transaction.partition.verification.enable"
     ):
+        verification.remember(broker, request.transactional_id, [batch])
         return {}
-    batch = verification.Batch(shard.partition, request.producer_id, request.producer_epoch, 0)
     return verification.verify(broker, request.transactional_id, [batch], operation)
 
 

@@ -371,10 +371,11 @@ class TxnNemesis(Nemesis):
         await self._world.pause(self._random.uniform(0.2, 1))
 
     async def _stall(self) -> None:
-        """The broker, or a client, hears nothing for a while and then all at once, as after a pause."""
-        cut = self._sim.network.partition(self._random.choice((BROKER, self._victim())))
-        await self._world.pause(self._random.uniform(0.2, 4))
-        cut.heal()
+        """The broker, or a client, stands still for a while, and then finds everything at once."""
+        node = self._random.choice((BROKER, self._victim()))
+        self._sim.pause(node)
+        await self._world.pause(self._random.uniform(0.2, 3))
+        self._sim.resume(node)
 
     def _victim(self) -> str:
         return self._random.choice(self._world.plan.clients)

@@ -8,11 +8,13 @@ Invariants:
 3. Tasks and futures of this loop hash by their number, not by their address, so that asyncio's own sets of them
    (TaskGroup, wait) are walked in the same order in every run.
 4. No threads: what would start one is refused.
+5. What belongs to a paused node does not run: it is held, and runs in its order when the node goes on.
 """
 
 import asyncio
 import heapq
 import itertools
+from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, NoReturn, TypeVar, TypeVarTuple
@@ -44,6 +46,9 @@ class Life:
         self.timers: dict[SimTimer, None] = {}
         self.calls: dict[asyncio.Future[Any], None] = {}
         """Futures of blocking calls under way."""
+        self.paused = False
+        self.held: list[asyncio.Handle] = []
+        """What would have run while it was paused, in order."""
         self._context = copy_context()
         self._context.run(_current.set, self)
 
@@ -102,6 +107,8 @@ class SimTimer(asyncio.TimerHandle):
         # The loop runs timers that are due within its resolution. Whoever is woken must find that its time has come, or
         # code that waits for the rest of it would do so for ever.
         self._sim_loop.reach(self.when())
+        if self._sim_loop.paused_lives and self._sim_loop.hold(self):
+            return
         super()._run()
 
     def __lt__(self, other: asyncio.TimerHandle) -> bool:
@@ -130,6 +137,7 @@ class _Selector:
 class SimLoop(asyncio.BaseEventLoop):
     # What the base class has but its type stub does not tell.
     _scheduled: list[asyncio.TimerHandle]
+    _ready: deque[asyncio.Handle]
     _clock_resolution: float
 
     def __init__(self) -> None:
@@ -139,6 +147,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._numbers = itertools.count(1)
         self._selector = _Selector(self)
         self._unfinished: dict[SimTask[Any], None] = {}
+        self.paused_lives = 0
         self.deadline: float | None = None
         self.set_debug(False)
 
@@ -150,6 +159,21 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def reach(self, moment: float) -> None:
         self._now = max(self._now, moment)
+
+    def hold(self, handle: asyncio.Handle) -> bool:
+        """Keep it for later where it belongs to a node that is paused; whether that is so."""
+        life = current_life(handle._context)  # type: ignore[attr-defined]
+        if life is None or not life.paused:
+            return False
+        life.held.append(handle)
+        return True
+
+    def release(self, life: Life) -> None:
+        """What was held for a node runs now."""
+        held, life.held = life.held, []
+        for handle in held:
+            if not handle.cancelled():
+                self._ready.append(handle)
 
     def unfinished_tasks(self) -> list[SimTask[Any]]:
         """In order of creation."""
@@ -191,6 +215,12 @@ class SimLoop(asyncio.BaseEventLoop):
         self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> SimTimer:
         return self.call_at(self._now + delay, callback, *args, context=context)
+
+    def _call_soon(self, callback: Callable[..., object], args: Any, context: Context | None) -> asyncio.Handle:
+        handle: asyncio.Handle = super()._call_soon(callback, args, context)  # type: ignore[misc]
+        if self.paused_lives and self.hold(handle):
+            self._ready.pop()
+        return handle
 
     def run_in_executor(self, executor: Any, func: Callable[[*Ts], object], *args: *Ts) -> NoReturn:
         raise RuntimeError("a thread would make the simulation depend on real time: use Runtime.blocking")

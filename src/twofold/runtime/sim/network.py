@@ -247,6 +247,11 @@ class SimNetwork:
             await asyncio.wait([self._healed], timeout=remaining_s)
         await asyncio.sleep(self.latency_s(sender, receiver))
 
+    def resume(self, life: Life) -> None:
+        """A paused node goes on: what has arrived for it is delivered."""
+        for transport in [transport for transport in self._transports if transport.life is life]:
+            transport.on_resume()
+
     def crash(self, life: Life, *, silently: bool) -> None:
         for listener in [listener for listener in self._listeners.values() if listener.life is life]:
             self._stop_listening(listener)

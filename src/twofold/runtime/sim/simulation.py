@@ -213,6 +213,29 @@ class Simulation:
         """Kill a node in the middle of its work: in the change of its disk that follows `disk_operations` more."""
         self._host(node).disk.cut_power_after(disk_operations, partial(self.crash, node, power_cut=power_cut))
 
+    def pause(self, node: str) -> None:
+        """Stop a node's process where it is (SIGSTOP): no callback, no timer, no blocking call goes on. What is sent
+        to it waits, as far as its connections have room."""
+        life = self._host(node).life
+        if life is not None and not life.paused:
+            self.note(f"pause {life!r}")
+            life.paused = True
+            self.loop.paused_lives += 1
+
+    def resume(self, node: str) -> None:
+        """Let it go on; it finds everything that was due since, all at once."""
+        life = self._host(node).life
+        if life is not None and life.paused:
+            self.note(f"resume {life!r}")
+            self._unpause(life)
+            self.loop.release(life)
+            self.network.resume(life)
+
+    def _unpause(self, life: Life) -> None:
+        if life.paused:
+            life.paused = False
+            self.loop.paused_lives -= 1
+
     def jump_clock(self, node: str, ms: int) -> None:
         """The node's wall clock steps by `ms`, which may be negative. Its monotonic clock does not."""
         self.note(f"jump {node} {ms}")
@@ -220,6 +243,8 @@ class Simulation:
 
     def _kill(self, life: Life, *, silently: bool) -> None:
         life.alive = False
+        self._unpause(life)
+        self.loop.release(life)
         self.network.crash(life, silently=silently)
         for timer in list(life.timers):
             timer.cancel()

@@ -201,6 +201,9 @@ class SimTransport(asyncio.Transport):
             self._stall_timer = None
             self._wire.loop.call_later(self._latency_s(), self._pump)
 
+    def on_resume(self) -> None:
+        self._wire.loop.call_soon(self._deliver)
+
     # Outgoing
 
     def _send(self, message: Message) -> None:
@@ -265,7 +268,7 @@ class SimTransport(asyncio.Transport):
             self._deliver()
 
     def _deliver(self) -> None:
-        while self._inbox and self._connected and (self._reading or self._closing):
+        while self._inbox and self._connected and (self._reading or self._closing) and not self.life.paused:
             message = self._inbox.popleft()
             self.peer._acknowledge(message.acknowledges)
             if self._closing:
@@ -297,6 +300,9 @@ class SimTransport(asyncio.Transport):
     def _call(self, method: str, *args: Any) -> Any:
         """Call the protocol as its own node; a protocol that raises loses its connection, as in asyncio."""
         if not self.life.alive:
+            return None
+        if self.life.paused:
+            self.life.held.append(asyncio.Handle(self._call, (method, *args), self._wire.loop))
             return None
         try:
             return self.life.context().run(getattr(self._protocol, method), *args)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from twofold.client.sequences import Identity, PartitionSequences
 from twofold.client.waiting import Deadline, done_within
 from twofold.records.batch import HEADER_SIZE, BatchBuilder, RecordHeader, iter_records
-from twofold.records.columnar import ColumnBatch
+from twofold.records.column_batch import ColumnBatch
 from twofold.runtime.api import Runtime
 from twofold.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, TopicPartition
 

@@ -1,4 +1,4 @@
-"""Columns that an application has (lists, Arrow arrays) as those that `records.columnar` encodes.
+"""Columns that an application has (lists, Arrow arrays) as those that `records.column_batch` encodes.
 
 pyarrow is not needed: an Arrow array tells by its methods where its bytes are, and views into them are as good as
 bytes. Nothing is copied.
@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any, Literal
 
-from twofold.client.partitioner import partition_for_key
-from twofold.records.columnar import Column
+from twofold.records.column_batch import Column
+from twofold.records.key_hash import partition_for_key
 
 NO_KEY = -1
 _OFFSET_FORMATS: dict[str, Literal["i", "q"]] = {"binary": "i", "string": "i", "large_binary": "q", "large_string": "q"}

@@ -1,33 +1,11 @@
 """Which partition a record goes to: the same choice as Apache Kafka's producer.
 
-A key decides by its murmur2 hash. Records without a key stick to one random partition until a batch's worth of bytes
-went there (KIP-794), so that batches fill.
+A key decides by its hash (`records.key_hash`). Records without a key stick to one random partition until a batch's
+worth of bytes went there (KIP-794), so that batches fill.
 """
 
 from collections.abc import Callable, Sequence
 from random import Random
-
-_M = 0x5BD1E995
-_MASK = 0xFFFFFFFF
-_SEED = 0x9747B28C
-
-
-def murmur2(data: bytes) -> int:
-    """The 32-bit hash of Kafka's Java client, as an unsigned number."""
-    length = len(data)
-    value = (_SEED ^ length) & _MASK
-    whole = length & ~3
-    for position in range(0, whole, 4):
-        word = int.from_bytes(data[position : position + 4], "little") * _M & _MASK
-        value = (value * _M & _MASK) ^ ((word ^ (word >> 24)) * _M & _MASK)
-    if length != whole:
-        value = (value ^ int.from_bytes(data[whole:], "little")) * _M & _MASK
-    value = (value ^ (value >> 13)) * _M & _MASK
-    return value ^ (value >> 15)
-
-
-def partition_for_key(key: bytes, partition_count: int) -> int:
-    return (murmur2(key) & 0x7FFFFFFF) % partition_count
 
 
 class StickyPartitioner:

@@ -20,14 +20,15 @@ from twofold.client.config import ProducerConfig, ProducerOptions, from_dotted, 
 from twofold.client.errors import BufferExhausted, ClientClosed
 from twofold.client.group_model import ConsumerGroupMetadata, OffsetAndMetadata
 from twofold.client.metadata import TopicMetadata
-from twofold.client.partitioner import StickyPartitioner, partition_for_key
+from twofold.client.partitioner import StickyPartitioner
 from twofold.client.prepared import PreparedTxnState
 from twofold.client.sender import Sender
 from twofold.client.transaction_block import Transaction
 from twofold.client.transactions import Transactions
 from twofold.client.waiting import Deadline
 from twofold.records.batch import HEADER_SIZE, RecordHeader
-from twofold.records.columnar import Column, ColumnBatch, split
+from twofold.records.column_batch import Column, ColumnBatch, split
+from twofold.records.key_hash import partition_for_key
 from twofold.runtime.api import Runtime
 from twofold.runtime.real import real_runtime
 from twofold.types import TopicPartition

@@ -20,7 +20,7 @@ from twofold.client.produce_frame import produce_body
 from twofold.client.sequences import Identity
 from twofold.client.waiting import spawn_shared
 from twofold.records.batch import BatchBuilder
-from twofold.records.columnar import ColumnBatch
+from twofold.records.column_batch import ColumnBatch
 from twofold.runtime.api import Runtime, TimerHandle
 from twofold.types import NO_SEQUENCE, TopicId, TopicPartition
 from twofold.wire.apis import KEYS

@@ -389,7 +389,7 @@ class Transactions:
         return True
 
     async def _on_heartbeat_refused(self, identity: Identity, error: KafkaError) -> None:
-        if not isinstance(error, TransactionAbortable | _FENCING):
+        if not isinstance(error, (TransactionAbortable, *_FENCING)):
             log.warning("heartbeat of %r (producer id %d, epoch %d): %s", self._transactional_id, *identity, error)
             return
         explained = await self._explained(error, identity)

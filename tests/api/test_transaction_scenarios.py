@@ -6,9 +6,11 @@ import pytest
 
 from api.txn_node import Node, Pair, exact, held_markers, simulated
 from twofold.client.filtering import visible_batches
+from twofold.config.internal_topics import TRANSACTION_STATE
 from twofold.coordinator.transaction.records import Transaction
 from twofold.coordinator.transaction.states import State
-from twofold.records.batch import iter_records
+from twofold.records.batch import iter_records, single_record_batch
+from twofold.records.crc import crc32c
 
 UNSTABLE = "error 88"
 
@@ -368,3 +370,105 @@ async def test_127_coordinator_kill_points(node: Node, point: str, commit: bool)
     assert await node.state() == ("CompleteCommit" if commit else "CompleteAbort")
     for partition in (0, 1):
         assert node.stable_offset(partition) == node.end_offset(partition) >= 2
+
+
+# The coordinator's log
+
+
+@exact()
+async def test_39_pending_kept_on_retry(node: Node) -> None:
+    pair = await node.init()
+    await node.add(pair, 0)
+    with held_markers(node) as held:
+        await node.end(pair)
+        await node.sleep(0.01)
+    partition = node.shard().partition
+    partition.isr, isr = (), partition.isr  # the end of the transaction cannot be written
+    held[0]()
+    await node.sleep(1)
+    assert await node.state() == "PrepareCommit"
+    assert await node.add(pair, 1) == [51]
+    partition.isr = isr
+    await node.sleep(0.2)
+    assert await node.state() == "CompleteCommit"
+
+
+async def slow_down(node: Node) -> None:
+    """What the coordinator writes is committed when it is synced, which takes simulated time."""
+    configs = [{"name": "flush.messages", "config_operation": 0, "value": "1"}]
+    resource = {"resource_type": 2, "resource_name": TRANSACTION_STATE, "configs": configs}
+    answer = await node.ask("IncrementalAlterConfigs", 1, resources=[resource], validate_only=False)
+    assert answer["responses"][0]["error_code"] == 0
+    await node.sleep(0.1)
+
+
+@exact()
+async def test_40_append_after_epoch_change(node: Node) -> None:
+    pair = await node.init()
+    await slow_down(node)
+    answer = node.send_add(pair, 0)
+    assert not answer.is_answered()
+    node.lead_anew()
+    assert await answer() == [16]
+    await node.sleep(0.1)
+    assert await node.state() == "Ongoing", "it was written all the same, and is adopted"
+    assert await node.add(pair, 0) == [0]
+
+
+@exact()
+async def test_42_load_empty_trailing_batch(node: Node) -> None:
+    pair = await node.init()
+    emptied = bytearray(single_record_batch(b"k", b"v", 1, 1, 0, False)[1])
+    emptied[57:61] = (0).to_bytes(4, "big")  # no records are left of it
+    del emptied[61:]
+    emptied[8:12] = (len(emptied) - 12).to_bytes(4, "big")
+    emptied[17:21] = crc32c(bytes(emptied[21:])).to_bytes(4, "big")
+    node.shard().partition.log.append_replicated(bytes(emptied))
+    await node.restart()
+    await node.sleep(0.1)
+    assert await node.init(pair=pair) == (pair[0], pair[1] + 1)
+
+
+@exact()
+async def test_44_delete_partition_while_loading(node: Node) -> None:
+    pair = await node.init()
+    for _ in range(20):
+        pair = await node.init(pair=pair)
+    node.lead_anew()  # a load is under way ...
+    loading = node.shard()
+    node.lead_anew()  # ... and another one takes over
+    await node.sleep(0.1)
+    assert not loading.is_active and node.shard().is_active
+    assert await node.init(pair=pair) == (pair[0], pair[1] + 1)
+    node.lead_anew()
+    node.broker.transactions._resign(node.shard().index)
+    await node.sleep(0.1)
+    assert await node.init() == 16, "what was loaded for nobody serves nobody"
+
+
+@exact()
+async def test_45_reimmigration(node: Node) -> None:
+    pair = await node.init()
+    await node.add(pair, 0)
+    old = node.shard()
+    partition = old.partition
+    partition.become_leader(partition.leader_id, old.epoch + 1, partition.isr, partition.replicas)
+    node.broker.transactions._lead(old.index, old.epoch + 1)
+    await node.sleep(0.1)
+    assert (node.shard().epoch, old.is_active) == (old.epoch + 1, False)
+    assert await node.end(pair) == 0
+    await node.sleep(0.01)
+    assert await node.state() == "CompleteCommit"
+
+
+@story(transaction_two_phase_commit_enable="true")
+async def test_99_force_terminate_2pc(node: Story) -> None:
+    answer = await node.ask("InitProducerId", 6, transactional_id="x", transaction_timeout=1, enable2_pc=True)
+    pair = (answer["producer_id"], answer["producer_epoch"])
+    await node.produce(pair, 0, version=12)
+    await node.sleep(1_000)  # more than transaction.max.timeout.ms
+    assert await node.state() == "Ongoing"
+    await node.init()  # as fenceProducers and forceTerminateTransaction do
+    assert await node.end(pair, version=5) == 90
+    assert await node.read() == []
+    assert node.stable_offset() == node.end_offset()

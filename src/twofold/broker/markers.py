@@ -1,8 +1,8 @@
 """Markers: the end of a transaction, brought to every partition that it wrote to.
 
 1. A decided transaction ends everywhere with that decision: a marker is tried again for ever, at the leader that the
-   metadata names by then. Only somebody newer stops it (INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED), and
-   then this coordinator completes nothing.
+   metadata names by then. Only somebody newer stops it (INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED): the
+   other partitions still get theirs, and this coordinator completes nothing.
 2. A marker counts when it is as safe as acks=all asks for; at `__consumer_offsets`, when its offsets are visible too
    (KAFKA-17507).
 3. What comes back for a transaction that was given up, purged or sent again concerns nobody: a transaction under way
@@ -347,15 +347,15 @@ class MarkerSender:
             if not ending.remaining:
                 self._finish(ending)
         elif isinstance(outcome, _FENCED):
+            # It stays in `remaining`, so that the transaction is never complete here.
             log.warning(
-                "the markers of %s (producer %d, epoch %d) are given up, somebody newer owns it: %s: %s",
+                "a marker of %s (producer %d, epoch %d) is given up, somebody newer owns it: %s: %s",
                 ending.transactional_id,
                 ending.marker.producer_id,
                 ending.marker.producer_epoch,
                 topic_partition,
                 outcome,
             )
-            self._drop(ending)
         else:
             self._complain(ending, topic_partition, outcome)
             self._park(ending, topic_partition)

@@ -16,7 +16,7 @@ from interop.cases.txn_kit import (
     producer_in,
     producers,
 )
-from oracle.compare import Cases, Differs, Probe, attempts
+from oracle.compare import Cases, Probe, attempts
 from oracle.wire import fit
 
 CASES = Cases("transactions")
@@ -54,13 +54,7 @@ def describing_several_and_none(probe: Probe) -> None:
     describe(probe, "none")
 
 
-GIVEN_UP = Differs(
-    "the first partition that has seen a newer coordinator ends the sending: the others wait for the newer one too",
-    {"transaction_states[0].topics[0].partitions": [0, 1, 2]},
-)
-
-
-@case({f"commit {commit}": GIVEN_UP for commit in (True, False)})
+@case()
 def markers_that_came_are_not_described_any_more(probe: Probe) -> None:
     """While a transaction is being ended only the partitions without a marker are listed."""
     topic = probe.topic(partitions=3)

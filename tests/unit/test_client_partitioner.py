@@ -4,7 +4,8 @@ from random import Random
 
 import pytest
 
-from twofold.client.partitioner import StickyPartitioner, murmur2, partition_for_key
+from twofold.client.partitioner import StickyPartitioner
+from twofold.records.key_hash import murmur2, partition_for_key
 
 # From the tests of Kafka's Java client (UtilsTest.testMurmur2); librdkafka and kafka-python check the same values.
 JAVA_VECTORS = [

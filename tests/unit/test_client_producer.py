@@ -340,7 +340,7 @@ def test_a_producer_id_that_is_refused_fails_the_records() -> None:
 
 def test_partitions_without_an_explicit_choice_follow_the_key() -> None:
     async def story(_: Simulation, __: FakeBroker, producer: Producer) -> None:
-        from twofold.client.partitioner import partition_for_key
+        from twofold.records.key_hash import partition_for_key
 
         for key in (b"a", b"b", b"key-17", b""):
             chosen = await (await producer.send("many", b"v", key=key))

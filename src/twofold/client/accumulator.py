@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from twofold.client.sequences import Identity, PartitionSequences
 from twofold.client.waiting import Deadline, done_within
 from twofold.records.batch import HEADER_SIZE, BatchBuilder, RecordHeader, iter_records
-from twofold.records.column_batch import ColumnBatch
+from twofold.records.column_batch import EncodedBatch
 from twofold.runtime.api import Runtime
 from twofold.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, TopicPartition
 
@@ -52,7 +52,7 @@ class ProducerBatch:
     )
 
     def __init__(
-        self, tp: TopicPartition, builder: BatchBuilder | ColumnBatch, created: float, done: "asyncio.Future[None]"
+        self, tp: TopicPartition, builder: BatchBuilder | EncodedBatch, created: float, done: "asyncio.Future[None]"
     ) -> None:
         self.tp = tp
         self.builder = builder

@@ -27,7 +27,7 @@ from twofold.client.transaction_block import Transaction
 from twofold.client.transactions import Transactions
 from twofold.client.waiting import Deadline
 from twofold.records.batch import HEADER_SIZE, RecordHeader
-from twofold.records.column_batch import Column, ColumnBatch, split
+from twofold.records.column_batch import Column, ColumnBatch, EncodedBatch, split
 from twofold.records.key_hash import partition_for_key
 from twofold.runtime.api import Runtime
 from twofold.runtime.real import real_runtime
@@ -271,7 +271,9 @@ class Producer:
         for target, (group_keys, group_values) in by_partition(keys, values, partitions).items():
             yield (None if target == NO_KEY else target), group_keys, group_values
 
-    async def _add_columns(self, metadata: TopicMetadata, partition: int | None, columns: ColumnBatch) -> ProducerBatch:
+    async def _add_columns(
+        self, metadata: TopicMetadata, partition: int | None, columns: EncodedBatch
+    ) -> ProducerBatch:
         size = columns.size_estimate
         self.check_send(metadata.name, size - HEADER_SIZE if columns.count == 1 else 0)
         if self._sender.full_batches_wait:

@@ -20,7 +20,7 @@ from twofold.client.produce_frame import produce_body
 from twofold.client.sequences import Identity
 from twofold.client.waiting import spawn_shared
 from twofold.records.batch import BatchBuilder
-from twofold.records.column_batch import ColumnBatch
+from twofold.records.column_batch import EncodedBatch
 from twofold.runtime.api import Runtime, TimerHandle
 from twofold.types import NO_SEQUENCE, TopicId, TopicPartition
 from twofold.wire.apis import KEYS
@@ -119,7 +119,7 @@ class Sender:
             self.mark_ready(queue)
         return batch
 
-    def add_columns(self, queue: PartitionQueue, columns: ColumnBatch) -> ProducerBatch:
+    def add_columns(self, queue: PartitionQueue, columns: EncodedBatch) -> ProducerBatch:
         """A batch that is complete from the start."""
         columns.transactional = self._transaction is not None
         batch = self._append(queue, columns)
@@ -127,7 +127,7 @@ class Sender:
         self.mark_ready(queue)
         return batch
 
-    def _append(self, queue: PartitionQueue, builder: BatchBuilder | ColumnBatch) -> ProducerBatch:
+    def _append(self, queue: PartitionQueue, builder: BatchBuilder | EncodedBatch) -> ProducerBatch:
         if queue.waiting:
             self.full_batches_wait = True
             self.mark_ready(queue)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twofold.records.batch import HEADER_SIZE, BatchBuilder, iter_records, read_header
-from twofold.records.columnar import MAX_RECORDS, RECORD_OVERHEAD, ColumnBatch, encode, split
+from twofold.records.column_batch import MAX_RECORDS, RECORD_OVERHEAD, ColumnBatch, encode, split
 from twofold.records.compression import Codec
 
 ANY = st.none() | st.binary(max_size=200) | st.integers(8_000, 9_000).map(bytes)

@@ -212,8 +212,8 @@ def _joined(parts: list[Data]) -> bytearray:
     return bytearray().join(parts)
 
 
-class ColumnBatch:
-    """Records of one batch, encoded; the producer's fields enter its header until `build`, as with a BatchBuilder."""
+class EncodedBatch:
+    """Records that are encoded; the producer's fields enter the header until `build`, as with a BatchBuilder."""
 
     __slots__ = (
         "base_sequence",
@@ -224,28 +224,42 @@ class ColumnBatch:
         "producer_id",
         "size_estimate",
         "transactional",
+        "_base_timestamp",
         "_batch",
-        "_timestamp",
+        "_max_timestamp",
     )
 
     def __init__(
-        self, keys: Column | None, values: Column, timestamp: int, codec: Codec = Codec.NONE, level: int | None = None
+        self,
+        batch: bytearray,
+        count: int,
+        base_timestamp: int,
+        max_timestamp: int,
+        codec: Codec = Codec.NONE,
+        level: int | None = None,
+        *,
+        limit: int | None = None,
     ) -> None:
-        batch = encode(keys, values)
-        self.count = len(values)
+        """`batch` has the records, not compressed, after HEADER_SIZE bytes of any content. Where the codec would only
+        make it larger, and larger than `limit`, it stays as it is."""
+        self.size_estimate = len(batch)
+        if codec != Codec.NONE:
+            packed = compress(codec, memoryview(batch)[HEADER_SIZE:], level=level)
+            if limit is not None and HEADER_SIZE + len(packed) > max(limit, len(batch)):
+                codec = Codec.NONE
+            else:
+                batch = bytearray(HEADER_SIZE)
+                batch += packed
+        self.count = count
         self.codec = codec
         self.level = level
         self.producer_id = NO_PRODUCER_ID
         self.producer_epoch = NO_PRODUCER_EPOCH
         self.base_sequence = NO_SEQUENCE
         self.transactional = False
-        self.size_estimate = len(batch)
-        if codec != Codec.NONE:
-            packed = compress(codec, memoryview(batch)[HEADER_SIZE:], level=level)
-            batch = bytearray(HEADER_SIZE)
-            batch += packed
         self._batch = batch
-        self._timestamp = timestamp
+        self._base_timestamp = base_timestamp
+        self._max_timestamp = max_timestamp
 
     def build(self) -> bytearray:
         """The batch, in place: it is the same object every time."""
@@ -258,8 +272,8 @@ class ColumnBatch:
             0,
             attributes,
             self.count - 1,
-            self._timestamp,
-            self._timestamp,
+            self._base_timestamp,
+            self._max_timestamp,
             self.producer_id,
             self.producer_epoch,
             self.base_sequence,
@@ -267,3 +281,14 @@ class ColumnBatch:
         )
         seal(self._batch, header)
         return self._batch
+
+
+class ColumnBatch(EncodedBatch):
+    """Keys and values of one batch, encoded."""
+
+    __slots__ = ()
+
+    def __init__(
+        self, keys: Column | None, values: Column, timestamp: int, codec: Codec = Codec.NONE, level: int | None = None
+    ) -> None:
+        super().__init__(encode(keys, values), len(values), timestamp, timestamp, codec, level)

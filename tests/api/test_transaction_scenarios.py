@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from api.txn_node import Node, Pair, exact, held_markers, simulated
-from twofold.client.filtering import visible_batches
 from twofold.config.internal_topics import TRANSACTION_STATE
 from twofold.coordinator.transaction.records import Transaction
 from twofold.coordinator.transaction.states import State
 from twofold.records.batch import iter_records, single_record_batch
 from twofold.records.crc import crc32c
+from twofold.records.filtering import visible_batches
 
 UNSTABLE = "error 88"
 

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from support.txn_wire import GROUP_KEY, Wire, by_topic
-from twofold.client.filtering import visible_batches
 from twofold.records.batch import iter_records
+from twofold.records.filtering import visible_batches
 from twofold.runtime.api import Runtime
 from twofold.types import TopicPartition
 from twofold.wire.errors import OffsetOutOfRange, raise_for

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from twofold.client import Consumer, TopicPartition
 from twofold.client.errors import ClientClosed, NoOffset
-from twofold.client.filtering import visible_batches
 from twofold.records.batch import iter_records, stamp
 from twofold.records.control import end_transaction_marker
+from twofold.records.filtering import visible_batches
 from twofold.runtime.sim import Simulation
 from twofold.wire.errors import (
     CorruptMessage,

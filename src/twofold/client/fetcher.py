@@ -15,11 +15,11 @@ from typing import NamedTuple
 from twofold.client.cluster import Cluster
 from twofold.client.config import ConsumerConfig
 from twofold.client.errors import NoOffset
-from twofold.client.filtering import visible_batches
 from twofold.client.metadata import PartitionMetadata
 from twofold.client.offsets import OffsetSpec, list_offsets
 from twofold.client.waiting import spawn_shared
 from twofold.records.batch import Header, RecordHeader, crc_is_valid, iter_records
+from twofold.records.filtering import visible_batches
 from twofold.runtime.api import Runtime
 from twofold.types import TopicPartition
 from twofold.wire.apis import KEYS

@@ -8,11 +8,11 @@ marker; a COMMIT marker ends nothing, because it belongs to another transaction 
 from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop
 
-from twofold.records.batch import Header, iter_headers
+from twofold.records.batch import Buffer, Header, iter_headers
 from twofold.records.control import ControlType, read_control_type
 
 
-def visible_batches(buf: bytes, aborted: Iterable[tuple[int, int]] | None) -> Iterator[tuple[int, Header, bool]]:
+def visible_batches(buf: Buffer, aborted: Iterable[tuple[int, int]] | None) -> Iterator[tuple[int, Header, bool]]:
     """Position and header of every complete batch, and whether its records are for the application.
 
     `aborted` holds (first offset, producer id) and is None for read_uncommitted. Batches that are not visible are

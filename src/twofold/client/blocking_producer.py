@@ -260,6 +260,9 @@ class Producer:
 
     def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a call of the core after what was sent before it."""
+        if self._closed:
+            coroutine.close()
+            raise ClientClosed("the producer is closed")
 
         async def in_turn() -> T:
             try:

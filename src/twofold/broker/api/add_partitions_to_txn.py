@@ -20,8 +20,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
+from twofold.broker import txn_codec
 from twofold.broker.authorizer import Operation, ResourceType, cluster_allows
-from twofold.broker.context import RequestContext
+from twofold.broker.context import Frame, RequestContext
 from twofold.broker.transaction_service import Admission
 from twofold.config.internal_topics import is_internal
 from twofold.coordinator.transaction.coordinator import Decision
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
 
 KEY = 24
 
+decode = txn_codec.decode_add_partitions
+
 FENCED_SINCE = 2
 BATCHES_SINCE = 4
 
@@ -62,7 +65,7 @@ Outcome: TypeAlias = tuple[Codes, bool]  # and whether the transaction is a two-
 
 def handle(
     broker: "Broker", context: RequestContext, request: AddPartitionsToTxnRequest
-) -> AddPartitionsToTxnResponse | Awaitable[AddPartitionsToTxnResponse]:
+) -> Frame | AddPartitionsToTxnResponse | Awaitable[AddPartitionsToTxnResponse]:
     if context.version < BATCHES_SINCE:
         return _handle_one(broker, context, request)
     if not cluster_allows(broker.authorizer, context, Operation.CLUSTER_ACTION):
@@ -87,7 +90,7 @@ def _code(error: KafkaError, version: int) -> int:
 
 def _handle_one(
     broker: "Broker", context: RequestContext, request: AddPartitionsToTxnRequest
-) -> AddPartitionsToTxnResponse | Awaitable[AddPartitionsToTxnResponse]:
+) -> Frame | AddPartitionsToTxnResponse | Awaitable[AddPartitionsToTxnResponse]:
     transactional_id, topics = request.v3_and_below_transactional_id, request.v3_and_below_topics
     authorize = broker.authorizer.authorize
     if not authorize(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
@@ -107,9 +110,11 @@ def _handle_one(
         partitions,
         _client_version(context.version),
     )
-    if isinstance(decided, Decision):
-        return _response(_rows(topics, _fine))
-    return _one_later(decided, topics)
+    if not isinstance(decided, Decision):
+        return _one_later(decided, topics)
+    if context.version < txn_codec.FLEXIBLE_SINCE and len(topics) == 1:
+        return txn_codec.encode_added(context.correlation_id, topics[0])
+    return _response(_rows(topics, _fine))
 
 
 async def _one_later(decided: Awaitable[Decision], topics: Topics) -> AddPartitionsToTxnResponse:
@@ -184,12 +189,14 @@ def _coded(admission: Admission) -> Outcome:
 
 def _partitions(broker: "Broker", topics: Topics, refused: dict[TopicPartition, int]) -> frozenset[TopicPartition]:
     """All of them; those that do not exist are refused."""
-    partitions = [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
-    find = broker.image.topic
-    for partition in partitions:
-        known = find(partition.topic)
-        if known is None or partition.partition not in known.partitions:
-            refused.setdefault(partition, UnknownTopicOrPartition.code)
+    partitions = []
+    for topic in topics:
+        known = broker.image.topics.get(topic.name)
+        for index in topic.partitions:
+            partition = TopicPartition(topic.name, index)
+            partitions.append(partition)
+            if known is None or index not in known.partitions:
+                refused.setdefault(partition, UnknownTopicOrPartition.code)
     return frozenset(partitions)
 
 

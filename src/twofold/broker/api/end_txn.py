@@ -14,8 +14,9 @@
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
+from twofold.broker import txn_codec
 from twofold.broker.authorizer import Operation, ResourceType
-from twofold.broker.context import RequestContext
+from twofold.broker.context import Frame, RequestContext
 from twofold.broker.transaction_service import answered
 from twofold.coordinator.transaction.coordinator import Decision
 from twofold.wire.errors import (
@@ -32,13 +33,15 @@ if TYPE_CHECKING:
 
 KEY = 26
 
+decode = txn_codec.decode_end_txn
+
 FENCED_SINCE = 2
 BUMPS_SINCE = 5
 
 
 def handle(
     broker: "Broker", context: RequestContext, request: EndTxnRequest
-) -> EndTxnResponse | Awaitable[EndTxnResponse]:
+) -> Frame | EndTxnResponse | Awaitable[EndTxnResponse]:
     transactional_id = request.transactional_id
     if not broker.authorizer.authorize(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
         raise TransactionalIdAuthorizationFailed(f"no WRITE on the transactional id {transactional_id}")
@@ -49,6 +52,8 @@ def handle(
         request.committed,
         2 if context.version >= BUMPS_SINCE else 1,
     )
+    if context.version < txn_codec.FLEXIBLE_SINCE and isinstance(decided, Decision):
+        return txn_codec.encode_end_txn(context.correlation_id)
     return answered(decided, _response)
 
 

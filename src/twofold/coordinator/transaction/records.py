@@ -75,6 +75,7 @@ _TIMES_SIZE = _TIMES.size
 
 # A tag, the size of its value, the value.
 _LONG_TAG = struct.Struct(">bbq")
+_ONE_LONG_TAG = struct.Struct(">bbbq")
 _SHORT_TAG = struct.Struct(">bbh")
 _INT_TAG = struct.Struct(">bbi")
 
@@ -94,6 +95,9 @@ _CLIENT_VERSION_TAG, _LAST_EPOCH_TAG = b"\x02\x02", b"\x04\x02"
 _THREE_TAGS = struct.Struct(">3sq2sh2sh")
 
 _STATES: tuple[State | None, ...] = tuple(state if state in RECORDED else None for state in State)
+
+# Of a transaction under TV1: all that can be tagged, but for the previous producer id.
+_USUAL_TAGS = (NO_PRODUCER_ID, 0, NO_PRODUCER_EPOCH, NO_PRODUCER_EPOCH, 0)
 
 # --- writing ---
 
@@ -156,6 +160,8 @@ def _old_partitions(partitions: frozenset[TopicPartition]) -> bytes:
 
 def _tags(value: Transaction) -> bytes:
     """The tagged fields, in the order of their tags, after their number."""
+    if value[8:] == _USUAL_TAGS and value.previous_producer_id != NO_PRODUCER_ID:
+        return _ONE_LONG_TAG.pack(1, PREVIOUS_PRODUCER_ID, 8, value.previous_producer_id)
     fields = []
     if value.previous_producer_id != NO_PRODUCER_ID:
         fields.append(_LONG_TAG.pack(PREVIOUS_PRODUCER_ID, 8, value.previous_producer_id))

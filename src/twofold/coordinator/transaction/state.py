@@ -9,7 +9,7 @@
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from immutables import Map
 
@@ -31,6 +31,9 @@ from twofold.wire.errors import (
     UnknownTopicOrPartition,
 )
 
+_NOTHING: Map[Any, Any] = Map()
+_new_tuple = tuple.__new__
+
 NEVER = 1 << 63
 """The deadline of a transaction that has none."""
 
@@ -39,11 +42,10 @@ class CorruptTransactionLog(ValueError):
     """Records that contradict each other: the partition must not be served."""
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionsState:
-    entries: Map[str, Transaction] = field(default_factory=Map)
-    ongoing: Map[str, int] = field(default_factory=Map)  # id -> when it times out, on the wall clock
-    preparing: Map[str, None] = field(default_factory=Map)  # ids whose transaction is decided and not complete
+class TransactionsState(NamedTuple):
+    entries: Map[str, Transaction] = _NOTHING
+    ongoing: Map[str, int] = _NOTHING  # id -> when it times out, on the wall clock
+    preparing: Map[str, None] = _NOTHING  # ids whose transaction is decided and not complete
 
 
 def deadline_ms(value: Transaction) -> int:
@@ -90,7 +92,7 @@ class TransactionMachine(Machine[TransactionsState, TransactionRecord]):
                 preparing = preparing.set(transactional_id, None)
         elif was in PREPARING:
             preparing = preparing.delete(transactional_id)
-        return TransactionsState(entries.set(transactional_id, value), ongoing, preparing)
+        return _new_tuple(TransactionsState, (entries.set(transactional_id, value), ongoing, preparing))
 
     def apply_all(
         self, state: TransactionsState, entries: Iterable[tuple[int, TransactionRecord]]

@@ -1,5 +1,6 @@
 """The clients of a run of transactions: writers, copiers, readers, and ghosts who send what was sent before."""
 
+import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -204,6 +205,23 @@ class Actor:
             for place, write in enumerate(write for write in writes if write.topic_partition == tp):
                 write.offset = base + place if base >= 0 else -1
 
+    async def _send_apart(self, txn: Txn, writes: list[Write]) -> None:
+        """One request for each partition, all at once."""
+
+        async def send(tp: TopicPartition) -> TransactionError | None:
+            try:
+                await self._send(txn, [write for write in writes if write.topic_partition == tp])
+            except TransactionError as error:
+                return error
+            return None
+
+        chosen = dict.fromkeys(write.topic_partition for write in writes)
+        tasks = [self._runtime.spawn(send(tp), name=f"send {tp}") for tp in chosen]
+        errors = [error for error in await asyncio.gather(*tasks) if error is not None]
+        # The worst comes first: who is fenced has nothing left to abort.
+        for error in sorted(errors, key=lambda error: not isinstance(error, Fatal | Fenced)):
+            raise error
+
     async def _send_offsets(self, txn: Txn, group: str, offsets: dict[TopicPartition, int]) -> None:
         txn.group, txn.offsets = group, offsets
         await self._driver.send_offsets(group, offsets)
@@ -236,7 +254,10 @@ class Writer(Actor):
                 for _ in range(random.randint(1, 3)):
                     writes.append(Write(tp, Value(txn.label, number).encode()))
                     number += 1
-            await self._send(txn, writes)
+            if self.plan.parallel:
+                await self._send_apart(txn, writes)
+            else:
+                await self._send(txn, writes)
             if random.random() < self.plan.hang:
                 await self._sleep(
                     self.plan.timeout_ms / 1000 * random.uniform(0.5, 2) if self.plan.timeout_ms < 5000 else 1

@@ -25,6 +25,8 @@ class WriterPlan:
     partitions: int
     """At most so many in a transaction."""
     sends: int
+    parallel: bool
+    """Its requests do not wait for each other, where they concern other partitions."""
     abort: float
     hang: float
     """How often it stays silent in the middle, for longer than its timeout."""
@@ -167,6 +169,7 @@ def _writers(random: Random) -> tuple[WriterPlan, ...]:
                 pause_s=random.choice((0.03, 0.1, 0.3)),
                 partitions=random.choice((1, 2, 3)),
                 sends=random.choice((1, 1, 3)),
+                parallel=random.random() < 0.4,
                 abort=random.choice((0.0, 0.2, 0.5)),
                 hang=random.choice((0.0, 0.0, 0.1)),
                 offsets=random.random() < 0.5,

@@ -223,6 +223,7 @@ class Stage:
             pause_s=0.0,
             partitions=2,
             sends=1,
+            parallel=False,
             abort=0.0,
             hang=0.0,
             offsets=True,

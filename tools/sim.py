@@ -1,27 +1,38 @@
-"""Run the broker simulator on a range of seeds, on several cores.
+"""Run a simulator on a range of seeds, on several cores.
 
     .venv/bin/python tools/sim.py 0 10000 --jobs 2
+    .venv/bin/python tools/sim.py 0 10000 --jobs 2 --kind transactions
 
 Prints the seeds that fail, each with the way to run it alone, and how fast it goes. `make sim` does the same through
 pytest, on one core.
 """
 
 import argparse
+import importlib
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 
 TESTS = Path(__file__).parent.parent / "tests"
-sys.path[:0] = [str(TESTS / "sim"), str(TESTS / "log")]
+sys.path[:0] = [str(TESTS / "sim"), str(TESTS / "log"), str(TESTS)]
 
 REPORT_EVERY_S = 5.0
 
 
-def run(seed: int) -> str | None:
-    """What went wrong, if anything did."""
-    from sim_run import simulate
+# Module and function of each.
+KINDS = {
+    "broker": ("sim_run", "simulate"),
+    "groups": ("sim_groups", "simulate_group"),
+    "transactions": ("sim_txn_world", "simulate_txn"),
+}
 
+
+def run(kind: str, seed: int) -> str | None:
+    """What went wrong, if anything did."""
+    module, name = KINDS[kind]
+    simulate = getattr(importlib.import_module(module), name)
     try:
         simulate(seed)
     except Exception as error:
@@ -34,12 +45,15 @@ def main() -> int:
     parser.add_argument("first", type=int)
     parser.add_argument("last", type=int, help="one past the last seed")
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--kind", choices=KINDS, default="broker")
     options = parser.parse_args()
     seeds = range(options.first, options.last)
     started = reported = time.monotonic()
     failed = 0
     with ProcessPoolExecutor(options.jobs) as pool:
-        for count, (seed, problem) in enumerate(zip(seeds, pool.map(run, seeds), strict=True), 1):
+        for count, (seed, problem) in enumerate(
+            zip(seeds, pool.map(partial(run, options.kind), seeds), strict=True), 1
+        ):
             if problem is not None:
                 failed += 1
                 print(f"seed {seed}: {problem}", flush=True)

@@ -14,7 +14,7 @@ from oracle.wire import decode_response
 
 TRANSACTIONAL = 0x10
 GROUP_KEY, TRANSACTION_KEY = 0, 1
-LOADING = {14, 15, 16, 51}
+LOADING = {3, 6, 14, 15, 16, 51}
 PATIENCE_S = 15.0
 
 Answer = dict[str, Any]

@@ -321,6 +321,19 @@ async def test_the_old_instance_cannot_end_by_force_what_was_kept(node: TwoPhase
 
 
 @exact()
+async def test_a_zombie_cannot_end_by_force_what_the_next_instance_has_prepared(node: TwoPhaseNode) -> None:
+    """It names the epoch that it had, as a client does that wants to go on after an error."""
+    old = (await node.vow()).pair
+    pair = await node.prepared()
+    assert pair == bumped(old)
+    assert await node.vow(pair=old) == 90
+    assert await node.vow(pair=bumped(pair)) == 90
+    assert await node.state() == "Ongoing"
+    assert await node.vow(pair=pair) == 51, "its own producer may"
+    assert await node.settled() == "CompleteAbort"
+
+
+@exact()
 async def test_a_marker_by_hand_frees_the_readers_and_decides_nothing(node: TwoPhaseNode) -> None:
     """Abort by offset (KIP-664): the partition goes on, the coordinator keeps its transaction."""
     pair = await node.prepared()

@@ -410,8 +410,9 @@ def _check_keep(request: InitRequest, server_version: int) -> None:
 
 def _may_init(entry: Transaction, request: InitRequest) -> bool:
     """Whether the identity that the request names is one that the client of this id may still hold."""
-    if has_kept(entry) and entry.state is State.ONGOING:
-        # The old incarnation must not end what the new one has prepared.
+    if entry.state is State.ONGOING and (has_kept(entry) or is_two_phase(entry)):
+        # Kafka lets any epoch of the producer id pass here and end what is open. An old incarnation must not end what
+        # the new one has prepared.
         return (request.producer_id, request.producer_epoch) == client_pair(entry)
     return request.producer_id == entry.producer_id or (
         request.producer_id == entry.previous_producer_id and request.producer_epoch >= EXHAUSTED

@@ -87,16 +87,20 @@ class TxnReader(Wire):
         answer = await self.fetch(self._in_turn(), max_wait_ms=max_wait_ms)
         raise_for(answer.error_code, "Fetch")
         found: list[Seen] = []
+        failed: list[tuple[int, TopicPartition]] = []
         for topic in answer.responses:
             for row in topic.partitions:
                 tp = TopicPartition(topic.topic, row.partition_index)
+                assert row.error_code != OffsetOutOfRange.code, f"{tp}: {self.positions[tp]} is out of range"
                 if row.error_code:
-                    self.forget()
-                if row.error_code == OffsetOutOfRange.code:
-                    raise AssertionError(f"{tp}: {self.positions[tp]} is out of range")
-                raise_for(row.error_code, f"{tp}")
-                self.answers[tp] = row
-                found += self._take(tp, row)
+                    failed.append((row.error_code, tp))
+                else:
+                    self.answers[tp] = row
+                    found += self._take(tp, row)
+        if failed:
+            self.forget()
+            if not found:  # what others gave must not be lost over it: their positions have moved
+                raise_for(failed[0][0], f"{failed[0][1]}")
         return found
 
     def _in_turn(self) -> dict[TopicPartition, int]:

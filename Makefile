@@ -47,6 +47,7 @@ sim: $(READY)  ## the simulator on many seeds (SEEDS=2000)
 	@TWOFOLD_SEEDS=$(SEEDS) $(BIN)/python -m pytest --timeout=3600 tests/sim tests/log -k "seed or power"
 
 interop: tools  ## the long runs with real clients and kill -9
+	@command -v go >/dev/null || echo "not installed: Go 1.26 or newer (go.dev/dl); the runs with franz-go will skip"
 	@TWOFOLD_LONG=1 $(BIN)/python -m pytest --timeout=3600 tests/interop
 
 bench: tools  ## throughput against the client's own ceiling, and how cost grows

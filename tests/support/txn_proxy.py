@@ -12,6 +12,7 @@ next request of an API, of anybody or of the client that is named:
 import socket
 import struct
 import threading
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple, Self
@@ -86,6 +87,8 @@ class Proxy:
         self.host, self.port = host, free_port()
         self._upstream: tuple[str, int] | None = None
         self._listener = socket.create_server((host, self.port))
+        self.seen: Counter[tuple[str | None, int, int]] = Counter()
+        """How many requests by client id, API key and version."""
         self._rules: list[Caught] = []
         self._lock = threading.Lock()
         self._links: list[_Link] = []
@@ -177,6 +180,7 @@ class Proxy:
     def take_rule(self, request: Request) -> Caught | None:
         """The rule for this request, which is used up."""
         with self._lock:
+            self.seen[request.client_id, request.api_key, request.version] += 1
             for rule in self._rules:
                 if rule.matches(request):
                     self._rules.remove(rule)

@@ -34,6 +34,7 @@ def go_command() -> list[str]:
     if go is None:
         pytest.skip("franz-go needs Go 1.26 or newer: install it from go.dev/dl")
     built = INTEROP.parents[1] / ".cache" / "franz-client"
+    built.parent.mkdir(parents=True, exist_ok=True)
     command = [go, "build", "-buildvcs=false", "-o", str(built), "."]
     done = subprocess.run(command, cwd=INTEROP / "go", capture_output=True, text=True, timeout=GO_BUILD_S, check=False)
     if done.returncode != 0:

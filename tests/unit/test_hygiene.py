@@ -162,3 +162,9 @@ def test_every_rule_of_the_kip_pages_names_a_test_that_exists():
             assert names, f"{page.name}: no test named for: {line}"
             for name in names:
                 assert any(f"def {name}(" in text for text in texts.values()), f"{page.name}: {name} does not exist"
+
+
+def test_no_two_test_modules_share_a_name() -> None:
+    """pytest imports them by their bare name."""
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert sorted(names) == sorted(set(names))

@@ -128,6 +128,15 @@ def test_the_version_of_the_client_that_adds_is_recorded(client_version):
     assert world.now.client_version == client_version
 
 
+def test_adding_keeps_the_last_epoch():
+    """With TV1 a late duplicate of InitProducerId after a whole transaction is still answered as before."""
+    world = a_world_in(EMPTY, tv=1)
+    assert world.init(P, 5) == (P, 6)
+    world.transaction()
+    assert world.now.last_producer_epoch == 5
+    assert world.init(P, 5) == (P, 6)
+
+
 def test_adding_forgets_the_previous_producer_id():
     """It has begun something under the new id: what still comes under the old one is no retry."""
     world = a_world_in(EMPTY, epoch=MAX)

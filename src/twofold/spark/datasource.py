@@ -1,0 +1,72 @@
+"""The data source that Spark makes: its name, its schema, and which part does the work."""
+
+from collections.abc import MutableMapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from twofold.spark.errors import OptionError
+
+if TYPE_CHECKING:
+    from twofold.spark.source import BatchReader, StreamReader
+
+SCHEMA = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT"
+HEADERS = "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+
+
+class TwofoldDataSource(DataSource):
+    """`spark.readStream.format("twofold")` and its three siblings."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return "twofold"
+
+    def schema(self) -> str:
+        from twofold.spark.options import check_names, includes_headers
+
+        check_names(self.options)
+        return f"{SCHEMA}, {HEADERS}" if includes_headers(self.options) else SCHEMA
+
+    def reader(self, schema: StructType) -> "BatchReader":
+        from twofold.spark.options import read_options
+        from twofold.spark.source import BatchReader
+
+        options = read_options(self.options, streaming=False)
+        _check_schema(schema, options.include_headers)
+        return BatchReader(options)
+
+    def streamReader(self, schema: StructType) -> "StreamReader":  # noqa: N802
+        from twofold.spark.options import read_options
+        from twofold.spark.source import StreamReader
+
+        options = read_options(self.options, streaming=True)
+        _check_schema(schema, options.include_headers)
+        return StreamReader(options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> Any:
+        return _sink().batch_writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802
+        return _sink().stream_writer(self.options, schema, overwrite)
+
+
+def _sink() -> Any:
+    try:
+        return import_module("twofold.spark.sink")
+    except ModuleNotFoundError as error:
+        if error.name != "twofold.spark.sink":
+            raise
+        raise OptionError(
+            "this build of twofold reads but does not write: install one that has twofold.spark.sink"
+        ) from None
+
+
+def _check_schema(schema: StructType, include_headers: bool) -> None:
+    names = [part.split()[0] for part in SCHEMA.split(", ")] + (["headers"] if include_headers else [])
+    if schema.fieldNames() != names:
+        raise OptionError(f"the source has a schema of its own ({', '.join(names)}): leave .schema(...) out")

@@ -1,0 +1,468 @@
+"""The options of `format("twofold")`: names, defaults and meaning of Spark's own Kafka connector, and a few of our own.
+
+1. Whatever can be wrong with an option is refused here, before anything connects, by a message with the option, its
+   value and what to write instead.
+2. Names do not care about case. An option of the other side is no mistake, for many keep one set for reading and
+   writing; a name that neither side knows is one, and so is a `kafka.` setting that no Kafka client has.
+3. isolation.level is read_committed unless the query says otherwise.
+"""
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from twofold.spark import kafka_names
+from twofold.spark.errors import OptionError
+from twofold.spark.offsets import (
+    EARLIEST,
+    LATEST,
+    AtOffsets,
+    AtTimestamp,
+    AtTimestamps,
+    Bound,
+    Everywhere,
+    parse_numbers,
+    parse_partitions,
+)
+from twofold.types import TopicPartition
+
+if TYPE_CHECKING:
+    from twofold.client.config import ClientConfig, ConsumerConfig, ProducerConfig
+
+T = TypeVar("T")
+
+KAFKA = "kafka."
+BOOTSTRAP_SERVERS = "kafka.bootstrap.servers"
+STRATEGIES = ("subscribe", "subscribePattern", "assign")
+READ = (
+    *STRATEGIES,
+    "startingOffsets",
+    "startingOffsetsByTimestamp",
+    "startingTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "endingOffsets",
+    "endingOffsetsByTimestamp",
+    "endingTimestamp",
+    "failOnDataLoss",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "includeHeaders",
+    "groupIdPrefix",
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "partition.metadata.cache.ttl.ms",
+    "pushDownFilters",
+)
+WRITE = (
+    "topic",
+    "transactionalIdPrefix",
+    "exactlyOnce",
+    "decisionTopic",
+    "transactionTimeoutMs",
+    "writeId",
+    "consumerGroup",
+)
+# Given by Spark itself, or to it, with everything else.
+OF_SPARK = ("checkpointLocation", "queryName", "outputMode")
+KNOWN = {name.lower(): name for name in (*READ, *WRITE, *OF_SPARK)}
+
+DEFAULT_POLL_TIMEOUT_MS = 120_000  # spark.network.timeout
+DEFAULT_NUM_RETRIES = 3
+DEFAULT_RETRY_INTERVAL_MS = 1_000
+DEFAULT_MAX_TRIGGER_DELAY = "15m"
+EXACTLY_ONCE = ("auto", "2pc", "resume", "off")
+_TIME_UNITS_MS = {"us": 0.001, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+# Larger than Kafka's megabyte: a task reads one partition, and each request costs a way to the broker and back.
+MAX_PARTITION_FETCH_BYTES = 4 * 1024 * 1024
+# What a task asks for is known to be there, so an answer without records tells that the log has none in between.
+FETCH_MAX_WAIT_MS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribePattern:
+    pattern: str
+
+    def matches(self, topic: str) -> bool:
+        """Anywhere in the name, as in Spark's own connector."""
+        return re.search(self.pattern, topic, re.ASCII) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    partitions: tuple[TopicPartition, ...]
+
+
+Strategy: TypeAlias = Subscribe | SubscribePattern | Assign
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    strategy: Strategy
+    starting: Bound
+    ending: Bound
+    latest_without_match: bool
+    fail_on_data_loss: bool
+    max_offsets_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    max_trigger_delay_ms: int
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    include_headers: bool
+    poll_timeout_ms: int
+    num_retries: int
+    retry_interval_ms: int
+    metadata_ttl_ms: int
+    push_down_filters: bool
+    consumer: "ConsumerConfig"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    topic: str | None
+    transactional_id_prefix: str | None
+    exactly_once: str
+    decision_topic: str | None
+    transaction_timeout_ms: int | None
+    write_id: str | None
+    consumer_group: str | None
+    checkpoint_location: str | None
+    producer: "ProducerConfig"
+
+
+class Given:
+    """The options as they were given, by their names in lower case."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._values = {name.lower(): value for name, value in options.items()}
+
+    def __contains__(self, name: str) -> bool:
+        return name.lower() in self._values
+
+    def text(self, name: str) -> str | None:
+        value = self._values.get(name.lower())
+        return None if value is None else value.strip()
+
+    def parsed(self, name: str, parse: Callable[[str, str], T], default: T) -> T:
+        value = self.text(name)
+        return default if value is None else parse(name, value)
+
+    @property
+    def kafka(self) -> dict[str, str]:
+        """The settings of Kafka's clients, without the prefix."""
+        return {name[len(KAFKA) :]: value for name, value in self._values.items() if name.startswith(KAFKA)}
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._values)
+
+
+def check_names(options: Mapping[str, str]) -> None:
+    """Refuse what neither side knows."""
+    given = Given(options)
+    if "path" in given:
+        raise OptionError("there is no path to read or write: name topics with the option subscribe or topic")
+    for name in given.names:
+        if not name.startswith(KAFKA) and name not in KNOWN:
+            raise OptionError(f"unknown option {name!r}{_nearest(name, list(KNOWN), KNOWN)}")
+    known = _kafka_known()
+    for name in given.kafka:
+        if name not in known and not name.startswith(kafka_names.SECURITY_PREFIXES):
+            near = _nearest(name, sorted(known), {other: KAFKA + other for other in known})
+            raise OptionError(f"unknown option {KAFKA + name!r}: no Kafka client has a setting {name!r}{near}")
+
+
+def _nearest(name: str, known: list[str], shown: Mapping[str, str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f" (did you mean {shown[near[0]]!r}?)" if near else ""
+
+
+# Reading
+
+
+def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
+    """What a query reads, checked."""
+    check_names(options)
+    given = Given(options)
+    strategy = _strategy(given)
+    _refuse(given, kafka_names.REFUSED_ON_READ)
+    min_offsets = given.parsed("minOffsetsPerTrigger", _number, None)
+    max_offsets = given.parsed("maxOffsetsPerTrigger", _number, None)
+    if min_offsets is not None and max_offsets is not None and min_offsets > max_offsets:
+        raise OptionError(f"minOffsetsPerTrigger={min_offsets} is above maxOffsetsPerTrigger={max_offsets}")
+    starting, ending = _bounds(given, streaming)
+    return ReadOptions(
+        strategy=strategy,
+        starting=starting,
+        ending=ending,
+        latest_without_match=given.parsed("startingOffsetsByTimestampStrategy", _one_of("error", "latest"), "error")
+        == "latest",
+        fail_on_data_loss=given.parsed("failOnDataLoss", _flag, True),
+        max_offsets_per_trigger=max_offsets,
+        min_offsets_per_trigger=min_offsets,
+        max_trigger_delay_ms=_time("maxTriggerDelay", given.text("maxTriggerDelay") or DEFAULT_MAX_TRIGGER_DELAY),
+        min_partitions=given.parsed("minPartitions", _positive, None),
+        max_records_per_partition=given.parsed("maxRecordsPerPartition", _positive, None),
+        include_headers=given.parsed("includeHeaders", _flag, False),
+        poll_timeout_ms=given.parsed("kafkaConsumer.pollTimeoutMs", _number, DEFAULT_POLL_TIMEOUT_MS),
+        num_retries=given.parsed("fetchOffset.numRetries", _number, DEFAULT_NUM_RETRIES),
+        retry_interval_ms=given.parsed("fetchOffset.retryIntervalMs", _number, DEFAULT_RETRY_INTERVAL_MS),
+        metadata_ttl_ms=given.parsed("partition.metadata.cache.ttl.ms", _integer, -1),
+        push_down_filters=given.parsed("pushDownFilters", _flag, False),
+        consumer=_consumer(given, streaming),
+    )
+
+
+def includes_headers(options: Mapping[str, str]) -> bool:
+    return Given(options).parsed("includeHeaders", _flag, False)
+
+
+def _strategy(given: Given) -> Strategy:
+    chosen = [name for name in STRATEGIES if name in given]
+    if len(chosen) != 1:
+        said = f", not {' and '.join(chosen)} together" if chosen else ""
+        raise OptionError(f"one of the options {', '.join(STRATEGIES)} says what to read{said}: set exactly one")
+    name = chosen[0]
+    text = given.text(name) or ""
+    if name == "assign":
+        return Assign(_checked(parse_partitions, name, text))
+    if name == "subscribe":
+        topics = tuple(dict.fromkeys(topic.strip() for topic in text.split(",") if topic.strip()))
+        if not topics:
+            raise OptionError(f"subscribe={text!r} names no topic: use a comma-separated list")
+        return Subscribe(topics)
+    if not text:
+        raise OptionError("subscribePattern is empty: use a regular expression such as 'orders-.*'")
+    return SubscribePattern(_python_pattern(text))
+
+
+def _python_pattern(text: str) -> str:
+    """A Java regular expression as one of Python; those that have no equal here are refused."""
+    pattern = re.sub(r"\\Q(.*?)(?:\\E|$)", lambda match: re.escape(match.group(1)), text)
+    pattern = re.sub(r"\(\?<(?![=!])", "(?P<", pattern)
+    for name, chars in _JAVA_CLASSES.items():
+        pattern = re.sub(rf"\[([^\]]*)\\p\{{{name}\}}", rf"[\g<1>{chars}", pattern)
+        pattern = pattern.replace(f"\\p{{{name}}}", f"[{chars}]")
+    try:
+        re.compile(pattern, re.ASCII)
+    except re.error as error:
+        raise OptionError(f"subscribePattern={text!r} is not a regular expression: {error}") from None
+    if "&&" in pattern:
+        raise OptionError(f"subscribePattern={text!r}: intersections (&&) are not supported, list the characters")
+    return pattern
+
+
+_JAVA_CLASSES = {"Lower": "a-z", "Upper": "A-Z", "Alpha": "a-zA-Z", "Digit": "0-9", "Alnum": "a-zA-Z0-9"}
+
+
+def _bounds(given: Given, streaming: bool) -> tuple[Bound, Bound]:
+    if streaming:
+        for name in ("endingOffsets", "endingOffsetsByTimestamp"):
+            if name in given:
+                raise OptionError(f"{name} is for batch queries: a stream has no end, leave it out")
+        return _bound(given, "starting", LATEST), Everywhere(LATEST)
+    starting, ending = _bound(given, "starting", EARLIEST), _bound(given, "ending", LATEST)
+    _refuse_offset(starting, LATEST, "startingOffsets", "latest", "a batch query starts at earliest or at offsets")
+    _refuse_offset(ending, EARLIEST, "endingOffsets", "earliest", "a batch query ends at latest or at offsets")
+    _check_order(starting, ending)
+    return starting, ending
+
+
+def _bound(given: Given, which: str, default: int) -> Bound:
+    text = given.text(f"{which}Timestamp")
+    if text is not None:
+        return AtTimestamp(_integer(f"{which}Timestamp", text))
+    name = f"{which}OffsetsByTimestamp"
+    text = given.text(name)
+    if text is not None:
+        return AtTimestamps(_checked(parse_numbers, name, text, "1700000000000"))
+    name = f"{which}Offsets"
+    text = given.text(name)
+    if text is None:
+        return Everywhere(default)
+    words = {"earliest": EARLIEST, "latest": LATEST}
+    if text.lower() in words:
+        return Everywhere(words[text.lower()])
+    offsets = _checked(parse_numbers, name, text, "23")
+    for tp, offset in offsets.items():
+        if offset < EARLIEST:
+            raise OptionError(f"{name}: {offset} for {tp} is no offset, and neither -1 (latest) nor -2 (earliest)")
+    return AtOffsets(offsets)
+
+
+def _refuse_offset(bound: Bound, offset: int, name: str, word: str, hint: str) -> None:
+    if isinstance(bound, Everywhere) and bound.offset == offset:
+        raise OptionError(f"{name} cannot be {word} in a batch query: {hint}")
+    if isinstance(bound, AtOffsets):
+        for tp, chosen in bound.offsets.items():
+            if chosen == offset:
+                raise OptionError(f"{name} for {tp} cannot be {word} ({offset}) in a batch query: {hint}")
+
+
+def _check_order(starting: Bound, ending: Bound) -> None:
+    if isinstance(starting, AtOffsets) and isinstance(ending, AtOffsets):
+        first, last, what = starting.offsets, ending.offsets, "Offsets"
+    elif isinstance(starting, AtTimestamps) and isinstance(ending, AtTimestamps):
+        first, last, what = starting.timestamps, ending.timestamps, "OffsetsByTimestamp"
+    else:
+        return
+    different = sorted(first.keys() ^ last.keys())
+    if different:
+        raise OptionError(f"starting{what} and ending{what} must name the same partitions, not {different[0]} in one")
+    for tp, start in first.items():
+        if 0 <= last[tp] < start:
+            raise OptionError(f"starting{what} for {tp} is {start}, after ending{what} {last[tp]}")
+
+
+# Writing
+
+
+def write_options(options: Mapping[str, str]) -> WriteOptions:
+    """How a query writes, checked."""
+    check_names(options)
+    given = Given(options)
+    _refuse(given, kafka_names.REFUSED_ON_WRITE)
+    return WriteOptions(
+        topic=given.text("topic"),
+        transactional_id_prefix=given.parsed("transactionalIdPrefix", _not_empty, None),
+        exactly_once=given.parsed("exactlyOnce", _one_of(*EXACTLY_ONCE), "auto"),
+        decision_topic=given.parsed("decisionTopic", _not_empty, None),
+        transaction_timeout_ms=given.parsed("transactionTimeoutMs", _positive, None),
+        write_id=given.parsed("writeId", _not_empty, None),
+        consumer_group=given.parsed("consumerGroup", _not_empty, None),
+        checkpoint_location=given.text("checkpointLocation"),
+        producer=_producer(given),
+    )
+
+
+# Settings of Kafka's clients
+
+
+def _kafka_known() -> set[str]:
+    from twofold.client.config import ConsumerConfig, ProducerConfig
+
+    return {
+        *_dotted(ConsumerConfig),
+        *_dotted(ProducerConfig),
+        *kafka_names.CONSUMER_WITHOUT_EFFECT,
+        *kafka_names.PRODUCER_WITHOUT_EFFECT,
+        *kafka_names.COMMON_WITHOUT_EFFECT,
+        *kafka_names.REFUSED_ON_READ,
+        *kafka_names.REFUSED_ON_WRITE,
+        "security.protocol",
+    }
+
+
+def _dotted(config: "type[ClientConfig]") -> set[str]:
+    return {name.replace("_", ".") for name in config.__dataclass_fields__}
+
+
+def _consumer(given: Given, streaming: bool) -> "ConsumerConfig":
+    from twofold.client.config import ConsumerConfig
+
+    # No group is joined; the name that the group would have had tells the readers apart at the broker.
+    prefix = given.text("groupIdPrefix") or ("spark-kafka-source" if streaming else "spark-kafka-relation")
+    defaults = {
+        "isolation.level": "read_committed",
+        "fetch.max.wait.ms": str(FETCH_MAX_WAIT_MS),
+        "max.partition.fetch.bytes": str(MAX_PARTITION_FETCH_BYTES),
+        "client.id": given.kafka.get("group.id", prefix),
+    }
+    return _client(ConsumerConfig, given, defaults)
+
+
+def _producer(given: Given) -> "ProducerConfig":
+    from twofold.client.config import ProducerConfig
+
+    return _client(ProducerConfig, given, {})
+
+
+def _client(config: type[T], given: Given, defaults: Mapping[str, str]) -> T:
+    from twofold.client.config import from_dotted
+
+    if not given.text(BOOTSTRAP_SERVERS):
+        raise OptionError(f"the option {BOOTSTRAP_SERVERS} is missing: set it to HOST:PORT of one or more brokers")
+    settings = given.kafka
+    protocol = settings.get("security.protocol", "PLAINTEXT").strip().upper()
+    if protocol != "PLAINTEXT":
+        raise OptionError(f"kafka.security.protocol={protocol} is not supported: connections are PLAINTEXT")
+    honoured = _dotted(config)  # type: ignore[arg-type]
+    chosen = {**defaults, **{name: value for name, value in settings.items() if name in honoured}}
+    try:
+        return from_dotted(config, chosen)  # type: ignore[type-var]
+    except ValueError as error:
+        raise OptionError(f"{KAFKA}{error}") from None
+
+
+def _refuse(given: Given, refused: Mapping[str, str]) -> None:
+    for name, reason in refused.items():
+        if name in given.kafka:
+            raise OptionError(f"the option {KAFKA}{name} is not supported: {reason}")
+
+
+# Values
+
+
+def _checked(parse: Callable[..., T], *args: str) -> T:
+    try:
+        return parse(*args)
+    except ValueError as error:
+        raise OptionError(str(error)) from None
+
+
+def _integer(name: str, text: str) -> int:
+    if not re.fullmatch(r"[+-]?[0-9]{1,19}", text) or abs(int(text)) >= 2**63:
+        raise OptionError(f"{name}={text!r} is not a whole number")
+    return int(text)
+
+
+def _number(name: str, text: str) -> int:
+    if _integer(name, text) < 0:
+        raise OptionError(f"{name}={text} is negative")
+    return int(text)
+
+
+def _positive(name: str, text: str) -> int:
+    if _integer(name, text) <= 0:
+        raise OptionError(f"{name}={text} must be positive")
+    return int(text)
+
+
+def _flag(name: str, text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise OptionError(f"{name}={text!r} is neither true nor false")
+    return text.lower() == "true"
+
+
+def _one_of(*allowed: str) -> Callable[[str, str], str]:
+    def parse(name: str, text: str) -> str:
+        if text.lower() not in allowed:
+            raise OptionError(f"{name}={text!r} is none of {', '.join(allowed)}")
+        return text.lower()
+
+    return parse
+
+
+def _not_empty(name: str, text: str) -> str:
+    if not text:
+        raise OptionError(f"{name} is empty: give it a value or leave it out")
+    return text
+
+
+def _time(name: str, text: str) -> int:
+    """Spark's durations, 15m or 500ms; a number alone is milliseconds."""
+    match: Any = re.fullmatch(r"([0-9]+) *([a-z]*)", text.lower())
+    unit = _TIME_UNITS_MS.get(match.group(2) or "ms") if match else None
+    if unit is None:
+        raise OptionError(f"{name}={text!r} is not a time: use a number and one of {', '.join(_TIME_UNITS_MS)}")
+    return int(int(match.group(1)) * unit)

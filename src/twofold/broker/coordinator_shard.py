@@ -245,7 +245,13 @@ class CoordinatorShard(Generic[S, R]):
         """`write`, and what was decided itself where it may be seen at once."""
         if not self.is_active:
             self.check_active()
-        outcome = self.machine.submit(handler, self._committed_offset)
+        return self._awaited(self.machine.submit(handler, self._committed_offset))
+
+    def put(self, records: Sequence[R], response: T) -> "T | asyncio.Future[T]":
+        """The same for who decided on the state of a shard whose machine is idle, in this very turn."""
+        return self._awaited(self.machine.put(records, response, self._committed_offset))
+
+    def _awaited(self, outcome: "T | asyncio.Future[T]") -> "T | asyncio.Future[T]":
         if isinstance(outcome, asyncio.Future) and not outcome.done():
             partition = self._port.partition
             self._await_commit(partition, partition.log.log_end_offset - 1, outcome)

@@ -143,8 +143,15 @@ class TransactionShard(CoordinatorShard[TransactionsState, TransactionRecord]):
 
     def decide(self, transactional_id: str, decide: Decide) -> "Decision | asyncio.Future[Decision]":
         """Decide on the id as it stands; what is returned may be answered, a future when it is done."""
+        machine = self.machine
+        if machine.is_idle and self.is_active:
+            entry = machine.state.entries.get(transactional_id)
+            now_ms = self._runtime.clock.wall_ms()
+            decision = decide(entry, now_ms, self.is_pending(transactional_id, entry))
+            value = decision.value
+            return decision if value is None else self.put((TransactionRecord(transactional_id, value),), decision)
 
-        def handler(state: TransactionsState, now_ms: int) -> Result[TransactionRecord, Decision]:
+        def handler(state: TransactionsState, now_ms: int) -> "Result[TransactionRecord, Decision]":
             entry = state.entries.get(transactional_id)
             decision = decide(entry, now_ms, self.is_pending(transactional_id, entry))
             value = decision.value
@@ -186,7 +193,7 @@ class TransactionShard(CoordinatorShard[TransactionsState, TransactionRecord]):
     def _complete(self, transactional_id: str, prepared: Transaction) -> None:
         """Every marker is safe: write that the transaction is over, as often as it takes."""
 
-        def handler(state: TransactionsState, now_ms: int) -> Result[TransactionRecord, None]:
+        def handler(state: TransactionsState, now_ms: int) -> "Result[TransactionRecord, None]":
             entry = state.entries.get(transactional_id)
             if entry is not prepared:
                 return Result((), None)

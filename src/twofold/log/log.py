@@ -177,6 +177,8 @@ class PartitionLog(CuttableLog):
         """
         if self._failure is not None or self._listing is not None:
             self._check_usable()
+        if len(markers) == 1:
+            return self._append_marker(markers[0], leader_epoch, defer_flush)
         now_ms = self._environment.clock.wall_ms()
         stamps = self.config.stamps_append_time
         outcomes: list[int | KafkaError] = []
@@ -200,12 +202,21 @@ class PartitionLog(CuttableLog):
         if not batches:
             return MarkersResult(outcomes, None)
         append_time_ms = now_ms if stamps else None
-        if len(batches) == 1:
-            _, header, offset, effect = batches[0]
-            appended = self._commit_one(data, header, offset, effect, leader_epoch, now_ms, append_time_ms, defer_flush)
-        else:
-            appended = self._commit(data, batches, leader_epoch, now_ms, append_time_ms, defer_flush)
+        appended = self._commit(data, batches, leader_epoch, now_ms, append_time_ms, defer_flush)
         return MarkersResult(outcomes, appended)
+
+    def _append_marker(self, marker: TransactionMarker, leader_epoch: int, defer_flush: bool) -> MarkersResult:
+        now_ms = self._environment.clock.wall_ms()
+        stamps = self.config.stamps_append_time
+        offset = self.log_end_offset
+        header, data = marker_batch(marker, offset, leader_epoch, now_ms, stamps)
+        try:
+            change = self._producers.evaluate(header, offset, marker, MARKER_CHECKS[marker.transaction_version])
+        except KafkaError as error:
+            return MarkersResult([error], None)
+        append_time_ms = now_ms if stamps else None
+        appended = self._commit_one(data, header, offset, change, leader_epoch, now_ms, append_time_ms, defer_flush)
+        return MarkersResult([offset], appended)
 
     def append_replicated(self, records: Buffer) -> None:
         """Append what the leader has: batches that carry their offsets and epochs. A cut-off last one is left out."""

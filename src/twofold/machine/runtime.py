@@ -199,21 +199,27 @@ class MachineRuntime(Generic[S, R]):
         `committed` says up to which offset the log is committed; it is asked after the append. A log that one broker
         keeps alone commits with the append, and a coordinator writes thousands of records a second.
         """
-        if self._pending or self._unseen or self._inactive is not None:
+        if not self.is_idle:
             future = self.write(handler)
             self.commit(committed())
             return future
         result = handler(self._state, self._clock.wall_ms())
-        records = result.records
-        if not records:
-            return result.response
+        return self.put(result.records, result.response, committed) if result.records else result.response
+
+    @property
+    def is_idle(self) -> bool:
+        """Leads, and all that was written is committed and shown: `state` is `committed`."""
+        return not self._pending and not self._unseen and self._inactive is None
+
+    def put(self, records: Sequence[R], response: T, committed: Callable[[], int]) -> "T | asyncio.Future[T]":
+        """The second half of `submit`, for who decided on the state of an idle machine in this very turn."""
         offset = self._append(records)
         if offset <= committed() and self.machine.is_stable(self._state):
             old, self.committed, self.committed_offset = self.committed, self._state, offset
             self._tell(old, self._state, offset, records)
-            return result.response
+            return response
         waiter: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._pending.append(_Step(offset, self._state, records, result.response, waiter))
+        self._pending.append(_Step(offset, self._state, records, response, waiter))
         self.commit(committed())
         return waiter
 

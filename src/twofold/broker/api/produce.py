@@ -233,9 +233,10 @@ class _Produce:
                 log.error("append to %s-%d for %s failed", name, index, self._context.peer, exc_info=error)
                 rows.append(self._error_row(index, UnknownServerError(repr(error)), partition))
                 continue
-            rows.append(Row(index, 0, result.base_offset, result.log_append_time_ms, result.log_start_offset))
-            if acks and result.last_offset >= partition.log.high_watermark:
-                self._waiting[partition] = (result.last_offset, rows, len(rows) - 1)
+            base_offset, last_offset, time_ms, log_start_offset, _, _ = result
+            rows.append(Row(index, 0, base_offset, time_ms, log_start_offset))
+            if acks and last_offset >= partition.log.high_watermark:
+                self._waiting[partition] = (last_offset, rows, len(rows) - 1)
 
     def _append_one(
         self, partition: Partition, records: Buffer | KafkaError | None, acks: int, guard: int | None

@@ -186,7 +186,7 @@ class TransactionService(CoordinatorService[TransactionShard]):
         if not transactional_id:
             raise InvalidRequest("the transactional id is empty")
         shard = self.shard(transactional_id)
-        entry = shard.state.entries.get(transactional_id)
+        entry = shard.committed.entries.get(transactional_id)
         if heartbeat(entry, transactional_id, producer_id, producer_epoch, shard.causes.get(transactional_id)):
             shard.is_alive(transactional_id)
 

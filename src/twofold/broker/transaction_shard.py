@@ -142,7 +142,8 @@ class TransactionShard(CoordinatorShard[TransactionsState, TransactionRecord]):
         return self.machine.committed.entries.get(transactional_id) is not entry
 
     def decide(self, transactional_id: str, decide: Decide) -> "Decision | asyncio.Future[Decision]":
-        """Decide on the id as it stands; what is returned may be answered, a future when it is done."""
+        """Decide on the id as it is committed, and whether more is on its way: nobody is told what may never be true.
+        What is returned may be answered, a future when it is done."""
         machine = self.machine
         if machine.is_idle and self.is_active:
             entry = machine.state.entries.get(transactional_id)
@@ -152,8 +153,10 @@ class TransactionShard(CoordinatorShard[TransactionsState, TransactionRecord]):
             return decision if value is None else self.put((TransactionRecord(transactional_id, value),), decision)
 
         def handler(state: TransactionsState, now_ms: int) -> "Result[TransactionRecord, Decision]":
-            entry = state.entries.get(transactional_id)
-            decision = decide(entry, now_ms, self.is_pending(transactional_id, entry))
+            newest = state.entries.get(transactional_id)
+            pending = self.is_pending(transactional_id, newest)
+            entry = self.machine.committed.entries.get(transactional_id) if pending else newest
+            decision = decide(entry, now_ms, pending)
             value = decision.value
             return Result(() if value is None else (TransactionRecord(transactional_id, value),), decision)
 

@@ -176,6 +176,7 @@ PRODUCER_METHODS = [
     "complete_transaction",
     "flush",
     "from_config",
+    "identity",
     "init_transactions",
     "of",
     "partitions_for",

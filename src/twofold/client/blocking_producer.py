@@ -24,6 +24,7 @@ from twofold.client.config import ProducerConfig, ProducerOptions, from_dotted, 
 from twofold.client.errors import BufferExhausted, ClientClosed, IllegalTransactionCall, TransactionAborted
 from twofold.client.group_model import ConsumerGroupMetadata, OffsetAndMetadata
 from twofold.client.prepared import PreparedTxnState
+from twofold.client.sequences import Identity
 from twofold.client.transaction_block import Transaction as AioTransaction
 from twofold.records.batch import RecordHeader
 from twofold.types import TopicPartition
@@ -220,6 +221,12 @@ class Producer:
         self._drop(ClientClosed("the producer was closed before the record was sent"))
 
     # Transactions: see `twofold.aio.Producer`, whose methods these are
+
+    @property
+    def identity(self) -> Identity | None:
+        """Producer id and epoch of the transactional id, which name the open transaction; None before
+        init_transactions."""
+        return self._core.identity
 
     def transaction(self) -> "Transaction":
         """`with producer.transaction() as txn`: begins, and commits at the end. An exception aborts; once the

@@ -23,6 +23,7 @@ from twofold.client.metadata import TopicMetadata
 from twofold.client.partitioner import StickyPartitioner
 from twofold.client.prepared import PreparedTxnState
 from twofold.client.sender import Sender
+from twofold.client.sequences import Identity
 from twofold.client.transaction_block import Transaction
 from twofold.client.transactions import Transactions
 from twofold.client.waiting import Deadline
@@ -314,6 +315,12 @@ class Producer:
         await self._cluster.close()
 
     # Transactions
+
+    @property
+    def identity(self) -> Identity | None:
+        """Producer id and epoch of the transactional id, which name the open transaction; None before
+        init_transactions."""
+        return self._transactions.identity
 
     def transaction(self) -> Transaction:
         """`async with producer.transaction() as txn`: begins, and commits at the end. An exception aborts; once the

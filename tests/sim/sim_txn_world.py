@@ -153,7 +153,7 @@ class TxnWorld:
             self.aim = None
         if node in self.doomed:
             self.doomed.discard(node)
-            asyncio.get_running_loop().call_later(self._random.uniform(0, 0.006), self._kill_if_there, node, actor)
+            asyncio.get_running_loop().call_later(self._random.uniform(0, 0.003), self._kill_if_there, node, actor)
 
     def _kill_if_there(self, node: str, actor: Actor) -> None:
         if self.actors.get(node) is actor:
@@ -385,7 +385,7 @@ class TxnNemesis(Nemesis):
         plan = self._random.choice((*world.plan.writers, *world.plan.copiers))
         if self._random.random() < 0.6:
             world.doomed.add(plan.node)
-            await world.pause(0.3)
+            await world.pause(0.8)
             world.doomed.discard(plan.node)
         elif plan.node in world.actors:
             world.kill_actor(plan.node)

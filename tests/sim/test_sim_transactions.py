@@ -68,6 +68,7 @@ def test_the_runs_of_transactions_are_worth_their_time() -> None:
     assert sum(outcome.read for outcome in outcomes) > 100 * count
     assert sum(outcome.copied for outcome in outcomes) > 10 * count
     assert sum(outcome.offset_reads for outcome in outcomes) > 10 * count
-    assert any(outcome.unknown for outcome in outcomes), "somebody who does not know how it ended"
     assert any(outcome.fenced for outcome in outcomes), "two who fight for an id"
     assert any(outcome.repeated for outcome in outcomes), "requests that come twice"
+    if count >= DEFAULT_SEEDS:
+        assert sum(outcome.unknown > 0 for outcome in outcomes) > count / 20, "those who do not know how it ended"

@@ -131,7 +131,7 @@ def test_a_coordinator_that_forgets_what_was_decided(monkeypatch: pytest.MonkeyP
     def apply_all(self: TransactionMachine, state: TransactionsState, entries: Any) -> TransactionsState:
         numbered = list(entries)
         loaded = original(self, state, numbered)
-        return replace(loaded, preparing=Map()) if len(numbered) > 1 else loaded
+        return loaded._replace(preparing=Map()) if len(numbered) > 1 else loaded
 
     monkeypatch.setattr(TransactionMachine, "apply_all", apply_all)
     text = found("kill", "slow disk", blind=blind, change=slow)

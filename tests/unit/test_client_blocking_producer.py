@@ -208,17 +208,16 @@ def test_calls_outside_of_their_state_are_refused_at_once(broker: Broker, topic:
 
 
 def test_abort_fails_what_is_still_in_the_box(broker: Broker, topic: str) -> None:
-    with producer_of(broker, transactional_id=topic, linger_ms=10_000) as producer:
+    with producer_of(broker, transactional_id=topic, linger_ms=10_000, batch_size=1_000_000) as producer:
         producer.init_transactions()
         producer.partitions_for(topic)
         producer.begin_transaction()
         deliveries = [producer.send(topic, b"x" * 100) for _ in range(2_000)]
         producer.abort_transaction()
-        for delivery in deliveries:
-            if delivery.done():
-                with pytest.raises(TransactionAborted):
-                    delivery.result()
         assert all(delivery.done() for delivery in deliveries)
+        for delivery in deliveries:
+            with pytest.raises(TransactionAborted):
+                delivery.result()
     assert read(broker, topic) == []
 
 

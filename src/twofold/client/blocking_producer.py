@@ -256,6 +256,7 @@ class Producer:
     async def _abort(self) -> None:
         self._drop(_aborted())
         await self._core.abort_transaction()
+        await self._box_emptied()  # those that were just being taken out
 
     def complete_transaction(self, state: PreparedTxnState | str) -> None:
         self._call(self._core.complete_transaction(state))
@@ -417,4 +418,7 @@ class Transaction:
     async def _leave(self, kind: type[BaseException] | None, error: BaseException, trace: TracebackType | None) -> None:
         if self._core.aborts_on_error:
             self._producer._drop(_aborted())
-        await self._core.__aexit__(kind, error, trace)
+        try:
+            await self._core.__aexit__(kind, error, trace)
+        finally:
+            await self._producer._box_emptied()

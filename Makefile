@@ -18,7 +18,7 @@ $(READY): pyproject.toml
 	@echo "setting up .venv with $(PYTHON)"
 	@$(PYTHON) -m venv .venv || { echo "cannot make a virtual environment: install the venv module of $(PYTHON) (Debian: apt-get install python3-venv)"; exit 1; }
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' || { echo "pip could not install the dependencies of pyproject.toml: see its message above"; exit 1; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,spark]' || { echo "pip could not install the dependencies of pyproject.toml: see its message above"; exit 1; }
 	@touch $@
 
 setup: $(READY)  ## install the package and its tools into .venv
@@ -32,7 +32,7 @@ lint: $(READY)  ## ruff and mypy (strict, the whole package)
 	@$(BIN)/mypy
 
 check: lint  ## lint and the fast tests (under 3 minutes)
-	@$(BIN)/python -m pytest -m "not slow and not interop and not oracle"
+	@$(BIN)/python -m pytest -m "not slow and not interop and not oracle and not spark"
 
 test: tools lint  ## everything that CI runs: lint, unit, simulated power cuts, real clients, Apache Kafka as the oracle
 	@$(BIN)/python -m pytest
@@ -48,7 +48,7 @@ sim: $(READY)  ## the simulator on many seeds (SEEDS=2000)
 
 interop: tools  ## the long runs with real clients and kill -9
 	@command -v go >/dev/null || echo "not installed: Go 1.26 or newer (go.dev/dl); the runs with franz-go will skip"
-	@TWOFOLD_LONG=1 $(BIN)/python -m pytest --timeout=3600 tests/interop
+	@TWOFOLD_LONG=1 $(BIN)/python -m pytest --timeout=3600 tests/interop tests/spark
 
 bench: tools  ## throughput against the client's own ceiling, and how cost grows
 	@$(BIN)/python -m bench

@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 from twofold.spark.errors import OptionError
 
 if TYPE_CHECKING:
-    from twofold.spark.source import BatchReader, StreamReader
+    from twofold.spark.source import BatchReader, RefusedStream, StreamReader
 
 SCHEMA = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT"
 HEADERS = "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
@@ -27,9 +27,9 @@ class TwofoldDataSource(DataSource):
         return "twofold"
 
     def schema(self) -> str:
-        from twofold.spark.options import check_names, includes_headers
+        from twofold.spark.options import check_read, includes_headers
 
-        check_names(self.options)
+        check_read(self.options)
         return f"{SCHEMA}, {HEADERS}" if includes_headers(self.options) else SCHEMA
 
     def reader(self, schema: StructType) -> "BatchReader":
@@ -38,14 +38,21 @@ class TwofoldDataSource(DataSource):
 
         options = read_options(self.options, streaming=False)
         _check_schema(schema, options.include_headers)
+        if options.push_down_filters:
+            from twofold.spark.pushdown import SelectiveReader
+
+            return SelectiveReader(options)
         return BatchReader(options)
 
-    def streamReader(self, schema: StructType) -> "StreamReader":  # noqa: N802
+    def streamReader(self, schema: StructType) -> "StreamReader | RefusedStream":  # noqa: N802
         from twofold.spark.options import read_options
-        from twofold.spark.source import StreamReader
+        from twofold.spark.source import RefusedStream, StreamReader
 
-        options = read_options(self.options, streaming=True)
-        _check_schema(schema, options.include_headers)
+        try:
+            options = read_options(self.options, streaming=True)
+            _check_schema(schema, options.include_headers)
+        except OptionError as error:
+            return RefusedStream(error)
         return StreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:

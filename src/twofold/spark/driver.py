@@ -13,7 +13,7 @@ from twofold.client.cluster import Cluster
 from twofold.client.offsets import list_offsets
 from twofold.spark.clients import client_for
 from twofold.spark.errors import OptionError
-from twofold.spark.offsets import EARLIEST, LATEST, AtOffsets, AtTimestamp, Bound, Everywhere, Offsets
+from twofold.spark.offsets import EARLIEST, LATEST, MAX_OFFSET, AtOffsets, AtTimestamp, Bound, Everywhere, Offsets
 from twofold.spark.options import Assign, ReadOptions, Subscribe, SubscribePattern
 from twofold.types import TopicPartition
 from twofold.wire.errors import KafkaError, UnknownTopicOrPartition
@@ -60,17 +60,19 @@ class OffsetReader:
 
         return self._ask(ask)
 
-    def resolve(self, bound: Bound, *, starting: bool, late: bool = False) -> Offsets:
-        """A bound as offsets; with `late`, EARLIEST and LATEST stay what they are."""
+    def resolve(self, bound: Bound, *, starting: bool = False) -> Offsets:
+        """A bound as offsets, EARLIEST and LATEST in each partition that is read."""
+        return self._ask(lambda: self._bound(bound, starting))
 
-        async def ask() -> Offsets:
-            found = await self._bound(bound, starting)
-            if late:
-                return found
-            special = {tp: offset for tp, offset in found.items() if offset < 0}
-            return found | await self._list(special)
+    def at_time(self, partitions: Iterable[TopicPartition], timestamp_ms: int) -> Offsets:
+        """The first record that is not older; an offset that no record has where there is none."""
+        found = self._ask(lambda: self._list(dict.fromkeys(partitions, max(0, timestamp_ms))))
+        return {tp: MAX_OFFSET if offset == NO_MATCH else offset for tp, offset in found.items()}
 
-        return self._ask(ask)
+    def settle(self, offsets: Offsets) -> Offsets:
+        """EARLIEST and LATEST as the offsets that they are now."""
+        special = {tp: offset for tp, offset in offsets.items() if offset < 0}
+        return offsets | self._ask(lambda: self._list(special)) if special else offsets
 
     async def _bound(self, bound: Bound, starting: bool) -> Offsets:
         partitions = await self._partitions()

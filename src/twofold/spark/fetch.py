@@ -19,8 +19,8 @@ from twofold.client.metadata import PartitionMetadata
 from twofold.client.offsets import OffsetSpec, list_offsets
 from twofold.client.waiting import Deadline
 from twofold.records.batch import Buffer, iter_headers
+from twofold.records.columnar import Decoder
 from twofold.spark.clients import Client, client_for
-from twofold.spark.decode import decode
 from twofold.spark.errors import DataLoss
 from twofold.spark.offsets import Range
 from twofold.spark.options import ReadOptions
@@ -46,19 +46,14 @@ def read_range(options: ReadOptions, asked: Range) -> Iterator[pa.RecordBatch]:
     client = client_for(options.consumer)
     reader = RangeReader(client.cluster, options, asked)
     found = client.run(reader.resolve())
+    decoder = Decoder(*found.tp, include_headers=options.include_headers, check_crcs=options.consumer.check_crcs)
     with ReadAhead(client, reader.answers()) as answers:
         for answer in answers:
-            rows = decode(
-                answer.records,
-                found.tp,
-                answer.start,
-                found.until,
-                answer.aborted,
-                include_headers=options.include_headers,
-                check_crcs=options.consumer.check_crcs,
-            )
-            if rows.num_rows:
-                yield rows
+            for rows, _ in decoder.decode(
+                answer.records, aborted=answer.aborted, start_offset=answer.start, end_offset=found.until
+            ):
+                if rows.num_rows:
+                    yield rows
 
 
 class RangeReader:
@@ -92,9 +87,10 @@ class RangeReader:
         """Every answer with records in it, until the range is read."""
         position, until = self._range.start, self._range.until
         deadline = self._deadline()
+        wait_ms = self._config.fetch_max_wait_ms
         while position < until:
             try:
-                data = await self._fetch(position, deadline)
+                data = await self._fetch(position, wait_ms, deadline)
             except OffsetOutOfRange as error:
                 position = await self._step_over_loss(position, error)
                 continue
@@ -104,26 +100,29 @@ class RangeReader:
                     aborted = [(entry.first_offset, entry.producer_id) for entry in data.aborted_transactions or ()]
                 answer = Fetched(data.records, position, aborted)
                 position = max(position, _next_offset(data.records))
-                deadline = self._deadline()
+                deadline, wait_ms = self._deadline(), self._config.fetch_max_wait_ms
                 yield answer
             elif self._end_of(data) >= until:
                 return  # compaction or a marker took what was last in the range
             elif deadline.expired:
                 self._report(position, until, f"the log ends at {self._end_of(data)}")
                 return
+            else:
+                wait_ms = max(wait_ms, min(WAIT_AT_END_MS, deadline.remaining_ms()))
 
     def _end_of(self, data: PartitionData) -> int:
         return data.last_stable_offset if self._config.isolation else data.high_watermark
 
-    async def _fetch(self, position: int, deadline: Deadline) -> PartitionData:
+    async def _fetch(self, position: int, wait_ms: int, deadline: Deadline) -> PartitionData:
         async def attempt() -> PartitionData:
             row = await self._cluster.leader(self._tp, deadline)
-            return await self._ask(row, position, deadline)
+            return await self._ask(row, position, wait_ms)
 
         return await self._cluster.retry(f"fetching {self._tp} at offset {position}", attempt, deadline)
 
-    async def _ask(self, row: PartitionMetadata, position: int, deadline: Deadline) -> PartitionData:
+    async def _ask(self, row: PartitionMetadata, position: int, wait_ms: int) -> PartitionData:
         config = self._config
+        deadline = self._cluster.deadline(config.request_timeout_ms + wait_ms, "kafka.request.timeout.ms")
         connection = await self._cluster.connection(row.leader, deadline)
         topic = self._cluster.cache.topic(self._tp.topic)
         topic_id = None if topic is None else topic.topic_id
@@ -134,7 +133,7 @@ class RangeReader:
             current_leader_epoch=row.leader_epoch,
         )
         request = FetchRequest(
-            max_wait_ms=config.fetch_max_wait_ms,
+            max_wait_ms=wait_ms,
             min_bytes=config.fetch_min_bytes,
             max_bytes=config.fetch_max_bytes,
             isolation_level=config.isolation,

@@ -191,6 +191,20 @@ def split(ranges: Iterable[Range], min_partitions: int | None, max_records: int 
     return _cut_in_proportion(left, min_partitions)
 
 
+def with_ends(ranges: Iterable[Range], asked: Iterable[Range]) -> list[Range]:
+    """Parts of what was asked for, their outer bounds EARLIEST and LATEST again where that was asked."""
+    ends = {entry.tp: entry for entry in asked}
+    found = list(ranges)
+    first = {entry.tp: index for index, entry in reversed(list(enumerate(found)))}
+    last = {entry.tp: index for index, entry in enumerate(found)}
+    for tp, entry in ends.items():
+        if tp in first and entry.start < 0:
+            found[first[tp]] = found[first[tp]]._replace(start=entry.start)
+        if tp in last and entry.until < 0:
+            found[last[tp]] = found[last[tp]]._replace(until=entry.until)
+    return found
+
+
 def _cut_in_proportion(ranges: list[Range], count: int) -> list[Range]:
     # Small ranges stay whole and leave their tasks to the large ones.
     total = sum(entry.size for entry in ranges)

@@ -223,6 +223,14 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     )
 
 
+def check_read(options: Mapping[str, str]) -> None:
+    """Refuse what neither a batch query nor a stream takes."""
+    try:
+        read_options(options, streaming=True)
+    except OptionError:
+        read_options(options, streaming=False)
+
+
 def includes_headers(options: Mapping[str, str]) -> bool:
     return Given(options).parsed("includeHeaders", _flag, False)
 

@@ -19,6 +19,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from twofold.spark import offsets as o
+from twofold.spark.errors import DataLoss, OptionError
 from twofold.spark.options import ReadOptions
 from twofold.types import TopicPartition
 
@@ -54,6 +55,10 @@ def _read(options: ReadOptions, partition: InputPartition) -> "Iterator[pa.Recor
     return read_range(options, partition.range)
 
 
+def _ranges_of(starts: o.Offsets, ends: o.Offsets) -> list[o.Range]:
+    return [o.Range(tp, starts[tp], ends[tp]) for tp in sorted(ends) if tp in starts]
+
+
 class BatchReader(DataSourceReader):
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
@@ -66,17 +71,48 @@ class BatchReader(DataSourceReader):
 
         options = self._options
         reader = OffsetReader(options)
-        divide = options.min_partitions is not None or options.max_records_per_partition is not None
-        # Ends that are not known yet are found by the tasks, so that a frame that is used again sees what came since.
-        starts = reader.resolve(options.starting, starting=True, late=not divide)
-        ends = reader.resolve(options.ending, starting=False, late=not divide)
-        ranges = [o.Range(tp, starts[tp], ends[tp]) for tp in sorted(ends) if tp in starts]
-        if divide:
-            ranges = o.split(ranges, options.min_partitions, options.max_records_per_partition)
+        starts, ends = self._bounds(reader)
+        found = _ranges_of(reader.settle(starts), reader.settle(ends))
+        for entry in found:
+            if entry.size < 0:
+                raise OptionError(f"{entry.tp} is to be read from offset {entry.start}, and ends at {entry.until}")
+        divided = narrow = self._narrow(reader, found)
+        if options.min_partitions is not None or options.max_records_per_partition is not None:
+            divided = o.split(narrow, options.min_partitions, options.max_records_per_partition)
+        # Ends of the log are found again by the tasks, so that a frame that is used again sees what came since.
+        return o.with_ends(divided, _ranges_of(starts, ends)) if narrow is found else divided
+
+    def _bounds(self, reader: "OffsetReader") -> tuple[o.Offsets, o.Offsets]:
+        return reader.resolve(self._options.starting, starting=True), reader.resolve(self._options.ending)
+
+    def _narrow(self, reader: "OffsetReader", ranges: list[o.Range]) -> list[o.Range]:
         return ranges
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         return _read(self._options, partition)
+
+
+class RefusedStream(DataSourceStreamReader):
+    """Stands in for a reader whose options are wrong: Spark shows what its methods raise, and hides what is raised when
+    it is made behind an error of its own."""
+
+    def __init__(self, error: OptionError) -> None:
+        self._error = error
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        raise self._error
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        raise self._error
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        raise self._error
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        raise self._error
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        raise self._error
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -106,7 +142,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         if self._initial is None:
-            self._initial = o.fresh(self._offsets.resolve(self._options.starting, starting=True))
+            reader = self._offsets
+            self._initial = o.fresh(reader.settle(reader.resolve(self._options.starting, starting=True)))
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -152,9 +189,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         starts, ends = o.start_of(start, end), o.from_json(end)
+        if self._target is not None:
+            self._check_still_there(ends)
         ranges = self._checked_ranges(starts, ends)
         divided = o.split(ranges, self._options.min_partitions, self._options.max_records_per_partition)
         return [RangePartition.of(entry) for entry in divided]
+
+    def _check_still_there(self, ends: o.Offsets) -> None:
+        """A run that reads what was there at its start cannot end when that is gone, whatever failOnDataLoss says."""
+        latest = self._offsets.latest(ends)
+        for tp, end in ends.items():
+            if latest.get(tp, -1) < end:
+                found = f"ends at {latest[tp]} now" if tp in latest else "is gone"
+                raise DataLoss(
+                    f"{tp} was to be read up to offset {end} and {found}: was the topic deleted or made anew?"
+                )
 
     def _checked_ranges(self, starts: o.Offsets, ends: o.Offsets) -> list[o.Range]:
         added = sorted(ends.keys() - starts.keys())
@@ -168,7 +217,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if gone:
             self._report(f"partitions are gone: {', '.join(map(str, gone))}")
         known = starts | found
-        ranges = [o.Range(tp, known[tp], ends[tp]) for tp in sorted(ends) if tp in known]
+        ranges = _ranges_of(known, ends)
         for entry in ranges:
             if entry.size < 0:
                 self._report(f"{entry.tp} went back from offset {entry.start} to {entry.until}")

@@ -141,9 +141,13 @@ def _fill(directory: Path, source: bytes, *, is_private: bool) -> None:
     if is_private:
         _check_private(directory.parent)
         _check_private(directory)
+    path = directory / _FILE
+    if path.exists() and path.read_bytes() == source:
+        tempfile.TemporaryFile(dir=directory).close()  # numba needs to write, too
+        return
     with tempfile.NamedTemporaryFile(dir=directory, delete=False) as file:
         file.write(source)
-    os.replace(file.name, directory / _FILE)
+    os.replace(file.name, path)
 
 
 def _check_private(directory: Path) -> None:

@@ -4,7 +4,7 @@ For code without asyncio, `twofold.client.blocking` runs them on a loop thread. 
 (`twofold.wire.errors`) and the few of `twofold.client.errors`, which extend them.
 """
 
-from twofold.client.accumulator import Delivery, RecordMetadata
+from twofold.client.accumulator import ColumnDelivery, Delivery, OffsetRange, RecordMetadata
 from twofold.client.admin import Admin
 from twofold.client.admin_model import (
     AlterOperation,
@@ -25,20 +25,30 @@ from twofold.client.admin_model import (
 from twofold.client.blocking import LoopThread
 from twofold.client.consumer import Consumer
 from twofold.client.fetcher import ConsumerRecord
-from twofold.client.group_model import GroupDescription, GroupListing, MemberDescription, OffsetAndMetadata
+from twofold.client.group_model import (
+    ConsumerGroupMetadata,
+    GroupDescription,
+    GroupListing,
+    MemberDescription,
+    OffsetAndMetadata,
+)
 from twofold.client.metadata import Node, PartitionMetadata, TopicMetadata
 from twofold.client.offsets import ListedOffset, OffsetSpec
+from twofold.client.prepared import PreparedTxnState
 from twofold.client.producer import Producer
+from twofold.client.transaction_block import Transaction
 from twofold.types import TopicPartition
 
 __all__ = [
     "Admin",
     "AlterOperation",
     "ClusterDescription",
+    "ColumnDelivery",
     "ConfigChange",
     "ConfigEntry",
     "ConfigResource",
     "Consumer",
+    "ConsumerGroupMetadata",
     "ConsumerRecord",
     "CreatedTopic",
     "Delivery",
@@ -53,8 +63,10 @@ __all__ = [
     "NewTopic",
     "Node",
     "OffsetAndMetadata",
+    "OffsetRange",
     "OffsetSpec",
     "PartitionMetadata",
+    "PreparedTxnState",
     "Producer",
     "ProducerDescription",
     "RecordMetadata",
@@ -62,5 +74,6 @@ __all__ = [
     "Results",
     "TopicMetadata",
     "TopicPartition",
+    "Transaction",
     "UpgradeType",
 ]

@@ -4,7 +4,7 @@ import argparse
 import inspect
 from collections.abc import Callable
 
-from bench import groups, growth, producer, start, throughput, transaction_curves, transactions
+from bench import columnar, groups, growth, producer, start, throughput, transaction_curves, transactions
 from bench.report import Report, console
 
 SUITES: dict[str, Callable[..., None]] = {
@@ -14,6 +14,7 @@ SUITES: dict[str, Callable[..., None]] = {
     "groups": groups.run,
     "transactions": transactions.run,
     "producer": producer.run,
+    "columnar": columnar.run,
 }
 # What a suite consists of, to be asked for by name.
 PARTS: dict[str, Callable[..., None]] = {

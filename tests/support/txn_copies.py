@@ -11,15 +11,14 @@ and at read_uncommitted all is there that was ever acknowledged. In the end noth
 """
 
 import json
-import random
 import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from signal import SIGKILL, SIGTERM
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from confluent_kafka import Producer
 
@@ -56,8 +55,11 @@ class Server(Protocol):
 class Feed(threading.Thread):
     """Writes the numbers, evenly over the given time, whatever happens to the server."""
 
-    def __init__(self, server: Server, count: int, seconds: float) -> None:
+    def __init__(self, server: Server, count: int, seconds: float, *, wait_at: float = 1.0) -> None:
+        """`wait_at`: the part of the numbers after which it waits until it is told to go on."""
         super().__init__(daemon=True)
+        self._wait_at = int(count * wait_at)
+        self.go_on = threading.Event()
         self._producer = Producer(
             {
                 "bootstrap.servers": server.bootstrap_servers,
@@ -75,6 +77,8 @@ class Feed(threading.Thread):
     def run(self) -> None:
         started = time.monotonic()
         for number in range(self._count):
+            if number == self._wait_at:
+                self.go_on.wait()
             due = started + self._seconds * number / self._count
             while time.monotonic() < due:
                 self._producer.poll(0.01)
@@ -188,6 +192,12 @@ class Copy:
             known = instance.name in self.crashed or instance.has("fenced")
             assert instance.running or known, instance.why_it_ended()
 
+    @property
+    def is_settled(self) -> bool:
+        """The instance that was started last works, and those before it have ended."""
+        *before, last = self.instances
+        return last.has("committed") and not any(instance.running for instance in before)
+
     def finished(self) -> bool:
         """Whether all of the input is committed as read."""
         rows = [{"name": INPUT, "partition_indexes": list(range(SOURCES))}]
@@ -225,91 +235,6 @@ class Copy:
         check_attempts(events, seen)
         check_acknowledged(events, {(number, attempt) for _, number, attempt in everything})
         return dict(Counter(event["event"] for event in events))
-
-
-class Plan(NamedTuple):
-    """How much is copied, how long it takes to write it, and what happens meanwhile."""
-
-    count: int
-    seconds: float
-    kill_every_s: float
-    take_overs: int
-    crashes: int = 0
-    stalls: Sequence[int] = ()
-    patience_s: float = 120.0
-
-
-class Verdict(NamedTuple):
-    """What became of one client's copy."""
-
-    happened: dict[str, int]
-    errors: set[str]
-    failure: BaseException | None
-
-
-def run_copies(
-    server: Server, directory: Path, clients: Mapping[str, Sequence[str]], plan: Plan
-) -> tuple[dict[str, Verdict], int]:
-    """All clients (with the commands of those that need one) copy at the same time; also returns how many kills."""
-    create_topic(server, INPUT, SOURCES)
-    copies = [
-        Copy(server, directory, client, plan.count, command=command, stalls=plan.stalls)
-        for client, command in clients.items()
-    ]
-    failures: dict[str, BaseException] = {}
-    try:
-        for copy in copies:
-            copy.start()
-        kills = _disturb(server, copies, failures, plan)
-        return {copy.client: _judge(copy, failures.get(copy.client)) for copy in copies}, kills
-    finally:
-        for copy in copies:
-            copy.crash()
-
-
-def _disturb(server: Server, copies: Sequence[Copy], failures: dict[str, BaseException], plan: Plan) -> int:
-    chance = random.Random(plan.count)
-    feed = Feed(server, plan.count, plan.seconds)
-    feed.start()
-    started = time.monotonic()
-    kills, next_kill = 0, started + plan.kill_every_s
-    changes = [*["take_over"] * plan.take_overs, *["replace"] * plan.crashes]
-    chance.shuffle(changes)
-    every_s = plan.seconds / (len(changes) + 1)
-    todo = [(started + every_s * (number + 1), change) for number, change in enumerate(changes)]
-    while True:
-        working = [copy for copy in copies if copy.client not in failures and not copy.finished()]
-        if not working and not feed.is_alive():
-            break
-        assert time.monotonic() < started + plan.seconds + plan.patience_s, f"unfinished: {[c.client for c in working]}"
-        if feed.is_alive() and time.monotonic() > next_kill:
-            server.kill()
-            server.start()
-            kills, next_kill = kills + 1, time.monotonic() + plan.kill_every_s * chance.uniform(0.7, 1.3)
-        if todo and time.monotonic() > todo[0][0]:
-            _, change = todo.pop(0)
-            for copy in working:
-                getattr(copy, change)()
-        for copy in working:
-            try:
-                copy.check_running()
-            except AssertionError as error:
-                failures[copy.client] = error
-        time.sleep(0.1)
-    assert not feed.failures, feed.failures[:3]
-    return kills
-
-
-def _judge(copy: Copy, failure: BaseException | None) -> Verdict:
-    happened: dict[str, int] = {}
-    if failure is None:
-        try:
-            copy.end()
-            happened = copy.check()
-        except AssertionError as error:
-            failure = error
-    events = [event for instance in copy.instances for event in instance.events()]
-    return Verdict(happened, {event["error"] for event in events if event["event"] == "fenced"}, failure)
 
 
 def parse(rows: Iterable[Row]) -> list[tuple[Row, int, str]]:

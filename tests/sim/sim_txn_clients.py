@@ -347,7 +347,7 @@ class Copier(Actor):
 
     async def _poll(self) -> list[Seen]:
         try:
-            return await self._reader.poll()
+            return await self._reader.poll(200)
         except KafkaError as error:
             self._scene.note(f"error {self.instance} {error}")
             self._reader.forget()
@@ -397,7 +397,7 @@ class ReaderApp:
 
     async def poll(self) -> None:
         try:
-            rows = await self._reader.poll(self._runtime.random.choice((0, 50)))
+            rows = await self._reader.poll(self._runtime.random.choice((0, 200)))
         except KafkaError as error:
             self._scene.note(f"error {self.plan.node} {error}")
             self._reader.forget()

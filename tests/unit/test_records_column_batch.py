@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twofold.records.batch import HEADER_SIZE, BatchBuilder, iter_records, read_header
-from twofold.records.column_batch import MAX_RECORDS, RECORD_OVERHEAD, ColumnBatch, encode, split
+from twofold.records.column_batch import MAX_RECORDS, RECORD_OVERHEAD, ColumnBatch, encode, shape_of, split
 from twofold.records.compression import Codec
 
 ANY = st.none() | st.binary(max_size=200) | st.integers(8_000, 9_000).map(bytes)
@@ -22,7 +22,8 @@ def one_by_one(keys: Any, values: Any, **fields: Any) -> bytes:
 
 
 def as_column(keys: Any, values: Any, codec: Codec = Codec.NONE, **fields: Any) -> bytes:
-    batch = ColumnBatch(keys, values, 1_000, codec)
+    batch = ColumnBatch(keys, values, 1_000, codec, shape=shape_of(keys, values))
+    assert batch.build() == ColumnBatch(keys, values, 1_000, codec).build()
     for name, value in fields.items():
         setattr(batch, name, value)
     return bytes(batch.build())
@@ -86,6 +87,7 @@ def test_split_fills_batches_up_to_the_limit_and_no_further(sizes: list[int], li
     keys = [b"key"] * len(sizes) if keyed else None
     ends = split(keys, values, limit)
     assert ends[0] == 0 and ends[-1] == len(values)
+    assert split(keys, values, limit, shape_of(keys, values)) == ends
     per_record = RECORD_OVERHEAD + (3 if keyed else 0)
     for start, end in pairwise(ends):
         assert start < end
@@ -94,6 +96,15 @@ def test_split_fills_batches_up_to_the_limit_and_no_further(sizes: list[int], li
         if end < len(values):
             # One more record would have been too much, by the bound that is known before encoding.
             assert HEADER_SIZE + sum(sizes[start : end + 1]) + per_record * (end + 1 - start) > limit
+
+
+def test_columns_of_one_size_have_a_shape_and_others_have_none() -> None:
+    assert shape_of(None, [b"aa", b"bb"]) == (-1, 2)
+    assert shape_of([b"", b""], [b"aa", memoryview(b"bb")]) == (0, 2)
+    assert shape_of([b"k", b"kk"], [b"a", b"b"]) is None
+    assert shape_of(None, [b"a", None]) is None
+    assert shape_of(None, [None]) is None
+    assert shape_of(None, []) is None
 
 
 def test_split_of_nothing_is_nothing() -> None:

@@ -28,7 +28,7 @@ from twofold.client.transaction_block import Transaction
 from twofold.client.transactions import Transactions
 from twofold.client.waiting import Deadline
 from twofold.records.batch import HEADER_SIZE, RecordHeader
-from twofold.records.column_batch import Column, ColumnBatch, EncodedBatch, split
+from twofold.records.column_batch import Column, ColumnBatch, EncodedBatch, shape_of, split
 from twofold.records.key_hash import partition_for_key
 from twofold.runtime.api import Runtime
 from twofold.runtime.real import real_runtime
@@ -251,9 +251,12 @@ class Producer:
                 for target, group_keys, group_values in self._grouped(
                     metadata, partition, some_keys, value_column[part]
                 ):
-                    for low, high in pairwise(split(group_keys, group_values, self.config.max_request_size)):
+                    shape = shape_of(group_keys, group_values)
+                    for low, high in pairwise(split(group_keys, group_values, self.config.max_request_size, shape)):
                         chosen = None if group_keys is None else group_keys[low:high]
-                        columns = ColumnBatch(chosen, group_values[low:high], timestamp_ms, self._codec, self._level)
+                        columns = ColumnBatch(
+                            chosen, group_values[low:high], timestamp_ms, self._codec, self._level, shape
+                        )
                         batches.append(await self._add_columns(metadata, target, columns))
         except TypeError:
             check_items("keys", key_column)

@@ -21,6 +21,7 @@ from twofold.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 
 Data: TypeAlias = bytes | bytearray | memoryview
 Column: TypeAlias = Sequence[Data | None]
+Shape: TypeAlias = tuple[int, int]
 
 MAX_RECORDS = 1 << 15
 """Of one batch: offsets beyond it would need longer tables for records so small that nobody sends them alone."""
@@ -40,16 +41,31 @@ _prefixes: dict[tuple[int, int], list[bytes]] = {}
 _seen: dict[tuple[int, int], int] = {}
 
 
-def split(keys: Column | None, values: Column, limit: int) -> list[int]:
+def shape_of(keys: Column | None, values: Column) -> Shape | None:
+    """The size that all keys have (-1 for no keys) and that of all values; None where sizes differ or one is null."""
+    value_size = _one_size(values)
+    key_size = -1 if keys is None else _one_size(keys)
+    return None if value_size is None or key_size is None else (key_size, value_size)
+
+
+def _one_size(column: Column) -> int | None:
+    try:
+        sizes = set(map(len, column))  # type: ignore[arg-type]
+    except TypeError:  # None has no length
+        return None
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def split(keys: Column | None, values: Column, limit: int, shape: Shape | None = None) -> list[int]:
     """Where batches of at most `limit` bytes begin, and the end. A record that is larger has a batch to itself."""
     count = len(values)
     overhead = RECORD_OVERHEAD
-    sizes = _sizes(values) if keys is None else list(map(add, _sizes(values), _sizes(keys)))
     room = limit - HEADER_SIZE
     ends = [0]
-    if count and min(sizes) == max(sizes):
-        step = max(1, min(MAX_RECORDS, room // (sizes[0] + overhead)))
+    if shape is not None:
+        step = max(1, min(MAX_RECORDS, room // (max(0, shape[0]) + shape[1] + overhead)))
         return [*range(0, count, step), count]
+    sizes = _sizes(values) if keys is None else list(map(add, _sizes(values), _sizes(keys)))
     totals = list(accumulate(size + overhead for size in sizes))
     while ends[-1] < count:
         start = ends[-1]
@@ -76,25 +92,24 @@ def _sizes(column: Column) -> list[int]:
     return list(map(len, column))  # type: ignore[arg-type]
 
 
-def encode(keys: Column | None, values: Column) -> bytearray:
-    """The records after HEADER_SIZE bytes that are left for the header."""
+def encode(keys: Column | None, values: Column, shape: Shape | None = None) -> bytearray:
+    """The records after HEADER_SIZE bytes that are left for the header. `shape` is that of the columns, for those who
+    know it: records of one size take a third of the time."""
     count = len(values)
     if count > MAX_RECORDS:
         raise ValueError(f"{count} records are above {MAX_RECORDS}: split them first")
+    if shape is not None and max(shape) < _TABLE:
+        prefixes = _uniform_prefixes(shape, count)
+        if prefixes is not None:
+            return _encode_uniform(prefixes, shape, keys, values)
     value_sizes = _sizes(values)
     key_sizes = [] if keys is None else _sizes(keys)
     if max(value_sizes) >= _TABLE or (key_sizes and max(key_sizes) >= _TABLE):
         return _encode_large(keys, values)
-    nulls = None in values or (keys is not None and None in keys)
-    if not nulls and min(value_sizes) == max(value_sizes) and (not key_sizes or min(key_sizes) == max(key_sizes)):
-        shape = (key_sizes[0] if key_sizes else -1, value_sizes[0])
-        prefixes = _uniform_prefixes(shape, count)
-        if prefixes is not None:
-            return _encode_uniform(prefixes, shape, keys, values)
     return _encode_any(keys, values, key_sizes, value_sizes)
 
 
-def _encode_uniform(prefixes: list[bytes], shape: tuple[int, int], keys: Column | None, values: Column) -> bytearray:
+def _encode_uniform(prefixes: list[bytes], shape: Shape, keys: Column | None, values: Column) -> bytearray:
     count = len(values)
     if keys is None:
         parts: list[Data] = [b""] * (2 * count)
@@ -108,7 +123,7 @@ def _encode_uniform(prefixes: list[bytes], shape: tuple[int, int], keys: Column 
     return _joined(parts)
 
 
-def _uniform_prefixes(shape: tuple[int, int], count: int) -> list[bytes] | None:
+def _uniform_prefixes(shape: Shape, count: int) -> list[bytes] | None:
     """What stands before each of `count` keys (values, when there are no keys) that all have the same size; None for a
     size that came only once: the table would cost more than it gives."""
     known = _prefixes.get(shape)
@@ -124,7 +139,7 @@ def _uniform_prefixes(shape: tuple[int, int], count: int) -> list[bytes] | None:
     return known
 
 
-def _make_prefixes(shape: tuple[int, int], count: int) -> list[bytes]:
+def _make_prefixes(shape: Shape, count: int) -> list[bytes]:
     key_size, value_size = shape
     last = ENCODED[value_size] if key_size < 0 else ENCODED[key_size]
     starts, offsets = _tables(count)
@@ -289,6 +304,12 @@ class ColumnBatch(EncodedBatch):
     __slots__ = ()
 
     def __init__(
-        self, keys: Column | None, values: Column, timestamp: int, codec: Codec = Codec.NONE, level: int | None = None
+        self,
+        keys: Column | None,
+        values: Column,
+        timestamp: int,
+        codec: Codec = Codec.NONE,
+        level: int | None = None,
+        shape: Shape | None = None,
     ) -> None:
-        super().__init__(encode(keys, values), len(values), timestamp, timestamp, codec, level)
+        super().__init__(encode(keys, values, shape), len(values), timestamp, timestamp, codec, level)

@@ -40,6 +40,7 @@ from twofold.wire.messages.allocate_producer_ids import AllocateProducerIdsReque
 from twofold.wire.messages.broker_registration import Feature
 
 STOP_TIMEOUT_S = 10.0
+LOADING_S = 0.1
 DEFAULT_QUEUED_BYTES = 4 * 1024 * 1024
 
 log = logging.getLogger(__name__)
@@ -104,6 +105,7 @@ class Broker:
         self.replicas.set_strays_aside()
         await self._listen(addresses)
         await self._register(directory_id)
+        await self._let_load([*self.groups.open(), *self.transactions.open()])
         self._run(self.logs.run_background(), "log maintenance")
         self._run(self.groups.run_background(), "offset expiry")
         sweeps = self.transactions.sweeps
@@ -144,6 +146,23 @@ class Broker:
         )
         await lifecycle.beat()
         self._run(lifecycle.run(), "heartbeats")
+
+    async def _let_load(self, loading: "list[asyncio.Task[None]]") -> None:
+        """Small coordinators are loaded before the first client is served, large ones go on while others are."""
+        over = asyncio.Event()
+        left = set(loading)
+
+        def done(task: "asyncio.Task[None]") -> None:
+            left.discard(task)
+            if not left:
+                over.set()
+
+        for task in loading:
+            task.add_done_callback(done)
+        if loading:
+            timer = self.runtime.timers.call_later(LOADING_S, over.set)
+            await over.wait()
+            timer.cancel()
 
     def _run(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self._background.append(self.runtime.spawn(work, name=name))

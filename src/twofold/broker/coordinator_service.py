@@ -6,6 +6,7 @@
 3. The number of partitions is fixed when the topic is first seen: with another number every key would hash elsewhere.
 """
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -31,6 +32,7 @@ class CoordinatorService(Generic[Sh]):
         self.shards: dict[int, Sh] = {}
         self._broker = broker
         self._partitions = 0
+        self._is_open = False
         self._stopping = False
 
     # --- what a kind of coordinator adds ---
@@ -89,11 +91,22 @@ class CoordinatorService(Generic[Sh]):
             return
         self._resign(index)
         shard = self.shards[index] = self.make_shard(index, epoch)
-        known_log = self._broker.logs.get(TopicPartition(self.topic, index))
+        if self._is_open:
+            self._begin(shard)
+
+    def open(self) -> "list[asyncio.Task[None]]":
+        """Begin to load what is led. Not earlier than the broker is registered, which begins a new epoch of all that it
+        leads: what was loaded for the one before would be loaded twice."""
+        self._is_open = True
+        begun = [self._begin(shard) for shard in self.led()]
+        return [task for task in begun if task is not None]
+
+    def _begin(self, shard: Sh) -> "asyncio.Task[None] | None":
+        known_log = self._broker.logs.get(TopicPartition(self.topic, shard.index))
         if known_log is None or not known_log.exists:
             shard.open_empty()
-        else:
-            self._broker.runtime.spawn(self.load_shard(shard), name=f"load {shard}")
+            return None
+        return self._broker.runtime.spawn(self.load_shard(shard), name=f"load {shard}")
 
     def _resign(self, index: int) -> None:
         shard = self.shards.pop(index, None)

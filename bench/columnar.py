@@ -16,7 +16,7 @@ from rich.table import Table
 
 from bench.report import Report, progress
 from twofold.records.batch import read_header, stamp
-from twofold.records.columnar import Columns, Decoder, by_partition, load
+from twofold.records.columnar import Columns, Decoder, load
 from twofold.records.columnar_arrays import Backend
 from twofold.records.columnar_plain import Plain
 from twofold.records.compression import Codec
@@ -50,8 +50,8 @@ def encode(backend: Backend, keys: Any, values: Any, codec: Codec, limit: int) -
 
 def encode_partitions(backend: Backend, keys: Any, values: Any) -> None:
     rows = Columns(keys, values, TIMESTAMP_MS, backend=backend)
-    for _, chosen in by_partition(rows.partitions(PARTITIONS), PARTITIONS, backend=backend):
-        for batch in rows.encode(chosen):
+    for batches in rows.encode_by_partition(rows.partitions(PARTITIONS), PARTITIONS).values():
+        for batch in batches:
             batch.build()
 
 

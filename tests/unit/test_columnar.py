@@ -27,7 +27,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twofold.records.batch import HEADER_SIZE, SEQUENCE_MAX, BatchBuilder, iter_records
-from twofold.records.columnar import NO_KEY, Columns, Decoder, by_partition, schema
+from twofold.records.columnar import NO_KEY, Columns, Decoder, schema
 from twofold.records.columnar_arrays import HEADERS_TYPE, Backend
 from twofold.records.compression import Codec
 from twofold.records.control import end_transaction_marker
@@ -295,21 +295,28 @@ def test_rows_without_a_key_go_to_one_partition_or_to_several_in_turn(backend: B
     assert unkeyed.partitions(9, [1, 2, 3]).tolist() == [1, 2, 3, 1, 2]
 
 
-@given(partitions=st.lists(st.integers(0, 6), max_size=60))
+@given(partitions=st.lists(st.integers(0, 6), max_size=60), limit=st.sampled_from([100, 1 << 20]))
 @settings(deadline=None, max_examples=50)
-def test_rows_of_a_partition_keep_their_order(partitions: list[int]) -> None:
-    expected = {
-        partition: [row for row, mine in enumerate(partitions) if mine == partition] for partition in set(partitions)
-    }
+def test_rows_of_a_partition_keep_their_order(partitions: list[int], limit: int) -> None:
+    values = [b"%d" % row for row in range(len(partitions))]
     for backend in BACKENDS.values():
-        found = dict(by_partition(np.array(partitions, np.int32), 7, backend=backend))
-        assert {partition: rows.tolist() for partition, rows in found.items()} == expected
+        columns = Columns(None, pa.array(values, pa.binary()), 5, backend=backend)
+        found = columns.encode_by_partition(np.array(partitions, np.int32), 7, limit=limit)
+        assert list(found) == sorted(set(partitions))
+        for partition, batches in found.items():
+            rows = [row for row, mine in enumerate(partitions) if mine == partition]
+            assert [batch.build() for batch in batches] == [b.build() for b in columns.encode(rows, limit=limit)]
+            records = [record.value for batch in batches for record in iter_records(batch.build())]
+            assert records == [values[row] for row in rows]
 
 
-@pytest.mark.parametrize("partition", [-1, 3])
-def test_a_partition_that_is_none_is_refused(backend: Backend, partition: int) -> None:
-    with pytest.raises(IndexError, match="not one of the 3"):
-        list(by_partition(np.array([0, partition], np.int32), 3, backend=backend))
+def test_partitions_that_do_not_fit_are_refused(backend: Backend) -> None:
+    columns = Columns(None, pa.array([b"a", b"b"]), 5, backend=backend)
+    for partition in (-1, 3):
+        with pytest.raises(IndexError, match="not one of the 3"):
+            columns.encode_by_partition(np.array([0, partition], np.int32), 3)
+    with pytest.raises(ValueError, match="1 partitions do not go with 2 rows"):
+        columns.encode_by_partition(np.array([0], np.int32), 3)
 
 
 # -- decoding ---------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,7 +41,7 @@ from twofold.records.filtering import visible_batches
 from twofold.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from twofold.wire.errors import CorruptMessage, InvalidRecord
 
-__all__ = ["Columns", "Decoded", "Decoder", "NO_KEY", "by_partition", "load", "schema", "warm_up"]
+__all__ = ["Columns", "Decoded", "Decoder", "NO_KEY", "load", "schema", "warm_up"]
 
 NO_KEY = -1
 DEFAULT_LIMIT = 1 << 20
@@ -81,7 +82,7 @@ class Columns:
             NO_HEADERS if headers is None else headers_column(headers),
             timestamps_of(timestamps, count),
         )
-        self._content: Int64s | None = None
+        self._prepared: Any = None
 
     def partitions(self, partition_count: int, without_key: int | Sequence[int] = NO_KEY) -> Int32s:
         """The partition of each row, by its key. Rows that have none go to the partition `without_key`, or to several
@@ -109,35 +110,48 @@ class Columns:
     ) -> list[EncodedBatch]:
         """These rows, or all, in their order, in as many batches as they need. A batch with a sequence number goes on
         where the one before ended."""
-        if self._content is None:
-            self._content = self._backend.content_sizes(self._source)
         chosen = np.arange(self.count) if rows is None else np.ascontiguousarray(rows, np.int64)
-        if len(chosen) and not 0 <= chosen.min() <= chosen.max() < self.count:
+        if rows is not None and len(chosen) and not 0 <= chosen.min() <= chosen.max() < self.count:
             raise IndexError(f"rows {chosen.min()} to {chosen.max()} are not all among {self.count}")
-        room = min(limit, _MOST_BYTES) - HEADER_SIZE
-        batches = []
-        for data, count, base_timestamp, max_timestamp in self._backend.encode(
-            self._source, self._content, chosen, room
-        ):
-            batch = EncodedBatch(data, count, base_timestamp, max_timestamp, codec, level, limit=limit)
+        batches = self._encode(chosen, np.array([len(chosen)], np.int64), codec, level, limit)
+        for batch in batches:
             batch.producer_id, batch.producer_epoch = producer_id, producer_epoch
             batch.base_sequence, batch.transactional = base_sequence, transactional
             if base_sequence != NO_SEQUENCE:
-                base_sequence = increment_sequence(base_sequence, count)
-            batches.append(batch)
+                base_sequence = increment_sequence(base_sequence, batch.count)
         return batches
 
+    def encode_by_partition(
+        self,
+        partitions: Int32s,
+        partition_count: int,
+        *,
+        codec: Codec = Codec.NONE,
+        level: int | None = None,
+        limit: int = DEFAULT_LIMIT,
+    ) -> dict[int, list[EncodedBatch]]:
+        """The batches of each partition that gets some, its rows in their order; `partitions` has that of each row.
+        IndexError for a number that is none of a partition."""
+        if len(partitions) != self.count:
+            raise ValueError(f"{len(partitions)} partitions do not go with {self.count} rows")
+        rows, starts = self._backend.sort_rows(np.ascontiguousarray(partitions, np.int32), partition_count)
+        batches = iter(self._encode(rows, starts[1:], codec, level, limit))
+        found: dict[int, list[EncodedBatch]] = {}
+        for partition, (start, end) in enumerate(pairwise(starts.tolist())):
+            while start < end:
+                batch = next(batches)
+                found.setdefault(partition, []).append(batch)
+                start += batch.count
+        return found
 
-def by_partition(
-    partitions: Int32s, partition_count: int, *, backend: Backend | None = None
-) -> Iterator[tuple[int, Int64s]]:
-    """Each partition that has rows, and these in their order: what `Columns.encode` takes."""
-    partitions = np.ascontiguousarray(partitions, np.int32)
-    rows, starts = (backend or backend_for(0)).sort_rows(partitions, partition_count)
-    bounds = starts.tolist()
-    for partition in range(partition_count):
-        if bounds[partition] < bounds[partition + 1]:
-            yield partition, rows[bounds[partition] : bounds[partition + 1]]
+    def _encode(self, rows: Int64s, bounds: Int64s, codec: Codec, level: int | None, limit: int) -> list[EncodedBatch]:
+        if self._prepared is None:
+            self._prepared = self._backend.prepare(self._source)
+        room = min(limit, _MOST_BYTES) - HEADER_SIZE
+        return [
+            EncodedBatch(*encoded, codec, level, limit=limit)
+            for encoded in self._backend.encode(self._prepared, rows, bounds, room)
+        ]
 
 
 # -- decoding ---------------------------------------------------------------------------------------------------------

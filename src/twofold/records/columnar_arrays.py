@@ -4,6 +4,7 @@ Nothing is copied but offsets (made 64 bits wide) and validity (made a byte a ro
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -36,10 +37,15 @@ class BytesColumn:
     def address(self) -> int:
         return address_of(self.data)
 
-    def at(self, row: int) -> bytes | None:
-        if not len(self.offsets) or (len(self.valid) and not self.valid[row]):
-            return None
-        return self.data[self.offsets[row] : self.offsets[row + 1]].tobytes()
+    def to_list(self, count: int) -> list[bytes | None]:
+        if not len(self.offsets):
+            return [None] * count
+        first = int(self.offsets[0])
+        data = self.data[first : self.offsets[-1]].tobytes()
+        items: list[bytes | None] = [data[start:end] for start, end in pairwise((self.offsets - first).tolist())]
+        for row in np.flatnonzero(self.valid == 0).tolist() if len(self.valid) else ():
+            items[row] = None
+        return items
 
 
 NULLS = BytesColumn(NO_BYTES, NO_OFFSETS, NO_BYTES)
@@ -52,10 +58,6 @@ class HeadersColumn:
     lists: Int64s
     keys: BytesColumn
     values: BytesColumn
-
-    def at(self, row: int) -> list[tuple[bytes, bytes | None]]:
-        first, end = self.lists[row].tolist()
-        return [(self.keys.at(entry) or b"", self.values.at(entry)) for entry in range(first, end)]
 
 
 NO_HEADERS = HeadersColumn(np.empty((0, 2), np.int64), NULLS, NULLS)
@@ -122,12 +124,12 @@ class Backend(Protocol):
     def sort_rows(self, partitions: Int32s, partition_count: int) -> tuple[Int64s, Int64s]:
         """The rows by partition, and where each partition's begin; IndexError for a number that is none of one."""
 
-    def content_sizes(self, source: Source) -> Int64s:
-        """What each row takes in any batch: all but its length and its two deltas. OverflowError names a row that is
-        larger than a record can be."""
+    def prepare(self, source: Source) -> Any:
+        """What `encode` takes. OverflowError names a row that is larger than a record can be."""
 
-    def encode(self, source: Source, content: Int64s, rows: Int64s, room: int) -> list[Encoded]:
-        """`rows` in batches of at most `room` bytes of records, or of one record."""
+    def encode(self, prepared: Any, rows: Int64s, bounds: Int64s, room: int) -> list[Encoded]:
+        """`rows` in batches of at most `room` bytes of records, or of one record, none of which goes beyond one of
+        `bounds`; the last of these is the number of rows."""
 
     def decode(self, sections: list[Section], first: int, end: int, with_headers: bool) -> Rows:
         """The records whose offsets are from `first` up to `end`."""

@@ -41,7 +41,8 @@ class Compiled:
             raise IndexError(f"a row's partition is not one of the {partition_count}")
         return rows, starts
 
-    def content_sizes(self, source: Source) -> Int64s:
+    def prepare(self, source: Source) -> tuple[Any, ...]:
+        """All that the kernels need to know of the rows: their sizes first, then the columns."""
         keys, values, headers = source.keys, source.values, source.headers
         of_headers = NO_OFFSETS
         if len(headers.lists):
@@ -54,22 +55,27 @@ class Compiled:
         )
         if too_large >= 0:
             raise OverflowError(f"row {too_large} has {content[too_large]} bytes, more than a record can have")
-        return content
+        return (
+            content, source.timestamps,
+            keys.address, keys.offsets, keys.valid, values.address, values.offsets, values.valid, headers.lists,
+            headers.keys.address, headers.keys.offsets,
+            headers.values.address, headers.values.offsets, headers.values.valid,
+        )  # fmt: skip
 
-    def encode(self, source: Source, content: Int64s, rows: Int64s, room: int) -> list[Encoded]:
+    def encode(self, prepared: tuple[Any, ...], rows: Int64s, bounds: Int64s, room: int) -> list[Encoded]:
         if not len(rows):
             return []
+        content, timestamps = prepared[:2]
         planned = np.empty((len(rows), 4), np.int64)
-        count = self._kernels.plan(rows, content, source.timestamps, room, planned)
-        planned = planned[:count]
-        batches = [bytearray(HEADER_SIZE + size) for size in planned[:, 1].tolist()]
-        addresses = np.array([addressof(c_char.from_buffer(batch)) for batch in batches], np.int64) + HEADER_SIZE
-        columns = _columns(source)
-        wrong = self._kernels.write(planned, addresses, rows, content, source.timestamps, *columns)
+        count = self._kernels.plan(rows, bounds, content, timestamps, room, planned)
+        facts = planned[:count].tolist()
+        batches = [bytearray(HEADER_SIZE + size) for _, size, _, _ in facts]
+        addresses = [addressof(c_char.from_buffer(batch)) + HEADER_SIZE for batch in batches]
+        wrong = self._kernels.write(planned, np.array(addresses, np.int64), rows, *prepared)
         assert wrong < 0, f"batch {wrong} came out in another size than was planned"
         found = []
         start = 0
-        for batch, (end, _, base, latest) in zip(batches, planned.tolist(), strict=True):
+        for batch, (end, _, base, latest) in zip(batches, facts, strict=True):
             found.append(Encoded(batch, end - start, base, latest))
             start = end
         return found
@@ -112,15 +118,6 @@ class Compiled:
         self._kernels.gather_headers(sources, len(ends) - 1, key_ends, keys.address, value_ends, valid, values.address)
         every = np.ones(entries, np.uint8)
         return headers_array(ends, binary_array(key_ends, keys, every), binary_array(value_ends, values, valid))
-
-
-def _columns(source: Source) -> tuple[Any, ...]:
-    keys, values, headers = source.keys, source.values, source.headers
-    return (
-        keys.address, keys.offsets, keys.valid, values.address, values.offsets, values.valid, headers.lists,
-        headers.keys.address, headers.keys.offsets,
-        headers.values.address, headers.values.offsets, headers.values.valid,
-    )  # fmt: skip
 
 
 def _described(sections: list[Section]) -> Int64s:

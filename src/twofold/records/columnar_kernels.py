@@ -27,6 +27,7 @@ _LOW_63_BITS = 2**63 - 1
 _MASK_32 = 0xFFFFFFFF
 _M = 0x5BD1E995
 _SEED = 0x9747B28C
+_AHEAD = 8  # rows of a partition lie apart: so many of them are asked for in advance
 _MAX_MILLIS = (2**63 - 1) // 1000
 
 _OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
@@ -79,6 +80,20 @@ def put_byte(typing_context: Any, address: Any, value: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), generate
+
+
+@intrinsic
+def prefetch(typing_context: Any, address: Any) -> Any:
+    """Tell the processor that this will be read soon. Any address will do, even one that is none."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        shape = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, _WORD, _WORD, _WORD])
+        function = builder.module.declare_intrinsic("llvm.prefetch", [cgutils.voidptr_t], shape)
+        pointer = builder.inttoptr(arguments[0], cgutils.voidptr_t)
+        builder.call(function, [pointer, *(ir.Constant(_WORD, number) for number in (0, 3, 1))])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), generate
 
 
 # -- varints ----------------------------------------------------------------------------------------------------------
@@ -261,37 +276,37 @@ def content_sizes(
     return FAILED
 
 
-@njit("int64(int64[::1], int64[::1], int64[::1], int64, int64[:, ::1])", **_OPTIONS)
-def plan(rows: Any, content: Any, timestamps: Any, room: int, batches: Any) -> int:
-    """How many batches it takes; of each the end of its rows, its size without a header, its first and its latest
-    timestamp."""
-    count = len(rows)
+@njit("int64(int64[::1], int64[::1], int64[::1], int64[::1], int64, int64[:, ::1])", **_OPTIONS)
+def plan(rows: Any, bounds: Any, content: Any, timestamps: Any, room: int, batches: Any) -> int:
+    """How many batches it takes if none goes beyond one of `bounds`; of each the end of its rows, its size without a
+    header, its first and its latest timestamp."""
     same_time = len(timestamps) == 1
     index = 0
     batch = 0
-    while index < count:
-        start = index
-        used = 0
-        base = latest = timestamps[0 if same_time else rows[start]]
-        while index < count:
-            row = rows[index]
-            body = content[row] + varint_size(index - start)
-            time = base if same_time else timestamps[row]
-            delta = time - base
-            if (time ^ base) & (time ^ delta) < 0:
-                break  # further apart than an int64 can say
-            body += varint_size(delta)
-            size = body + varint_size(body)
-            if used + size > room and index > start:
-                break
-            used += size
-            latest = max(latest, time)
-            index += 1
-        batches[batch, 0] = index
-        batches[batch, 1] = used
-        batches[batch, 2] = base
-        batches[batch, 3] = latest
-        batch += 1
+    for bound in bounds:
+        while index < bound:
+            start = index
+            used = 0
+            base = latest = timestamps[0 if same_time else rows[start]]
+            while index < bound:
+                row = rows[index]
+                body = content[row] + varint_size(index - start)
+                time = base if same_time else timestamps[row]
+                delta = time - base
+                if (time ^ base) & (time ^ delta) < 0:
+                    break  # further apart than an int64 can say
+                body += varint_size(delta)
+                size = body + varint_size(body)
+                if used + size > room and index > start:
+                    break
+                used += size
+                latest = max(latest, time)
+                index += 1
+            batches[batch, 0] = index
+            batches[batch, 1] = used
+            batches[batch, 2] = base
+            batches[batch, 3] = latest
+            batch += 1
     return batch
 
 
@@ -314,11 +329,19 @@ def write(
     has_null_keys, has_null_values = len(key_valid) > 0, len(value_valid) > 0
     has_header_values, has_null_header_values = len(header_value_offsets) > 0, len(header_value_valid) > 0
     first_index = 0
+    last_prefetched = len(rows) - _AHEAD
     for batch in range(len(addresses)):
         address = addresses[batch]
         base = batches[batch, 2]
         for index in range(first_index, batches[batch, 0]):
             row = rows[index]
+            if index < last_prefetched:
+                ahead = rows[index + _AHEAD]
+                if has_keys:
+                    prefetch(keys + key_offsets[ahead])
+                if has_values:
+                    prefetch(values + value_offsets[ahead])
+                    prefetch(values + value_offsets[ahead] + 64)
             delta = 0 if same_time else timestamps[row] - base
             number = index - first_index
             address = put_varint(address, content[row] + varint_size(delta) + varint_size(number))

@@ -4,12 +4,14 @@ A record costs about a microsecond. That is the way where numba is not installed
 of a process, which would be done before the kernels were loaded.
 """
 
+from dataclasses import dataclass
+from itertools import compress, pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from twofold.records.batch import BatchBuilder, parse_records
+from twofold.records.batch import BatchBuilder, Record, RecordHeader, parse_records
 from twofold.records.column_batch import MAX_RECORDS, encode
 from twofold.records.columnar_arrays import (
     BytesColumn,
@@ -32,8 +34,7 @@ _THRESHOLDS = np.array([1 << shift for shift in range(7, 64, 7)], np.uint64)  # 
 
 class Plain:
     def partitions(self, keys: BytesColumn, partition_count: int, out: Int32s) -> None:
-        for row in range(len(out)):
-            key = keys.at(row)
+        for row, key in enumerate(keys.to_list(len(out))):
             if key is not None:
                 out[row] = partition_for_key(key, partition_count)
 
@@ -44,7 +45,8 @@ class Plain:
         np.cumsum(np.bincount(partitions, minlength=partition_count), out=starts[1:])
         return np.argsort(partitions, kind="stable").astype(np.int64), starts
 
-    def content_sizes(self, source: Source) -> Int64s:
+    def prepare(self, source: Source) -> tuple["_Rows", Int64s]:
+        """The rows, and what each takes in any batch: all but its length and its two deltas."""
         content = 1 + _field_sizes(source.keys, source.count) + _field_sizes(source.values, source.count)
         lists = source.headers.lists
         if len(lists):
@@ -58,45 +60,80 @@ class Plain:
         if len(too_large):
             row = too_large[0]
             raise OverflowError(f"row {row} has {content[row]} bytes, more than a record can have")
-        return content
+        return _Rows.of(source), content
 
-    def encode(self, source: Source, content: Int64s, rows: Int64s, room: int) -> list[Encoded]:
+    def encode(self, prepared: tuple["_Rows", Int64s], rows: Int64s, bounds: Int64s, room: int) -> list[Encoded]:
+        source, content = prepared
         found = []
-        start = 0
-        for end in _ends(rows, content, source.timestamps, room):
-            found.append(_encode_batch(source, rows[start:end].tolist()))
-            start = end
+        for first, bound in pairwise((0, *bounds.tolist())):
+            group = rows[first:bound]
+            for start, end in pairwise((0, *_ends(group, content, source.timestamps, room))):
+                found.append(source.encode(group[start:end].tolist()))
         return found
 
     def decode(self, sections: list[Section], first: int, end: int, with_headers: bool) -> Rows:
-        keys: list[bytes | None] = []
-        values: list[bytes | None] = []
-        offsets: list[int] = []
-        timestamps: list[int] = []
+        records: list[Record] = []
         kinds: list[int] = []
-        headers: list[tuple[tuple[str, bytes | None], ...]] = []
         for index, section in enumerate(sections):
-            kind = int(section.header.is_log_append_time)
             try:
-                for record in parse_records(section.header, section.data):
-                    offset = _wrapped(record.offset)
-                    if first <= offset < end:
-                        keys.append(record.key)
-                        values.append(record.value)
-                        offsets.append(offset)
-                        timestamps.append(_micros(record.timestamp))
-                        kinds.append(kind)
-                        headers.append(record.headers)
+                records += parse_records(section.header, section.data)
             except InvalidRecord as error:
                 raise Damaged(index) from error
+            kinds += [int(section.header.is_log_append_time)] * section.header.count
+        offsets = _int64s([record.offset for record in records])
+        wanted = (offsets >= first) & (offsets < end)
+        timestamp_types = np.array(kinds, np.int32)
+        if not wanted.all():
+            records = list(compress(records, wanted.tolist()))
+            offsets, timestamp_types = offsets[wanted], timestamp_types[wanted]
+        timestamps = _int64s([record.timestamp for record in records])
         return Rows(
-            pa.array(keys, pa.binary()),
-            pa.array(values, pa.binary()),
-            np.array(offsets, np.int64),
-            np.array(timestamps, np.int64),
-            np.array(kinds, np.int32),
-            _headers(headers) if with_headers else None,
+            pa.array([record.key for record in records], pa.binary()),
+            pa.array([record.value for record in records], pa.binary()),
+            offsets,
+            # The nearest that 64 bits of microseconds can say.
+            np.clip(timestamps, -_MAX_MILLIS, _MAX_MILLIS) * 1000,
+            timestamp_types,
+            _headers([record.headers for record in records]) if with_headers else None,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows as objects."""
+
+    keys: list[bytes | None] | None
+    values: list[bytes | None]
+    headers: list[list[RecordHeader]] | None
+    timestamps: Int64s
+
+    @classmethod
+    def of(cls, source: Source) -> "_Rows":
+        headers = None
+        if len(source.headers.lists):
+            entries = int(source.headers.lists.max())
+            keys = [str(key or b"", "utf-8", "surrogateescape") for key in source.headers.keys.to_list(entries)]
+            pairs = list(zip(keys, source.headers.values.to_list(len(keys)), strict=True))
+            headers = [pairs[first:end] for first, end in source.headers.lists.tolist()]
+        has_keys = len(source.keys.offsets) > 0
+        return cls(
+            source.keys.to_list(source.count) if has_keys else None,
+            source.values.to_list(source.count),
+            headers,
+            source.timestamps,
+        )
+
+    def encode(self, rows: list[int]) -> Encoded:
+        keys = None if self.keys is None else [self.keys[row] for row in rows]
+        values = [self.values[row] for row in rows]
+        times = self.timestamps[rows if len(self.timestamps) > 1 else [0] * len(rows)].tolist()
+        if len(self.timestamps) == 1 and self.headers is None and len(rows) <= MAX_RECORDS:
+            return Encoded(encode(keys, values), len(rows), times[0], times[0])
+        builder = BatchBuilder()
+        for index, row in enumerate(rows):
+            headers = () if self.headers is None else self.headers[row]
+            builder.add(None if keys is None else keys[index], values[index], times[index], headers)
+        return Encoded(bytearray(builder.build()), len(rows), times[0], max(times))
 
 
 def _field_sizes(column: BytesColumn, count: int) -> Int64s:
@@ -141,32 +178,15 @@ def _ends(rows: Int64s, content: Int64s, timestamps: Int64s, room: int) -> list[
     return ends
 
 
-def _encode_batch(source: Source, rows: list[int]) -> Encoded:
-    times = source.timestamps
-    if len(times) == 1 and not len(source.headers.lists) and len(rows) <= MAX_RECORDS:
-        keys = [source.keys.at(row) for row in rows] if len(source.keys.offsets) else None
-        batch = encode(keys, [source.values.at(row) for row in rows])
-        return Encoded(batch, len(rows), int(times[0]), int(times[0]))
-    builder = BatchBuilder()
-    chosen = [int(times[0 if len(times) == 1 else row]) for row in rows]
-    for row, time in zip(rows, chosen, strict=True):
-        headers = source.headers.at(row) if len(source.headers.lists) else []
-        texts = [(str(key, "utf-8", "surrogateescape"), value) for key, value in headers]
-        builder.add(source.keys.at(row), source.values.at(row), time, texts)
-    return Encoded(bytearray(builder.build()), len(rows), chosen[0], max(chosen))
+def _int64s(numbers: list[int]) -> Int64s:
+    try:
+        return np.array(numbers, np.int64)
+    except OverflowError:
+        # As 64 bits have it: nobody writes sums beyond them but to see what happens.
+        return np.array([(number + 2**63 & 2**64 - 1) - 2**63 for number in numbers], np.int64)
 
 
-def _wrapped(number: int) -> int:
-    """As 64 bits have it: nobody writes sums beyond them but to see what happens."""
-    return (number + 2**63 & 2**64 - 1) - 2**63
-
-
-def _micros(millis: int) -> int:
-    """The nearest that 64 bits of microseconds can say."""
-    return min(max(_wrapped(millis), -_MAX_MILLIS), _MAX_MILLIS) * 1000
-
-
-def _headers(headers: list[tuple[tuple[str, bytes | None], ...]]) -> Any:
+def _headers(headers: list[tuple[RecordHeader, ...]]) -> Any:
     entries = [entry for row in headers for entry in row]
     ends = np.zeros(len(headers) + 1, np.int32)
     np.cumsum([len(row) for row in headers], out=ends[1:])

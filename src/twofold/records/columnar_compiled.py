@@ -83,32 +83,29 @@ class Compiled:
     def decode(self, sections: list[Section], first: int, end: int, with_headers: bool) -> Rows:
         described = _described(sections)
         most = int(described[:, 2].sum())
+        room = int(described[:, 1].sum())
+        keys, values = pa.allocate_buffer(room), pa.allocate_buffer(room)
         offsets, timestamps = np.empty((2, most), np.int64)
         kinds = np.empty(most, np.int32)
-        sources = np.empty((3 if with_headers else 2, most), np.int64)
-        ends = np.zeros((3 if with_headers else 2, most + 1), np.int32)
-        valid = np.empty((2, most), np.uint8)
+        key_ends, value_ends = np.zeros((2, most + 1), np.int32)
+        key_valid, value_valid = np.empty((2, most), np.uint8)
+        header_sources = np.empty(most if with_headers else 0, np.int64)
+        header_ends = np.zeros(most + 1 if with_headers else 0, np.int32)
         totals = np.zeros(4, np.int64)
-        header_sources, header_ends = (sources[2], ends[2]) if with_headers else (NO_OFFSETS, ends[0, :0])
         count = self._kernels.scan(
-            described, first, end, offsets, timestamps, kinds,
-            sources[0], ends[0], valid[0], sources[1], ends[1], valid[1], header_sources, header_ends, totals,
+            described, first, end, offsets, timestamps, kinds, keys.address, key_ends, key_valid,
+            values.address, value_ends, value_valid, header_sources, header_ends, totals,
         )  # fmt: skip
         if count < 0:
             raise Damaged(int(totals[3]))
         return Rows(
-            self._gather(sources[0], ends[0, : count + 1], valid[0]),
-            self._gather(sources[1], ends[1, : count + 1], valid[1]),
+            binary_array(key_ends[: count + 1], _fitting(keys, int(key_ends[count])), key_valid),
+            binary_array(value_ends[: count + 1], _fitting(values, int(value_ends[count])), value_valid),
             offsets[:count],
             timestamps[:count],
             kinds[:count],
             self._headers(header_sources, header_ends[: count + 1], totals) if with_headers else None,
         )
-
-    def _gather(self, sources: Int64s, ends: Int32s, valid: Any) -> Any:
-        data = pa.allocate_buffer(int(ends[-1]))
-        self._kernels.gather(sources, ends, len(ends) - 1, data.address)
-        return binary_array(ends, data, valid)
 
     def _headers(self, sources: Int64s, ends: Int32s, totals: Int64s) -> Any:
         entries, key_bytes, value_bytes, _ = totals.tolist()
@@ -118,6 +115,13 @@ class Compiled:
         self._kernels.gather_headers(sources, len(ends) - 1, key_ends, keys.address, value_ends, valid, values.address)
         every = np.ones(entries, np.uint8)
         return headers_array(ends, binary_array(key_ends, keys, every), binary_array(value_ends, values, valid))
+
+
+def _fitting(buffer: Any, used: int) -> Any:
+    """What is used of a buffer, without holding much more memory than that."""
+    if 2 * used >= buffer.size:
+        return buffer.slice(0, used)
+    return pa.py_buffer(np.frombuffer(buffer, np.uint8)[:used].copy())
 
 
 def _described(sections: list[Section]) -> Int64s:

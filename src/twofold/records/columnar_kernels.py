@@ -5,8 +5,8 @@ array. What keeps that safe:
 
 1. Each address comes with the end of its memory, and every length that was read from bytes is compared with what is
    left before it moves an address or is handed to a copy.
-2. The first pass of each pair (`plan`, `scan`) checks everything and counts; the caller allocates what was counted; the
-   second (`write`, `gather`, `gather_headers`) follows the same numbers.
+2. What is written has its room: `plan` counts for `write`, `scan` for `gather_headers`, and the keys and values that
+   `scan` copies are disjoint parts of bytes that would fit as a whole.
 3. All integers are signed and 64 bits wide: numba makes floats of a mixture.
 
 An array of length 0 stands for what is not there: no validity (nothing is null), no keys at all, no headers.
@@ -14,7 +14,6 @@ An array of length 0 stands for what is not there: no validity (nothing is null)
 
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
@@ -389,20 +388,21 @@ def micros(millis: int) -> int:
 
 
 @njit(
-    "int64(int64[:, ::1], int64, int64, int64[::1], int64[::1], int32[::1], int64[::1], int32[::1], uint8[::1],"
-    " int64[::1], int32[::1], uint8[::1], int64[::1], int32[::1], int64[::1])",
+    "int64(int64[:, ::1], int64, int64, int64[::1], int64[::1], int32[::1], int64, int32[::1], uint8[::1],"
+    " int64, int32[::1], uint8[::1], int64[::1], int32[::1], int64[::1])",
     **_OPTIONS,
 )
 def scan(
     sections: Any, first: int, end: int,
     offsets: Any, timestamps: Any, kinds: Any,
-    key_sources: Any, key_ends: Any, key_valid: Any,
-    value_sources: Any, value_ends: Any, value_valid: Any,
+    keys: int, key_ends: Any, key_valid: Any,
+    values: int, value_ends: Any, value_valid: Any,
     header_sources: Any, header_ends: Any, totals: Any,
 ) -> int:  # fmt: skip
     """Check every record of these sections (address, size, count, base offset, base timestamp, append time, kind) and
-    note where its parts are, if its offset is from `first` up to `end`. The number of rows; FAILED for bytes that are
-    no records, with the section in totals[3]. totals[:3]: headers, bytes of their keys, bytes of their values."""
+    copy the parts of those whose offset is from `first` up to `end`: `keys` and `values` each have room for all bytes
+    of the sections. The number of rows; FAILED for bytes that are no records, with the section in totals[3].
+    totals[:3]: headers, bytes of their keys, bytes of their values; they are left to `gather_headers`."""
     row = 0
     key_total = value_total = 0
     with_headers = len(header_sources) > 0
@@ -466,12 +466,14 @@ def scan(
             offsets[row] = offset
             timestamps[row] = micros(append_time if kind else timestamp)
             kinds[row] = kind
-            key_sources[row] = key
-            value_sources[row] = value
             key_valid[row] = key_size >= 0
             value_valid[row] = value_size >= 0
-            key_total += max(key_size, 0)
-            value_total += max(value_size, 0)
+            if key_size > 0:
+                copy(keys + key_total, key, key_size)
+                key_total += key_size
+            if value_size > 0:
+                copy(values + value_total, value, value_size)
+                value_total += value_size
             if with_headers:
                 header_sources[row] = headers
                 totals[0] += header_count
@@ -484,16 +486,6 @@ def scan(
         if address != stop:
             return FAILED
     return row
-
-
-@njit("void(int64[::1], int32[::1], int64, int64)", **_OPTIONS)
-def gather(sources: Any, ends: Any, count: int, target: int) -> None:
-    """The parts that `scan` found, one after the other."""
-    for row in range(count):
-        start = np.int64(ends[row])
-        size = np.int64(ends[row + 1]) - start
-        if size:
-            copy(target + start, sources[row], size)
 
 
 @njit("void(int64[::1], int64, int32[::1], int64, int32[::1], uint8[::1], int64)", **_OPTIONS)

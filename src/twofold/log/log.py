@@ -409,10 +409,10 @@ class PartitionLog(CuttableLog):
         first = self._bases[self._floor(start)]
         for at in range(bisect_left(self._aborted_bases, first), len(self._aborted_bases)):
             segment = self._segments[self._floor(self._aborted_bases[at])]
-            for entry in self._txn_index(segment).entries(start):
-                if entry.first_offset < end:
-                    found.append(AbortedTransaction(entry.producer_id, entry.first_offset))
-                if entry.last_stable_offset >= end:
+            for producer_id, first_offset, _, stable in self._txn_index(segment).entries(start):
+                if first_offset < end:
+                    found.append(_new_tuple(AbortedTransaction, (producer_id, first_offset)))
+                if stable >= end:
                     return tuple(found)
         return tuple(found)
 

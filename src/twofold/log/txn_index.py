@@ -14,6 +14,9 @@ from twofold.log.offset_index import CorruptIndex
 VERSION = 0
 _ENTRY = struct.Struct(">hqqqq")
 ENTRY_SIZE = _ENTRY.size
+CHUNK_BYTES = 64 * ENTRY_SIZE
+
+_new_tuple = tuple.__new__
 
 
 class AbortedEntry(NamedTuple):
@@ -54,8 +57,10 @@ class TxnIndex:
         """Entries whose marker is at `from_offset` or later, in order."""
         data = self._data
         first = bisect_left(range(len(self)), from_offset, key=lambda at: _ENTRY.unpack_from(data, at * ENTRY_SIZE)[3])
-        for at in range(first * ENTRY_SIZE, len(data), ENTRY_SIZE):
-            yield AbortedEntry._make(_ENTRY.unpack_from(data, at)[1:])
+        for at in range(first * ENTRY_SIZE, len(data), CHUNK_BYTES):
+            # A copy: what is looked into cannot grow, and who reads may stop half-way.
+            for _, producer_id, first_offset, last_offset, stable in _ENTRY.iter_unpack(data[at : at + CHUNK_BYTES]):
+                yield _new_tuple(AbortedEntry, (producer_id, first_offset, last_offset, stable))
 
     def encode(self, start: int = 0) -> bytes:
         return bytes(self._data[start * ENTRY_SIZE :])

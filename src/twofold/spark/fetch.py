@@ -22,7 +22,7 @@ from twofold.records.batch import Buffer, iter_headers
 from twofold.records.columnar import Decoder
 from twofold.spark.clients import Client, client_for
 from twofold.spark.errors import DataLoss
-from twofold.spark.offsets import Range
+from twofold.spark.offsets import EARLIEST, LATEST, Range
 from twofold.spark.options import ReadOptions
 from twofold.wire.errors import KafkaError, OffsetOutOfRange, UnknownTopicOrPartition, error_for
 from twofold.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
@@ -72,9 +72,9 @@ class RangeReader:
     async def resolve(self) -> Range:
         """The range with offsets instead of EARLIEST and LATEST."""
         tp, start, until = self._range
-        if start < 0:
+        if start == EARLIEST:
             start = await self._listed(OffsetSpec.EARLIEST)
-        if until < 0:
+        if until == LATEST:
             until = await self._listed(OffsetSpec.LATEST)
         self._range = Range(tp, start, until)
         return self._range

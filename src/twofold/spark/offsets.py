@@ -57,7 +57,8 @@ Bound: TypeAlias = Everywhere | AtOffsets | AtTimestamps | AtTimestamp
 
 
 class Range(NamedTuple):
-    """Offsets from `start` up to, not including, `until`; EARLIEST and LATEST are found when it is read."""
+    """Offsets from `start` up to, not including, `until`. It may start at EARLIEST and end at LATEST, which are then
+    found when it is read."""
 
     tp: TopicPartition
     start: int
@@ -198,9 +199,9 @@ def with_ends(ranges: Iterable[Range], asked: Iterable[Range]) -> list[Range]:
     first = {entry.tp: index for index, entry in reversed(list(enumerate(found)))}
     last = {entry.tp: index for index, entry in enumerate(found)}
     for tp, entry in ends.items():
-        if tp in first and entry.start < 0:
+        if tp in first and entry.start == EARLIEST:
             found[first[tp]] = found[first[tp]]._replace(start=entry.start)
-        if tp in last and entry.until < 0:
+        if tp in last and entry.until == LATEST:
             found[last[tp]] = found[last[tp]]._replace(until=entry.until)
     return found
 

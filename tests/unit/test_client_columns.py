@@ -7,7 +7,7 @@ import pyarrow
 import pytest
 from client_kit import FakeBroker
 from client_txn_kit import TOPIC, World, play
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_client_producer import play as play_with_fake_broker
 
@@ -31,6 +31,7 @@ def plain(column: Iterable[Any]) -> list[bytes | None]:
 
 
 @given(items=ITEMS, kind=st.sampled_from([pyarrow.binary(), pyarrow.large_binary()]), data=st.data())
+@settings(deadline=None)
 def test_arrow_arrays_of_bytes_are_columns(items: list[bytes | None], kind: Any, data: Any) -> None:
     array = pyarrow.array(items, kind)
     assert plain(column_of(array)) == items
@@ -40,12 +41,14 @@ def test_arrow_arrays_of_bytes_are_columns(items: list[bytes | None], kind: Any,
 
 
 @given(items=TEXTS, kind=st.sampled_from([pyarrow.string(), pyarrow.large_string(), pyarrow.string_view()]))
+@settings(deadline=None)
 def test_arrow_arrays_of_text_are_columns_of_utf8(items: list[str | None], kind: Any) -> None:
     expected = [None if item is None else item.encode() for item in items]
     assert plain(column_of(pyarrow.array(items, kind))) == expected
 
 
 @given(items=st.lists(st.none() | st.binary(min_size=7, max_size=7), max_size=30))
+@settings(deadline=None)
 def test_arrow_arrays_of_fixed_size_are_columns(items: list[bytes | None]) -> None:
     array = pyarrow.array(items, pyarrow.binary(7))
     assert plain(column_of(array)) == items
@@ -88,6 +91,7 @@ def test_numbers_are_for_the_application_to_serialize() -> None:
 
 
 @given(keys=st.lists(st.none() | st.binary(max_size=6)), count=st.integers(1, 10))
+@settings(deadline=None)
 def test_keys_go_where_single_records_go(keys: list[bytes | None], count: int) -> None:
     expected = [-1 if key is None else partition_for_key(key, count) for key in keys]
     partitions = KeyPartitions()

@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twofold import PreparedTxnState
@@ -13,6 +13,7 @@ EPOCHS = st.integers(0, 2**15 - 1)
 
 
 @given(producer_id=PRODUCER_IDS, epoch=EPOCHS)
+@settings(deadline=None)
 def test_its_text_is_producer_id_and_epoch_and_round_trips(producer_id: int, epoch: int) -> None:
     state = PreparedTxnState.of(producer_id, epoch)
     assert str(state) == f"{producer_id}:{epoch}"

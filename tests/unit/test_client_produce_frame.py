@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twofold.client.produce_frame import FIRST_VERSION, produce_body
@@ -23,6 +23,7 @@ TOPICS = st.dictionaries(st.text("abc.", min_size=1, max_size=130), ROWS, max_si
     timeout_ms=st.integers(0, 2**31 - 1),
     topics=TOPICS,
 )
+@settings(deadline=None)
 def test_pieces_are_the_bytes_of_the_codec(
     version: int,
     transactional_id: str | None,

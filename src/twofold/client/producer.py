@@ -37,6 +37,9 @@ from twofold.wire.errors import MessageTooLarge, UnknownTopicOrPartition
 
 __all__ = ["Delivery", "Producer", "RecordMetadata"]
 
+GIVE_WAY_BATCHES = 4
+GIVE_WAY_BYTES = 1 << 16
+"""As much may wait in complete batches before a caller lets the loop have a turn: they travel in one request then."""
 COLUMN_WINDOW = 1 << 16
 """How many records of a column are looked at before the loop gets a turn."""
 
@@ -77,6 +80,7 @@ class Producer:
         self._codec = config.codec
         self._level = config.compression_level
         self._batch_bytes = config.batch_size
+        self._give_way_bytes = min(GIVE_WAY_BYTES, GIVE_WAY_BATCHES * config.batch_size)
         self._max_record_bytes = config.max_request_size - HEADER_SIZE
         self._ignore_keys = config.partitioner_ignore_keys
         self.wall_ms = self._runtime.clock.wall_ms
@@ -104,8 +108,8 @@ class Producer:
         headers: Iterable[RecordHeader] = (),
     ) -> Delivery:
         """Put a record into the buffer; waits (at most `max_block_ms`) for metadata and for room."""
-        if self._sender.full_batches_wait:
-            # A caller in a tight loop gives way once a batch, or nothing would leave before the buffer is full.
+        if self._sender.complete_bytes >= self._give_way_bytes:
+            # A caller in a tight loop gives way now and then, or nothing would leave before the buffer is full.
             await self._runtime.timers.sleep(0)
         if headers:
             headers = tuple(headers)
@@ -189,7 +193,7 @@ class Producer:
         batch.reserved += size
         full = fill >= self._batch_bytes
         if full:
-            sender.mark_ready(queue)
+            sender.mark_complete(queue, fill)
         if sticky is not None:
             sticky.on_added(size, batch_is_full=full)
         return Delivery(batch, builder.count - 1, timestamp_ms)
@@ -280,7 +284,7 @@ class Producer:
     ) -> ProducerBatch:
         size = columns.size_estimate
         self.check_send(metadata.name, size - HEADER_SIZE if columns.count == 1 else 0)
-        if self._sender.full_batches_wait:
+        if self._sender.complete_bytes >= self._give_way_bytes:
             await self._runtime.timers.sleep(0)
         if not self._sender.memory.try_take(size):
             await self._take_memory(size, self._cluster.deadline(self.config.max_block_ms, "max_block_ms"))

@@ -75,7 +75,7 @@ class Sender:
         self.queues: dict[TopicPartition, PartitionQueue] = {}
         self.identity: Identity | None = None
         self.generation = 0  # of the queues: with a new identity there are new ones
-        self.full_batches_wait = False  # since the task last ran
+        self.complete_bytes = 0  # of batches that became complete since the task last ran
         self._runtime = runtime
         self._config = config
         self._cluster = cluster
@@ -123,14 +123,12 @@ class Sender:
         """A batch that is complete from the start."""
         columns.transactional = self._transaction is not None
         batch = self._append(queue, columns)
-        self.full_batches_wait = True
-        self.mark_ready(queue)
+        self.mark_complete(queue, columns.size_estimate)
         return batch
 
     def _append(self, queue: PartitionQueue, builder: BatchBuilder | EncodedBatch) -> ProducerBatch:
         if queue.waiting:
-            self.full_batches_wait = True
-            self.mark_ready(queue)
+            self.mark_complete(queue, queue.waiting[-1].builder.size_estimate)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         batch = ProducerBatch(queue.tp, builder, self._runtime.clock.monotonic(), done)
         queue.waiting.append(batch)
@@ -142,6 +140,11 @@ class Sender:
         self.memory.give_back(size)
         if batch.count == 0:
             queue.waiting.remove(batch)
+
+    def mark_complete(self, queue: PartitionQueue, size: int) -> None:
+        """The last batch of the queue takes no more records."""
+        self.complete_bytes += size
+        self.mark_ready(queue)
 
     def mark_ready(self, queue: PartitionQueue) -> None:
         self._ready[queue.tp] = None
@@ -227,7 +230,7 @@ class Sender:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            self.full_batches_wait = False
+            self.complete_bytes = 0
             self._end_linger()
             self._drain()
 

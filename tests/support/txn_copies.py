@@ -39,6 +39,7 @@ SETTINGS = {
     "log.retention.ms": "-1",
 }
 INPUT = "numbers"
+SLOWLY_S = 0.2
 HERE = Path(__file__).parent
 
 
@@ -56,7 +57,7 @@ class Feed(threading.Thread):
     """Writes the numbers, evenly over the given time, whatever happens to the server."""
 
     def __init__(self, server: Server, count: int, seconds: float, *, wait_at: float = 1.0) -> None:
-        """`wait_at`: the part of the numbers after which it waits until it is told to go on."""
+        """`wait_at`: the part of the numbers after which they come slowly until it is told to go on."""
         super().__init__(daemon=True)
         self._wait_at = int(count * wait_at)
         self.go_on = threading.Event()
@@ -77,8 +78,8 @@ class Feed(threading.Thread):
     def run(self) -> None:
         started = time.monotonic()
         for number in range(self._count):
-            if number == self._wait_at:
-                self.go_on.wait()
+            if number >= self._wait_at:
+                self.go_on.wait(SLOWLY_S)
             due = started + self._seconds * number / self._count
             while time.monotonic() < due:
                 self._producer.poll(0.01)

@@ -11,7 +11,7 @@ from support.txn_copies import INPUT, SOURCES, Copy, Feed, Server
 
 TAKE_OVER, REPLACE = "take over", "replace"
 WAIT_AT = 0.9
-"""The last numbers come when all changes have happened, so that an instance that was replaced has something to do."""
+"""The last numbers come slowly until all changes have happened: an instance that was replaced has something to do."""
 
 
 class Plan(NamedTuple):

@@ -108,6 +108,16 @@ class Oracle:
             self.port, controller_port = free_port(), free_port()
             self._write_properties(controller_port)
             self._format()
+        self._spawn()
+
+    def start_on_existing_data(self) -> None:
+        """Start on a folder that somebody else made: its one node is the only voter."""
+        self.port, controller_port = free_port(), free_port()
+        self.settings["controller.quorum.voters"] = f"1@127.0.0.1:{controller_port}"
+        self._write_properties(controller_port)
+        self._spawn()
+
+    def _spawn(self) -> None:
         output = self.directory / "output.log"
         command = [*self._java("-Xms256M", "-Xmx512M"), "kafka.Kafka", str(self._properties)]
         self._process = spawn(command, output=output)

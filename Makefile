@@ -8,7 +8,7 @@ READY := .venv/.ready
 SEEDS ?= 2000
 SERVE ?=
 
-.PHONY: help setup test check lint demo serve sim interop bench docs clean tools
+.PHONY: help setup test spark check lint demo serve sim interop bench docs clean tools
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -35,7 +35,11 @@ check: lint  ## lint and the fast tests (under 3 minutes)
 	@$(BIN)/python -m pytest -m "not slow and not interop and not oracle and not spark"
 
 test: tools lint  ## everything that CI runs: lint, unit, simulated power cuts, real clients, Apache Kafka as the oracle
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -m "not spark"
+
+spark: tools  ## the tests of the Spark source, which is in work (installs PySpark)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,spark]'
+	@$(BIN)/python -m pytest --timeout=600 -m spark tests/spark
 
 demo: $(READY)  ## start a broker, send a million records through it, read them back, print the verdict
 	@$(BIN)/python examples/million.py

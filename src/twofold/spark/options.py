@@ -256,6 +256,8 @@ def _strategy(given: Given) -> Strategy:
 
 def _python_pattern(text: str) -> str:
     """A Java regular expression as one of Python; those that have no equal here are refused."""
+    if "&&" in text:
+        raise OptionError(f"subscribePattern={text!r}: intersections (&&) are not supported, list the characters")
     pattern = re.sub(r"\\Q(.*?)(?:\\E|$)", lambda match: re.escape(match.group(1)), text)
     pattern = re.sub(r"\(\?<(?![=!])", "(?P<", pattern)
     for name, chars in _JAVA_CLASSES.items():
@@ -265,8 +267,6 @@ def _python_pattern(text: str) -> str:
         re.compile(pattern, re.ASCII)
     except re.error as error:
         raise OptionError(f"subscribePattern={text!r} is not a regular expression: {error}") from None
-    if "&&" in pattern:
-        raise OptionError(f"subscribePattern={text!r}: intersections (&&) are not supported, list the characters")
     return pattern
 
 

@@ -1,0 +1,227 @@
+"""Options: everything that can be wrong says so before anything connects."""
+
+import pickle
+import re
+
+import pytest
+
+from twofold.spark.errors import OptionError
+from twofold.spark.offsets import EARLIEST, LATEST, AtOffsets, AtTimestamp, AtTimestamps, Everywhere
+from twofold.spark.options import Assign, Subscribe, SubscribePattern, check_read, read_options, write_options
+from twofold.types import TopicPartition
+
+SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
+BASE = SERVERS | {"subscribe": "t"}
+
+
+def stream(**options: str):
+    return read_options(BASE | {name.replace("__", "."): value for name, value in options.items()}, streaming=True)
+
+
+def batch(**options: str):
+    return read_options(BASE | {name.replace("__", "."): value for name, value in options.items()}, streaming=False)
+
+
+def test_defaults_are_those_of_sparks_own_connector_but_for_the_isolation():
+    options = stream()
+    assert options.starting == Everywhere(LATEST)
+    assert batch().starting == Everywhere(EARLIEST)
+    assert batch().ending == Everywhere(LATEST)
+    assert options.fail_on_data_loss
+    assert (options.max_offsets_per_trigger, options.min_offsets_per_trigger) == (None, None)
+    assert options.max_trigger_delay_ms == 15 * 60 * 1000
+    assert (options.min_partitions, options.max_records_per_partition) == (None, None)
+    assert not options.include_headers
+    assert options.poll_timeout_ms == 120_000
+    assert (options.num_retries, options.retry_interval_ms) == (3, 1000)
+    assert options.metadata_ttl_ms == -1
+    assert options.consumer.isolation_level == "read_committed"
+
+
+def test_names_do_not_care_about_case():
+    options = read_options(
+        {"KAFKA.Bootstrap.Servers": "h:1", "SUBSCRIBE": "T", "STARTINGoffsets": "Earliest"}, streaming=True
+    )
+    assert options.strategy == Subscribe(("T",))
+    assert options.starting == Everywhere(EARLIEST)
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("startingOffset", "startingOffsets"),
+        ("maxOffsetPerTrigger", "maxOffsetsPerTrigger"),
+        ("subscribes", "subscribe"),
+        ("transactionIdPrefix", "transactionalIdPrefix"),
+        ("kafka.isolation.levle", "kafka.isolation.level"),
+        ("kafka.bootstrap.server", "kafka.bootstrap.servers"),
+        ("kafka.compresion.type", "kafka.compression.type"),
+    ],
+)
+def test_an_unknown_option_names_the_nearest_known_one(name: str, near: str):
+    with pytest.raises(OptionError, match=re.escape(f"did you mean '{near}'?")):
+        check_read(BASE | {name: "x"})
+
+
+def test_an_option_like_no_other_is_refused_too():
+    with pytest.raises(OptionError, match=r"unknown option 'zzz'$"):
+        check_read(BASE | {"zzz": "x"})
+    with pytest.raises(OptionError, match=r"no Kafka client has a setting 'zzz'$"):
+        check_read(BASE | {"kafka.zzz": "x"})
+
+
+def test_options_of_the_other_side_and_of_spark_are_no_mistake():
+    check_read(BASE | {"topic": "t", "checkpointLocation": "/x", "kafka.acks": "all", "kafka.session.timeout.ms": "1"})
+    write_options(BASE | {"startingOffsets": "earliest", "kafka.max.poll.records": "1", "queryName": "q"})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"subscribe": "t"}, "kafka.bootstrap.servers is missing: set it to HOST:PORT"),
+        (SERVERS, "one of the options subscribe, subscribePattern, assign says what to read: set exactly one"),
+        (BASE | {"assign": "{}"}, "not subscribe and assign together"),
+        (SERVERS | {"subscribe": " ,"}, "subscribe=',' names no topic"),
+        (SERVERS | {"subscribePattern": " "}, "subscribePattern is empty"),
+        (SERVERS | {"subscribePattern": "a(b"}, "is not a regular expression"),
+        (SERVERS | {"subscribePattern": "[a-z&&[^b]]"}, "intersections"),
+        (SERVERS | {"assign": "[0]"}, 'assign: expected JSON such as {"topicA":[0,1]}, got [0]'),
+        (SERVERS | {"assign": '{"t":["0"]}'}, "assign: expected JSON"),
+        (SERVERS | {"assign": '{"t":[-1]}'}, "assign: expected JSON"),
+        (BASE | {"path": "/data"}, "there is no path to read or write"),
+        (BASE | {"kafka.bootstrap.servers": "nonsense"}, "'nonsense' in bootstrap_servers is not HOST:PORT"),
+        (BASE | {"startingOffsets": "start"}, "startingOffsets: expected JSON"),
+        (BASE | {"startingOffsets": '{"t":{"0":"x"}}'}, "startingOffsets: expected JSON"),
+        (BASE | {"startingOffsets": '{"t":{"0":1.5}}'}, "startingOffsets: expected JSON"),
+        (BASE | {"startingOffsets": '{"t":{"0":true}}'}, "startingOffsets: expected JSON"),
+        (BASE | {"startingOffsets": '{"t":{"x":1}}'}, "startingOffsets: expected JSON"),
+        (BASE | {"startingOffsets": '{"t":[1]}'}, "startingOffsets: expected JSON"),
+        (BASE | {"startingOffsets": '{"t":{"0":-3}}'}, "-3 for t-0 is no offset"),
+        (BASE | {"startingTimestamp": "now"}, "startingTimestamp='now' is not a whole number"),
+        (BASE | {"startingOffsetsByTimestampStrategy": "first"}, "is none of error, latest"),
+        (BASE | {"minPartitions": "0"}, "minPartitions=0 must be positive"),
+        (BASE | {"maxRecordsPerPartition": "x"}, "maxRecordsPerPartition='x' is not a whole number"),
+        (BASE | {"maxOffsetsPerTrigger": "-1"}, "maxOffsetsPerTrigger=-1 is negative"),
+        (
+            BASE | {"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"},
+            "minOffsetsPerTrigger=9 is above maxOffsetsPerTrigger=8",
+        ),
+        (BASE | {"maxTriggerDelay": "soon"}, "maxTriggerDelay='soon' is not a time: use a number and one of us, ms, s"),
+        (BASE | {"failOnDataLoss": "yes"}, "failOnDataLoss='yes' is neither true nor false"),
+        (BASE | {"includeHeaders": "1"}, "includeHeaders='1' is neither true nor false"),
+        (BASE | {"kafka.isolation.level": "dirty"}, "isolation_level='dirty' is none of"),
+        (BASE | {"kafka.fetch.max.bytes": "many"}, "kafka.fetch.max.bytes='many' is not a number"),
+        (BASE | {"kafka.security.protocol": "SASL_SSL"}, "kafka.security.protocol=SASL_SSL is not supported"),
+        (BASE | {"kafka.auto.offset.reset": "x"}, "kafka.auto.offset.reset is not supported: set startingOffsets"),
+        (BASE | {"kafka.key.deserializer": "x"}, "kafka.key.deserializer is not supported"),
+        (BASE | {"kafka.value.deserializer": "x"}, "kafka.value.deserializer is not supported"),
+        (BASE | {"kafka.enable.auto.commit": "x"}, "kafka.enable.auto.commit is not supported"),
+        (BASE | {"kafka.interceptor.classes": "x"}, "kafka.interceptor.classes is not supported"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_cannot_be_is_refused_with_what_to_write_instead(options: dict[str, str], message: str):
+    with pytest.raises(OptionError, match=re.escape(message)):
+        check_read(options)
+
+
+@pytest.mark.parametrize("name", ["endingOffsets", "endingOffsetsByTimestamp"])
+def test_a_stream_has_no_end(name: str):
+    with pytest.raises(OptionError, match=f"{name} is for batch queries"):
+        stream(**{name: "latest"})
+    check_read(BASE | {"endingOffsets": "latest"})  # a batch query may be meant
+    assert stream(endingTimestamp="1").ending == Everywhere(LATEST)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"startingOffsets": "latest"}, "startingOffsets cannot be latest in a batch query"),
+        ({"startingOffsets": '{"t":{"0":-1}}'}, "startingOffsets for t-0 cannot be latest (-1)"),
+        ({"endingOffsets": "earliest"}, "endingOffsets cannot be earliest in a batch query"),
+        ({"endingOffsets": '{"t":{"0":-2}}'}, "endingOffsets for t-0 cannot be earliest (-2)"),
+        (
+            {"startingOffsets": '{"t":{"0":8}}', "endingOffsets": '{"t":{"0":3}}'},
+            "startingOffsets for t-0 is 8, after endingOffsets 3",
+        ),
+        (
+            {"startingOffsets": '{"t":{"0":1,"1":1}}', "endingOffsets": '{"t":{"0":3}}'},
+            "must name the same partitions, not t-1 in one",
+        ),
+    ],
+)
+def test_bounds_of_a_batch_are_in_order(options: dict[str, str], message: str):
+    with pytest.raises(OptionError, match=re.escape(message)):
+        batch(**options)
+
+
+def test_timestamps_go_before_offsets_and_the_one_for_all_before_those_by_partition():
+    tp = TopicPartition("t", 0)
+    one, many, offsets = "5", '{"t":{"0":6}}', '{"t":{"0":7}}'
+    all_three = {"startingOffsets": offsets, "startingOffsetsByTimestamp": many, "startingTimestamp": one}
+    assert stream(**all_three).starting == AtTimestamp(5)
+    del all_three["startingTimestamp"]
+    assert stream(**all_three).starting == AtTimestamps({tp: 6})
+    assert stream(startingOffsets=offsets).starting == AtOffsets({tp: 7})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("15m", 900_000), ("2 s", 2000), ("500", 500), ("1h", 3_600_000), ("90MIN", 5_400_000)]
+)
+def test_times_are_sparks(text: str, expected: int):
+    assert stream(maxTriggerDelay=text).max_trigger_delay_ms == expected
+
+
+def test_what_to_read():
+    assigned = read_options(SERVERS | {"assign": '{"a":[1,0],"b":[2,2]}'}, streaming=True).strategy
+    assert assigned == Assign((TopicPartition("a", 1), TopicPartition("a", 0), TopicPartition("b", 2)))
+    assert stream().strategy == Subscribe(("t",))
+    pattern = read_options(SERVERS | {"subscribePattern": r"a\.[\p{Digit}_]+|\Qx.y\E"}, streaming=True).strategy
+    assert isinstance(pattern, SubscribePattern)
+    assert [name for name in ("a.1", "za._9z", "ax1", "x.y", "xzy") if pattern.matches(name)] == [
+        "a.1",
+        "za._9z",
+        "x.y",
+    ]
+
+
+def test_settings_of_kafka_reach_the_client():
+    options = stream(
+        kafka__max__partition__fetch__bytes="77", kafka__client__id="me", kafka__isolation__level="read_uncommitted"
+    )
+    assert options.consumer.max_partition_fetch_bytes == 77
+    assert options.consumer.client_id == "me"
+    assert options.consumer.isolation == 0
+
+
+def test_readers_are_known_to_the_broker_by_the_name_that_their_group_would_have():
+    assert stream().consumer.client_id == "spark-kafka-source"
+    assert batch().consumer.client_id == "spark-kafka-relation"
+    assert stream(groupIdPrefix="mine").consumer.client_id == "mine"
+    assert stream(groupIdPrefix="mine", kafka__group__id="g").consumer.client_id == "g"
+
+
+def test_options_travel_to_tasks():
+    options = batch(startingOffsets='{"t":{"0":7}}')
+    assert pickle.loads(pickle.dumps(options)) == options
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"exactlyOnce": "maybe"}, "exactlyOnce='maybe' is none of auto, 2pc, resume, off"),
+        ({"transactionalIdPrefix": ""}, "transactionalIdPrefix is empty"),
+        ({"transactionTimeoutMs": "0"}, "transactionTimeoutMs=0 must be positive"),
+        ({"kafka.key.serializer": "x"}, "kafka.key.serializer is not supported"),
+        ({"kafka.acks": "2"}, "acks='2' is none of"),
+    ],
+)
+def test_options_of_the_sink_are_refused_in_the_same_way(options: dict[str, str], message: str):
+    with pytest.raises(OptionError, match=re.escape(message)):
+        write_options(SERVERS | options)
+
+
+def test_options_of_the_sink():
+    options = write_options(SERVERS | {"topic": " out ", "exactlyOnce": "2PC", "kafka.compression.type": "zstd"})
+    assert (options.topic, options.exactly_once, options.producer.compression_type) == ("out", "2pc", "zstd")
+    assert options.transactional_id_prefix is None

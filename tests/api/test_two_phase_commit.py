@@ -14,7 +14,7 @@ from twofold.coordinator.transaction.states import State
 from twofold.runtime.sim import Simulation
 from twofold.types import TopicPartition
 
-DAY_S = 86_400
+HOUR_S = 3_600
 VERBS = pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
 
 
@@ -333,19 +333,44 @@ async def test_a_zombie_cannot_end_by_force_what_the_next_instance_has_prepared(
     assert await node.settled() == "CompleteAbort"
 
 
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("partition", [0, 1, "offsets"])
 @exact()
-async def test_a_marker_by_hand_frees_the_readers_and_decides_nothing(node: TwoPhaseNode) -> None:
-    """Abort by offset (KIP-664): the partition goes on, the coordinator keeps its transaction."""
-    pair = await node.prepared()
-    rows = [{"name": "t", "partition_indexes": [0]}]
+async def test_a_commit_of_what_was_aborted_by_hand_is_refused_and_the_rest_can_be_aborted(
+    node: TwoPhaseNode, partition: int | str, kept: bool
+) -> None:
+    """Abort by offset (KIP-664): the readers of that partition go on, and the coordinator still has the transaction."""
+    pair = await node.prepared(offset=7)
+    rows = [{"name": "t", "partition_indexes": [partition]}]
+    if partition == "offsets":
+        rows = [{"name": CONSUMER_OFFSETS, "partition_indexes": [coordinator_partition("g", 50)]}]
     marker = {"producer_id": pair[0], "producer_epoch": pair[1], "transaction_result": False, "topics": rows}
     await node.ask("WriteTxnMarkers", 1, markers=[{**marker, "coordinator_epoch": 0}])
-    assert node.stable_offset(0) == 2 and node.stable_offset(1) == 0
+    if partition != "offsets":
+        assert isinstance(partition, int)
+        assert node.stable_offset(partition) == 2 and node.stable_offset(1 - partition) == 0
     assert await node.state() == "Ongoing"
-    given = await node.keep()
-    assert given == Given(bumped(pair), pair)
-    assert await node.end(given.pair, False, version=5) == bumped(given.pair)
+    holder = (await node.keep()).pair if kept else pair
+    for _ in range(2):
+        assert await node.end(holder, True, version=5) == 120, "the client is told"
+        assert await node.state() == "Ongoing"
+        await node.kill()
+    assert await node.end(holder, False, version=5) == bumped(holder)
     assert await node.settled() == "CompleteAbort"
+    assert await node.read(0) == await node.read(1) == []
+    assert await node.offset() == -1
+
+
+@exact()
+async def test_partitions_without_records_are_no_reason_to_refuse_a_commit(node: TwoPhaseNode) -> None:
+    pair = (await node.vow()).pair
+    for _ in range(3):
+        assert await node.add(pair, 1) == [0]
+        assert await node.produce(pair, 0, version=12) == 0
+        await node.kill()
+        pair = await node.end(pair, True, version=5)
+        assert isinstance(pair, tuple)
+        assert await node.settled() == "CompleteCommit"
 
 
 # Time
@@ -431,7 +456,7 @@ async def test_the_vow_can_be_taken_later_and_taken_back(node: TwoPhaseNode) -> 
     assert await node.produce(pair, version=12) == 0
     assert await node.keep() == Given(bumped(pair), pair)
     assert node.entry().timeout_ms == NEVER_MS
-    await node.sleep(DAY_S)
+    await node.sleep(HOUR_S)
     assert await node.state() == "Ongoing"
     assert await node.keep(two_phase=False, timeout=30_000) == Given(bumped(pair, 2), pair)
     await node.sleep(5)

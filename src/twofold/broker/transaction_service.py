@@ -25,7 +25,13 @@ from twofold.coordinator.transaction.records import Transaction
 from twofold.coordinator.transaction.states import State
 from twofold.coordinator.transaction.transitions import has_kept, is_two_phase
 from twofold.types import NO_PRODUCER_ID, TopicPartition
-from twofold.wire.errors import ConcurrentTransactions, CoordinatorNotAvailable, InvalidRequest, KafkaError
+from twofold.wire.errors import (
+    ConcurrentTransactions,
+    CoordinatorNotAvailable,
+    InvalidRequest,
+    KafkaError,
+    TransactionAbortable,
+)
 
 if TYPE_CHECKING:
     from twofold.broker.broker import Broker
@@ -175,11 +181,29 @@ class TransactionService(CoordinatorService[TransactionShard]):
                 entry, transactional_id, producer_id, producer_epoch, commit, now_ms,
                 version=client_version, pending=pending,
             )  # fmt: skip
-            if decision.value is not None and decision.value.heartbeat_interval_ms:
-                self.shard(transactional_id).aborted_by(AbortCause.CLIENT, transactional_id, decision.value)
+            if decision.value is not None:
+                if commit and entry is not None:
+                    self._check_whole(transactional_id, entry)
+                if decision.value.heartbeat_interval_ms:
+                    self.shard(transactional_id).aborted_by(AbortCause.CLIENT, transactional_id, decision.value)
             return decision
 
         return self._decide(transactional_id, decide)
+
+    def _check_whole(self, transactional_id: str, entry: Transaction) -> None:
+        """What an administrator has aborted by offset (KIP-664) in one partition cannot be committed any more, and so
+        the whole transaction cannot: its client must hear of that."""
+        if entry.client_version < 2:
+            return  # a transaction of the first protocol ends under its own epoch
+        for topic, index in entry.partitions:
+            try:
+                partition = self._broker.replicas.leader(topic, index)
+            except KafkaError:
+                continue  # deleted, or led by another broker
+            if partition.log.was_ended_by_hand(entry.producer_id, entry.producer_epoch):
+                raise TransactionAbortable(
+                    f"what {transactional_id!r} wrote to {topic}-{index} was aborted by hand: abort the rest"
+                )
 
     def heartbeat(self, transactional_id: str, producer_id: int, producer_epoch: int) -> None:
         """A sign of life; raises what its producer should know."""

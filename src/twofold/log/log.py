@@ -29,7 +29,7 @@ from twofold.log.api import (
 from twofold.log.cutting import CuttableLog
 from twofold.log.lookup import find_max_timestamp, find_timestamp
 from twofold.log.producer_table import MARKER_CHECKS, AppendChecks, Change
-from twofold.log.producers import ProducerEntry
+from twofold.log.producers import NO_OFFSET, ProducerEntry
 from twofold.log.scan import InvalidBatch
 from twofold.log.segment import Segment
 from twofold.log.validation import (
@@ -500,6 +500,14 @@ class PartitionLog(CuttableLog):
     def producers(self) -> list[ProducerRow]:
         self.ensure_open()
         return self._producers.rows()
+
+    def was_ended_by_hand(self, producer_id: int, epoch: int) -> bool:
+        """Whether somebody else than the coordinator has ended what the producer wrote under this epoch: its own marker
+        would have a higher one (from transaction.version 2 on)."""
+        if self._listing is not None:
+            self._open()
+        entry = self._producers.entries.get(producer_id)
+        return entry is not None and entry.epoch == epoch and entry.txn_first_offset == NO_OFFSET and bool(entry.window)
 
     def expire_producers(self, now_ms: int) -> int:
         """Forget producers that were silent for producer.id.expiration.ms; returns how many."""

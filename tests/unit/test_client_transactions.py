@@ -39,6 +39,7 @@ from twofold.wire.errors import (
     NotCoordinator,
     OutOfOrderSequenceNumber,
     ProducerFenced,
+    TopicAuthorizationFailed,
     TransactionAbortable,
     TransactionalIdAuthorizationFailed,
     UnknownServerError,
@@ -476,6 +477,42 @@ def test_a_commit_that_must_be_aborted_can_be() -> None:
         assert (state_of(producer), await world.read()) == (State.READY, [])
 
     play(story)
+
+
+@pytest.mark.parametrize("level", [0, 1])
+def test_a_partition_that_may_not_be_added_fails_the_transaction_and_not_the_producer(level: int) -> None:
+    async def story(world: World) -> None:
+        producer = await world.ready()
+        await producer.begin_transaction()
+        world.script("AddPartitionsToTxn", refuse(TopicAuthorizationFailed))
+        with pytest.raises(TopicAuthorizationFailed, match="t-1 was not added"):
+            await (await producer.send(TOPIC, b"x", partition=1))
+        with pytest.raises(TransactionFailed, match="TOPIC_AUTHORIZATION_FAILED"):
+            await producer.commit_transaction()
+        await producer.abort_transaction()
+        async with producer.transaction() as txn:
+            await txn.send(TOPIC, b"y", partition=0)
+        assert await world.read() == [b"y"]
+
+    play(story, level=level)
+
+
+def test_an_abort_does_not_leave_a_partition_behind_that_was_just_being_added() -> None:
+    async def story(world: World) -> None:
+        producer = await world.ready()
+        await producer.partitions_for(TOPIC)
+        world.sim.network.set_default_link(latency_s=(0.5, 0.5))
+        for number in range(3):
+            await producer.begin_transaction()
+            await producer.send(TOPIC, b"%d" % number, partition=number)
+            await world.sleep(0.1)
+            await producer.abort_transaction()
+        world.sim.network.set_default_link(latency_s=(0.001, 0.001))
+        async with producer.transaction() as txn:
+            await txn.send(TOPIC, b"y", partition=0)
+        assert await world.read() == [b"y"]
+
+    play(story, level=1)
 
 
 # Blocks

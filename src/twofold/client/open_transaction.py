@@ -55,6 +55,11 @@ class OpenTransaction:
             self._on_missing()
         return False
 
+    @property
+    def confirmed(self) -> bool:
+        """Whether the coordinator is known to know of the transaction: it has answered something that adds to it."""
+        return bool(self._added or self._groups)
+
     def missing(self) -> list[TopicPartition]:
         return list(self._missing)
 

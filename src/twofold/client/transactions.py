@@ -10,6 +10,7 @@
    apart from one that another producer fences off: the first can be aborted here and the producer goes on.
 """
 
+import asyncio
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -78,7 +79,7 @@ class Transactions:
         self._v2 = False
         self._calls = TransactionCalls(cluster, self._coordinators)
         self.open = OpenTransaction(self._transactional_id, self._add_partitions_soon, self.on_failure)
-        self._adding = False
+        self._adding: asyncio.Task[None] | None = None
         self._heartbeats = Heartbeats(runtime, config.transaction_heartbeat_interval_ms / 1000, self._beat)
 
     @property
@@ -218,6 +219,8 @@ class Transactions:
             log.warning("the open transaction of %r was not aborted: %s", self._transactional_id, error)
         finally:
             self._heartbeats.stop()
+            if self._adding is not None:
+                self._adding.cancel()
             self._coordinators.close()
 
     # How they are done
@@ -261,12 +264,15 @@ class Transactions:
         identity = self._known_identity()
         if not self._resumed:
             self.sender.refuse(TransactionAborted(f"the transaction of {self._transactional_id!r} was aborted"))
+            if self._adding is not None:
+                # What is on its way stands before the end on the same connection.
+                self._adding.cancel()
             await self.sender.quiet()
             if not self.open.started:
                 self._ended(identity)
                 return
         try:
-            after_it = self._aborted_as or await self._end(identity, commit=False, deadline=deadline)
+            after_it = self._aborted_as or await self._end_abort(identity, deadline)
             if not self._resumed and not self._v2 and self.open.lost_numbers:
                 after_it = await self._calls.bump(self._transactional_id, self._config, after_it, self._deadline())
         except GaveUp as late:
@@ -278,6 +284,15 @@ class Transactions:
             self._fail(Event.FATAL, explained)
             raise self._failure("the abort was refused") from error
         self._ended(after_it)
+
+    async def _end_abort(self, identity: Identity, deadline: Deadline | None) -> Identity:
+        try:
+            return await self._end(identity, commit=False, deadline=deadline)
+        except InvalidTxnState:
+            # Before version 2 a coordinator that never heard of the transaction has nothing to end, and says so.
+            if self._v2 or self._resumed or self.open.confirmed:
+                raise
+            return identity
 
     async def _end(self, identity: Identity, *, commit: bool, deadline: Deadline | None = None) -> Identity:
         v2 = None if self._resumed else self._v2
@@ -353,9 +368,8 @@ class Transactions:
         self.sender.refuse(error)
 
     def _add_partitions_soon(self) -> None:
-        if not self._adding:
-            self._adding = True
-            self._runtime.spawn(self._add_partitions(), name="add partitions to transaction")
+        if self._adding is None or self._adding.done():
+            self._adding = self._runtime.spawn(self._add_partitions(), name="add partitions to transaction")
 
     async def _add_partitions(self) -> None:
         try:
@@ -368,8 +382,6 @@ class Transactions:
                 self.sender.wake()
         except KafkaError as error:
             self.on_failure(error)
-        finally:
-            self._adding = False
 
     async def _beat(self) -> bool:
         """Whether the coordinator heard of us, or need not."""

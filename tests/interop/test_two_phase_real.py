@@ -26,6 +26,8 @@ from twofold.runtime.real import real_runtime
 from twofold.types import TopicPartition
 from twofold.wire.errors import KafkaError, UnstableOffsetCommit
 
+pytestmark = pytest.mark.interop
+
 APP = Path(__file__).parent.parent / "support" / "two_phase_app.py"
 PATIENCE_S = 25.0
 
@@ -190,7 +192,8 @@ async def _is(server: TwofoldServer, transactional_id: str, state: str | int) ->
 
 def test_a_broker_that_is_killed_at_each_step_decides_nothing(tmp_path: Path) -> None:
     """Three applications at once: one commits, one aborts, and one with the producer of this package commits."""
-    with TwofoldServer(tmp_path / "killed", SHORT) as server:
+    # An id without a transaction would be forgotten while the broker is away.
+    with TwofoldServer(tmp_path / "killed", SHORT | {"transactional.id.expiration.ms": "60000"}) as server:
 
         async def story() -> None:
             address = server.bootstrap_servers

@@ -99,7 +99,8 @@ def test_every_input_is_in_the_output_exactly_once(copied: Copied, client: str) 
         raise verdict.failure
     happened = verdict.happened
     assert copied.kills >= 2 or copied.plan.kill_every_s is None
-    assert happened["committed"] >= copied.plan.count / 100
+    # Of transactions of up to 100 numbers; of some the broker died before it could say that they are committed.
+    assert happened["committed"] >= 0.9 * copied.plan.count / 100
     assert happened["aborting"] >= 1
     assert happened["fenced"] >= 1
     assert verdict.errors <= FENCED.get(client, verdict.errors) | {"Timeout"}

@@ -4,7 +4,7 @@ import argparse
 import inspect
 from collections.abc import Callable
 
-from bench import columnar, groups, growth, producer, start, throughput, transaction_curves, transactions
+from bench import columnar, groups, growth, producer, start, throughput, transaction_curves, transactions, two_phase
 from bench.report import Report, console
 
 SUITES: dict[str, Callable[..., None]] = {
@@ -13,6 +13,7 @@ SUITES: dict[str, Callable[..., None]] = {
     "growth": growth.run,
     "groups": groups.run,
     "transactions": transactions.run,
+    "two_phase": two_phase.run,
     "producer": producer.run,
     "columnar": columnar.run,
 }

@@ -6,6 +6,7 @@ prepared ends as it says, whoever is alive by then, whatever the clocks show and
 
 import asyncio
 from dataclasses import dataclass
+from typing import Any
 
 from sim_nemesis import MAX_JUMP_MS
 from sim_two_phase_plan import AppPlan, TwoPhasePlan, make_two_phase_plan
@@ -53,10 +54,14 @@ class Database:
 
 
 class SimTwoPhaseDriver(SimDriver, TwoPhaseDriver):
-    """Initializations that keep can be repeated by ghosts as well: they end nothing."""
+    """Ghosts may repeat an initialization as well, unless it is one that ends by force whatever is open."""
 
-    async def ask(self, node_id: int | None, message: object, api: str, version: int | None = None) -> object:
-        if self.past is not None and api == "InitProducerId" and getattr(message, "keep_prepared_txn", False):
+    async def ask(self, node_id: int | None, message: Any, api: str, version: int | None = None) -> Any:
+        if (
+            self.past is not None
+            and api == "InitProducerId"
+            and (message.keep_prepared_txn or message.producer_id >= 0)
+        ):
             self.past.append(Past(message, api, version, self.identity, True))
         return await super().ask(node_id, message, api, version)
 
@@ -134,14 +139,16 @@ class App(Actor):
             await self._begin_anew()
 
     async def _begin_anew(self) -> None:
-        """Without the vow, which is taken when the next transaction is prepared. It says who it is: an initialization
-        that neither keeps nor says so would end by force what another instance has prepared."""
+        """Where it does not vow: the vow is taken when the next transaction is prepared. It says who it is: an
+        initialization that neither keeps nor says so would end by force what another instance has prepared."""
         await self._lost_or(lambda: self._driver.init(self._driver.identity))
         self._given()
 
     async def work(self) -> None:
         while not self.is_done():
             await self._sleep(self._random.uniform(0, 2 * self.plan.pause_s))
+            if self._random.random() < 0.2:
+                await self._begin_anew()  # as a client does that wants to go on after an error (KIP-360)
             txn = self.begin()
             try:
                 await self._write(txn)

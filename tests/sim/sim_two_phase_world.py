@@ -302,7 +302,16 @@ class TwoPhaseWorld(TxnWorld):
 
 
 class TwoPhaseNemesis(TxnNemesis):
-    """Years pass, in both directions."""
+    """Years pass, in both directions, several times in a run."""
+
+    async def run(self) -> None:
+        await asyncio.gather(super().run(), self._let_years_pass())
+
+    async def _let_years_pass(self) -> None:
+        until = self._sim.now_s + self._world.plan.duration_s
+        while "clock" in self._world.plan.faults and self._sim.now_s < until:
+            await self._world.pause(self._random.uniform(0, 0.4))
+            await self._jump()
 
     async def _jump(self) -> None:
         limits = self._random.choice(((-2000, 2000), (-MAX_JUMP_MS, MAX_JUMP_MS), AGES_MS, AGES_MS))

@@ -62,10 +62,15 @@ class ShardPort(Generic[R]):
 
     @property
     def end_offset(self) -> int:
-        return self.partition.log.log_end_offset
+        return (self._partition or self.partition).log.log_end_offset
+
+    @property
+    def committed_offset(self) -> int:
+        """The last offset that is committed."""
+        return (self._partition or self.partition).log.high_watermark - 1
 
     def append(self, records: Sequence[R], epoch: int) -> int:
-        partition = self.partition
+        partition = self._partition or self.partition
         if partition.leader_epoch != epoch:
             raise NotLeaderOrFollower(f"{partition} is in leader epoch {partition.leader_epoch}, not {epoch}")
         return self.write(partition, records).last_offset
@@ -245,20 +250,18 @@ class CoordinatorShard(Generic[S, R]):
         """`write`, and what was decided itself where it may be seen at once."""
         if not self.is_active:
             self.check_active()
-        return self._awaited(self.machine.submit(handler, self._committed_offset))
+        return self._awaited(self.machine.submit(handler))
 
     def put(self, records: Sequence[R], response: T) -> "T | asyncio.Future[T]":
         """The same for who decided on the state of a shard whose machine is idle, in this very turn."""
-        return self._awaited(self.machine.put(records, response, self._committed_offset))
+        outcome = self.machine.put(records, response)
+        return self._awaited(outcome) if isinstance(outcome, asyncio.Future) else outcome
 
     def _awaited(self, outcome: "T | asyncio.Future[T]") -> "T | asyncio.Future[T]":
         if isinstance(outcome, asyncio.Future) and not outcome.done():
             partition = self._port.partition
             self._await_commit(partition, partition.log.log_end_offset - 1, outcome)
         return outcome
-
-    def _committed_offset(self) -> int:
-        return self._port.partition.log.high_watermark - 1
 
     def _await_commit(self, partition: Partition, offset: int, future: "asyncio.Future[Any]") -> None:
         def on_done(produce: DelayedProduce) -> None:

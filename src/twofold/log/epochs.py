@@ -17,15 +17,12 @@ class CorruptCheckpoint(Exception):
 
 
 class EpochCache:
-    __slots__ = ("_epochs", "_starts")
+    __slots__ = ("latest", "_epochs", "_starts")
 
     def __init__(self, entries: list[tuple[int, int]] | None = None) -> None:
         self._epochs = [epoch for epoch, _ in entries or ()]
         self._starts = [start for _, start in entries or ()]
-
-    @property
-    def latest(self) -> int:
-        return self._epochs[-1] if self._epochs else NO_EPOCH
+        self.latest = self._epochs[-1] if self._epochs else NO_EPOCH  # asked at every append
 
     def entries(self) -> list[tuple[int, int]]:
         return list(zip(self._epochs, self._starts, strict=True))
@@ -40,6 +37,7 @@ class EpochCache:
             starts.pop()
         epochs.append(epoch)
         starts.append(start_offset)
+        self.latest = epoch
         return True
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
@@ -63,6 +61,7 @@ class EpochCache:
         while self._starts and self._starts[-1] >= offset:
             self._epochs.pop()
             self._starts.pop()
+        self.latest = self._epochs[-1] if self._epochs else NO_EPOCH
         return len(self._starts) != before
 
     def truncate_from_start(self, offset: int) -> bool:

@@ -49,6 +49,7 @@ from twofold.wire.errors import KafkaError, KafkaStorageError, OffsetOutOfRange
 log = logging.getLogger("twofold.log")
 
 POSITION_CACHE_SIZE = 32
+NEVER_MS = 2**63 - 1  # flush.ms that nobody set
 
 _new_tuple = tuple.__new__
 
@@ -279,9 +280,10 @@ class PartitionLog(CuttableLog):
     ) -> AppendResult:
         """`_commit` of a single batch, which is what almost every append is."""
         last_offset = base_offset + header.last_offset_delta
+        config = self.config
         try:
             segment = self._segment_for(len(data), base_offset, last_offset, header.max_timestamp, now_ms)
-            segment.append_one(data, header, base_offset, self.config.index_interval_bytes)
+            segment.append_one(data, header, base_offset, config.index_interval_bytes)
         except OSError as error:
             self._not_written(error)
         self.log_end_offset = self._producers.end_offset = last_offset + 1
@@ -289,7 +291,9 @@ class PartitionLog(CuttableLog):
             self._assign_epoch(leader_epoch, base_offset)
         if change is not None:
             self._take_change(change, header, segment)
-        due = self._flush_after_append(defer_flush)
+        due = False
+        if last_offset - self._durability.recovery_point >= config.flush_messages - 1 or config.flush_ms < NEVER_MS:
+            due = self._flush_after_append(defer_flush)
         time_ms = NO_TIMESTAMP if append_time_ms is None else append_time_ms
         return _new_tuple(AppendResult, (base_offset, last_offset, time_ms, self.log_start_offset, False, due))
 
@@ -324,7 +328,7 @@ class PartitionLog(CuttableLog):
             if not defer_flush:
                 self.flush()
             return defer_flush
-        if config.flush_ms < 2**63 - 1 and not self.flush_is_scheduled:
+        if config.flush_ms < NEVER_MS and not self.flush_is_scheduled:
             self.flush_is_scheduled = True
             self._environment.owner.flush_wanted(self, config.flush_ms)
         return False

@@ -126,7 +126,11 @@ class Segment:
         """`append` of a single batch."""
         position = self.size
         self._files.get(self.log_path).write(position, data)
-        self.note(header, base_offset, position, index_interval_bytes)
+        timestamp = header.max_timestamp
+        if timestamp <= self._max_timestamp and position and self._bytes_since_index <= index_interval_bytes:
+            self._bytes_since_index += header.batch_length + LOG_OVERHEAD  # nothing to note about it
+        else:
+            self.note(header, base_offset, position, index_interval_bytes)
         self.size = position + len(data)
 
     def forget_rest(self) -> None:

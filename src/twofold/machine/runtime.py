@@ -88,6 +88,15 @@ class LogPort(Protocol[R_contra]):
         ...
 
 
+class CommittingPort(LogPort[R_contra], Protocol[R_contra]):
+    """One that can say by itself what is committed: for `submit` and `put`."""
+
+    @property
+    def committed_offset(self) -> int:
+        """The last offset that is committed."""
+        ...
+
+
 Handler: TypeAlias = Callable[[S, int], Result[R, T]]
 Listener: TypeAlias = Callable[[S, S, int, Sequence[R]], None]
 
@@ -123,6 +132,7 @@ class MachineRuntime(Generic[S, R]):
         self._clock = clock
         self._max_pending = max_pending
         self._inactive: KafkaError | None = inactive or NotCoordinator("nothing is led here yet")
+        self._is_always_stable = type(machine).is_stable is Machine.is_stable
         self._pending: deque[_Step[S, R]] = deque()  # in the log, not committed
         self._unseen: list[_Step[S, R]] = []  # committed, not shown: only while unstable, or during a load
         self._listeners: list[Listener[S, R]] = []
@@ -193,35 +203,40 @@ class MachineRuntime(Generic[S, R]):
         self._pending.append(_Step(offset, self._state, result.records, result.response, waiter))
         return waiter
 
-    def submit(self, handler: Handler[S, R, T], committed: Callable[[], int]) -> "T | asyncio.Future[T]":
+    def submit(self, handler: Handler[S, R, T]) -> "T | asyncio.Future[T]":
         """`write` without a future where that is possible: the response itself, if it may be seen at once.
 
-        `committed` says up to which offset the log is committed; it is asked after the append. A log that one broker
-        keeps alone commits with the append, and a coordinator writes thousands of records a second.
+        For a port that says what is committed. A log that one broker keeps alone commits with the append, and a
+        coordinator writes thousands of records a second.
         """
         if not self.is_idle:
             future = self.write(handler)
-            self.commit(committed())
+            self.commit(self._committed_offset())
             return future
         result = handler(self._state, self._clock.wall_ms())
-        return self.put(result.records, result.response, committed) if result.records else result.response
+        return self.put(result.records, result.response) if result.records else result.response
 
     @property
     def is_idle(self) -> bool:
         """Leads, and all that was written is committed and shown: `state` is `committed`."""
         return not self._pending and not self._unseen and self._inactive is None
 
-    def put(self, records: Sequence[R], response: T, committed: Callable[[], int]) -> "T | asyncio.Future[T]":
+    def put(self, records: Sequence[R], response: T) -> "T | asyncio.Future[T]":
         """The second half of `submit`, for who decided on the state of an idle machine in this very turn."""
         offset = self._append(records)
-        if offset <= committed() and self.machine.is_stable(self._state):
-            old, self.committed, self.committed_offset = self.committed, self._state, offset
-            self._tell(old, self._state, offset, records)
+        state = self._state
+        if offset <= self._committed_offset() and (self._is_always_stable or self.machine.is_stable(state)):
+            old, self.committed, self.committed_offset = self.committed, state, offset
+            self._tell(old, state, offset, records)
             return response
         waiter: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._pending.append(_Step(offset, self._state, records, response, waiter))
-        self.commit(committed())
+        self._pending.append(_Step(offset, state, records, response, waiter))
+        self.commit(self._committed_offset())
         return waiter
+
+    def _committed_offset(self) -> int:
+        offset: int = self._port.committed_offset  # type: ignore[attr-defined]  # a CommittingPort
+        return offset
 
     def _append(self, records: Sequence[R]) -> int:
         base = self._port.end_offset

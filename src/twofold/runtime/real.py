@@ -100,7 +100,11 @@ class RealFile:
             self._release()
 
     def write(self, offset: int, data: Data) -> None:
-        fd = self._acquire()
+        with self._lock:  # as in _acquire: every append comes here
+            if self._closed:
+                raise OSError(errno.EBADF, "the file is closed", self._path)
+            self._users += 1
+        fd = self._fd
         try:
             written = os.pwrite(fd, data, offset)
             if written != len(data):

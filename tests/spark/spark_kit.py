@@ -110,13 +110,13 @@ class Kit:
     # Queries
 
     def start(self, frame: Any, name: str = "q", **trigger: Any) -> "Query":
-        """Into memory, with a checkpoint of that name in the test's directory."""
-        table = f"m{uuid.uuid4().hex[:8]}"
-        writer = frame.writeStream.format("memory").queryName(table)
+        """With a checkpoint of that name in the test's directory; rows are collected here."""
+        rows: list[Any] = []
+        writer = frame.writeStream.foreachBatch(lambda batch, _: rows.extend(batch.collect()))
         writer = writer.option("checkpointLocation", str(self.directory / name))
         query = (writer.trigger(**trigger) if trigger else writer).start()
         self._queries.append(query)
-        return Query(self.spark, query, table, self.directory / name)
+        return Query(query, rows, self.directory / name)
 
     def run(self, name: str = "q", **options: Any) -> "Query":
         """A query that ends when it has read what there is."""
@@ -133,15 +133,10 @@ class Kit:
 
 
 class Query:
-    def __init__(self, spark: Any, query: Any, table: str, checkpoint: Path) -> None:
-        self.spark = spark
+    def __init__(self, query: Any, rows: list[Any], checkpoint: Path) -> None:
         self.query = query
-        self.table = table
+        self.rows = rows
         self.checkpoint = checkpoint
-
-    @property
-    def rows(self) -> list[Any]:
-        return self.spark.sql(f"select * from {self.table}").collect()
 
     @property
     def values(self) -> list[int]:
@@ -161,6 +156,8 @@ class Query:
         return self.values
 
     def stop(self) -> None:
+        """After the batch that runs: one that is stopped between its rows and its commit is read again."""
+        self.query.processAllAvailable()
         self.query.stop()
         self.query.awaitTermination(PATIENCE_S)
 

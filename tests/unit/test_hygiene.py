@@ -14,6 +14,7 @@ SOURCE = ROOT / "src" / "twofold"
 LAYERS = [
     ("__main__", "__init__", "pytest_plugin"),
     ("aio", "cli", "embedded", "errors", "spark"),
+    ("sink",),
     ("client", "broker"),
     ("coordinator", "controller"),
     ("machine",),

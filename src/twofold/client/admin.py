@@ -121,6 +121,13 @@ class Admin(GroupCalls):
         admin._start(from_dotted(ClientConfig, config), runtime)
         return admin
 
+    @classmethod
+    def on(cls, cluster: Cluster) -> "Admin":
+        """With the connections of another client, whose they stay: nothing is to be closed here."""
+        admin = cls.__new__(cls)
+        admin.config, admin._cluster = cluster.config, cluster
+        return admin
+
     def _start(self, config: ClientConfig, runtime: Runtime | None) -> None:
         self.config = config
         self._cluster = Cluster(runtime or real_runtime(), config)

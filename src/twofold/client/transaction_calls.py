@@ -6,7 +6,8 @@ said before: partitions and groups are added to a transaction by the producer, a
 used.
 """
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from twofold.client.cluster import Cluster
@@ -25,9 +26,11 @@ from twofold.wire.errors import (
     InvalidTransactionTimeout,
     InvalidTxnState,
     KafkaError,
+    NotCoordinator,
     OperationNotAttempted,
     TransactionAbortable,
     TransactionalIdAuthorizationFailed,
+    TransactionalIdNotFound,
     UnsupportedVersion,
     error_for,
 )
@@ -40,6 +43,7 @@ from twofold.wire.messages.add_partitions_to_txn import (
 from twofold.wire.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 from twofold.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from twofold.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from twofold.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from twofold.wire.messages.txn_heartbeat import TxnHeartbeatRequest, TxnHeartbeatResponse
 from twofold.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -54,6 +58,7 @@ END_TXN = KEYS["EndTxn"]
 TXN_OFFSET_COMMIT = KEYS["TxnOffsetCommit"]
 TXN_HEARTBEAT = KEYS["TxnHeartbeat"]
 PRODUCE = KEYS["Produce"]
+LIST_TRANSACTIONS = KEYS["ListTransactions"]
 
 TRANSACTION_VERSION = "transaction.version"
 # The first versions that belong to transaction.version 2, and what came before them.
@@ -61,6 +66,7 @@ V2_APIS = {PRODUCE: 12, END_TXN: 5, TXN_OFFSET_COMMIT: 5}
 LAST_ADD_PARTITIONS_OF_CLIENTS = 3
 TWO_PHASE_SINCE = 6
 HEARTBEATS_SINCE = 7
+PATTERNS_SINCE = 2
 NO_TIMEOUT_MS = 2**31 - 1
 # A broker that is asked what became of a transaction gets this long; the error is told without it otherwise.
 DESCRIBE_TIMEOUT_MS = 2_000
@@ -78,6 +84,20 @@ class Started(NamedTuple):
     v2: bool
 
 
+class Terms(NamedTuple):
+    """What InitProducerId asks for."""
+
+    timeout_ms: int
+    two_phase: bool = False
+    interval_ms: int = 0
+
+    @classmethod
+    def of(cls, config: ProducerConfig) -> "Terms":
+        two_phase = config.transaction_two_phase_commit_enable
+        timeout_ms = NO_TIMEOUT_MS if two_phase else config.transaction_timeout
+        return cls(timeout_ms, two_phase, config.transaction_heartbeat_interval_ms)
+
+
 class Described(NamedTuple):
     """What a coordinator has of a transactional id. Of a transaction that was kept it shows the identity under which
     the records were written."""
@@ -85,6 +105,7 @@ class Described(NamedTuple):
     identity: Identity
     state: str
     timeout_ms: int
+    start_ms: int = -1
 
     def beside(self, ours: Identity, prepared: Identity) -> str:
         """Our identity, or that of the transaction that we wanted to end, beside the coordinator's, in words."""
@@ -101,6 +122,8 @@ class Described(NamedTuple):
 
 
 class TransactionCalls:
+    """Of one client, for any transactional ids."""
+
     def __init__(self, cluster: Cluster, coordinators: Coordinators) -> None:
         self._cluster = cluster
         self._coordinators = coordinators
@@ -110,17 +133,27 @@ class TransactionCalls:
         connection = self._coordinators.connected(Kind.TRANSACTION, transactional_id)
         return None if connection is None else _speaks_v2(connection)
 
-    async def init(self, transactional_id: str, config: ProducerConfig, deadline: Deadline, *, keep: bool) -> Started:
-        two_phase = config.transaction_two_phase_commit_enable
-        interval_ms = config.transaction_heartbeat_interval_ms
+    def has_heartbeats(self, transactional_id: str) -> bool:
+        """Whether the coordinator, which was asked something before, takes heartbeats (KIP-1309)."""
+        connection = self._coordinators.connected(Kind.TRANSACTION, transactional_id)
+        return (
+            connection is not None
+            and connection.supports(INIT_PRODUCER_ID, HEARTBEATS_SINCE)
+            and connection.supports(TXN_HEARTBEAT)
+        )
+
+    async def init(
+        self, transactional_id: str, terms: Terms, deadline: Deadline, *, keep: bool = False, patient: bool = True
+    ) -> Started:
+        """Without patience one attempt, whose failure tells whether it can have had an effect."""
 
         async def attempt(connection: Connection) -> Started:
-            _check_init(connection, two_phase=two_phase, keep=keep, interval_ms=interval_ms)
+            _check_init(connection, terms, keep=keep)
             request = InitProducerIdRequest(
                 transactional_id=transactional_id,
-                transaction_timeout_ms=NO_TIMEOUT_MS if two_phase else config.transaction_timeout,
-                transaction_heartbeat_interval_ms=interval_ms,
-                enable2_pc=two_phase,
+                transaction_timeout_ms=terms.timeout_ms,
+                transaction_heartbeat_interval_ms=terms.interval_ms,
+                enable2_pc=terms.two_phase,
                 keep_prepared_txn=keep,
             )
             response = await self._init(connection, request, deadline)
@@ -129,7 +162,9 @@ class TransactionCalls:
             return Started(identity, ongoing, _speaks_v2(connection))
 
         what = f"InitProducerId of {transactional_id!r}"
-        return await self._coordinators.ask(Kind.TRANSACTION, transactional_id, what, attempt, deadline)
+        return await self._coordinators.ask(
+            Kind.TRANSACTION, transactional_id, what, attempt, deadline, patient=patient
+        )
 
     async def bump(
         self, transactional_id: str, config: ProducerConfig, identity: Identity, deadline: Deadline
@@ -312,6 +347,69 @@ class TransactionCalls:
         except KafkaError:
             return None
 
+    async def describe_all(self, transactional_ids: Iterable[str], deadline: Deadline) -> dict[str, Described | None]:
+        """What the coordinators have of each; None for an id that its coordinator does not know."""
+        found: dict[str, Described | None] = {}
+        left = list(dict.fromkeys(transactional_ids))
+        while left:
+            # Whoever coordinates the first is asked about all that it coordinates; the next round has the others.
+            first = left[0]
+            what = f"DescribeTransactions of {first!r}"
+
+            async def attempt(connection: Connection, ids: list[str] = left) -> dict[str, Described | None]:
+                return await self._described(connection, ids, deadline)
+
+            some = await self._coordinators.ask(Kind.TRANSACTION, first, what, attempt, deadline)
+            found |= some
+            left = [name for name in left if name not in some]
+        return found
+
+    async def _described(
+        self, connection: Connection, transactional_ids: list[str], deadline: Deadline
+    ) -> dict[str, Described | None]:
+        request = DescribeTransactionsRequest(transactional_ids=transactional_ids)
+        response: DescribeTransactionsResponse = await self._cluster.ask(
+            connection, request, "DescribeTransactions", deadline
+        )
+        found: dict[str, Described | None] = {}
+        for row in response.transaction_states:
+            error = error_for(row.error_code) if row.error_code else None
+            if error is TransactionalIdNotFound:
+                found[row.transactional_id] = None
+            elif error is None:
+                identity = Identity(row.producer_id, row.producer_epoch)
+                found[row.transactional_id] = Described(
+                    identity, row.transaction_state, row.transaction_timeout_ms, row.transaction_start_time_ms
+                )
+            elif row.transactional_id == transactional_ids[0] or error is not NotCoordinator:
+                raise error(f"{connection.label} does not describe {row.transactional_id!r}")
+        return found
+
+    async def list_ids(self, states: Sequence[str], pattern: str, deadline: Deadline) -> list[str]:
+        """Ids in one of the states at any broker. The pattern narrows them down where brokers know patterns (KIP-1152):
+        what comes back may be more."""
+
+        async def at(node_id: int) -> list[str]:
+            async def attempt() -> list[str]:
+                connection = await self._cluster.connection(node_id, deadline)
+                filtered = connection.supports(LIST_TRANSACTIONS, PATTERNS_SINCE)
+                request = ListTransactionsRequest(
+                    state_filters=states, transactional_id_pattern=pattern if filtered else None
+                )
+                response: ListTransactionsResponse = await self._cluster.ask(
+                    connection, request, "ListTransactions", deadline
+                )
+                if response.error_code:
+                    raise error_for(response.error_code)(f"{connection.label} refused to list transactions")
+                return [row.transactional_id for row in response.transaction_states]
+
+            return await self._cluster.retry(f"ListTransactions at broker {node_id}", attempt, deadline)
+
+        if not self._cluster.cache.nodes:
+            await self._cluster.refresh(deadline)
+        nodes = list(self._cluster.cache.nodes)
+        return [name for names in await asyncio.gather(*map(at, nodes)) for name in names]
+
 
 def _speaks_v2(connection: Connection) -> bool:
     if connection.finalized_features.get(TRANSACTION_VERSION, 0) < 2:
@@ -319,8 +417,9 @@ def _speaks_v2(connection: Connection) -> bool:
     return all(connection.supports(key, version) for key, version in V2_APIS.items())
 
 
-def _check_init(connection: Connection, *, two_phase: bool, keep: bool, interval_ms: int) -> None:
+def _check_init(connection: Connection, terms: Terms, *, keep: bool) -> None:
     """One clear error for what the broker lacks."""
+    _, two_phase, interval_ms = terms
     served = connection.version(INIT_PRODUCER_ID)
     if (two_phase or keep) and served < TWO_PHASE_SINCE:
         wanted = "transaction_two_phase_commit_enable" if two_phase else "keep_prepared_txn"

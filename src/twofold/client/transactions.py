@@ -96,7 +96,9 @@ class Transactions:
         with self._call(Call.INIT):
             deadline = self._deadline()
             try:
-                started = await self._calls.init(self._transactional_id, self._config, deadline, keep=keep_prepared)
+                started = await self._calls.init(
+                    self._transactional_id, calls.Terms.of(self._config), deadline, keep=keep_prepared
+                )
             except GaveUp:
                 raise
             except KafkaError:

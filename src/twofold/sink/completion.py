@@ -1,0 +1,211 @@
+"""What is decided is carried out: every transaction of a decision ends as it says, however often this is begun.
+
+1. With two-phase commit nothing but the decision ends a transaction: those that are open are committed, under the
+   identity that may, or under a new one where somebody who came before took that. Those that are not open were
+   committed before; one that was aborted is an operator's doing, and is told.
+2. Without it a transaction may have timed out. If none was committed the decision is taken back: the others are
+   aborted, by a request that tells whether somebody has committed one meanwhile. If one was, a part of the batch is
+   lost, and the query stops.
+3. Nothing is done until every marker is written: after that an id is free for its next transaction.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from enum import Enum
+
+from twofold.client.sequences import Identity
+from twofold.client.transaction_calls import NO_TIMEOUT_MS, Described, Terms, TransactionCalls
+from twofold.client.waiting import Deadline
+from twofold.runtime.api import Runtime
+from twofold.sink.errors import DecidedDataLost
+from twofold.sink.register import Decision, Mode, Participant
+from twofold.sink.steps import reached
+from twofold.wire.errors import (
+    InvalidProducerEpoch,
+    InvalidProducerIdMapping,
+    InvalidTxnState,
+    ProducerFenced,
+    TransactionAbortable,
+)
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 64
+# Somebody else has ended the transaction, or has taken over its ending.
+REFUSED = (InvalidTxnState, ProducerFenced, InvalidProducerEpoch, InvalidProducerIdMapping, TransactionAbortable)
+COMMITTED = ("PrepareCommit", "CompleteCommit")
+PAUSE_S, LONGEST_PAUSE_S = 0.002, 0.2
+Found = Mapping[str, Described | None]
+Act = Callable[[Participant], Awaitable[bool]]
+
+
+class Outcome(Enum):
+    COMMITTED = 1
+    ABORTED = 2
+    """Nothing of the decision was committed, and nothing of it will be."""
+
+
+class Completion:
+    """Of one decision."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        calls: TransactionCalls,
+        decision: Decision,
+        deadline: Deadline,
+        *,
+        accept_loss: bool = False,
+    ) -> None:
+        self._runtime = runtime
+        self._calls = calls
+        self._decision = decision
+        self._deadline = deadline
+        self._accept_loss = accept_loss
+        self._gate = asyncio.Semaphore(AT_ONCE)
+
+    async def run(self) -> Outcome:
+        """For those who made the decision just now: all is expected to be as it was."""
+        ended = await self._each(self._decision.participants, self._commit)
+        reached("commit: ended")
+        if all(ended):
+            await self._until_complete()
+            return Outcome.COMMITTED
+        return await self.run_again()
+
+    async def run_again(self) -> Outcome:
+        """For those who found the decision: anything may have happened since."""
+        if self._decision.mode is Mode.RESUME:
+            return await self._resume()
+        found = await self._describe()
+        gone = [participant for participant in self._decision.participants if _was_aborted(found, participant)]
+        if gone:
+            self._report_loss(gone)
+        left = [p for p in self._decision.participants if _is_open(found, p)]
+        await self._each(left, self._commit_or_take_over)
+        await self._until_complete()
+        return Outcome.COMMITTED
+
+    async def _each(self, participants: Sequence[Participant], act: Act) -> list[bool]:
+        async def one(participant: Participant) -> bool:
+            async with self._gate:
+                done = await act(participant)
+                reached("commit: one ended")
+                return done
+
+        return await asyncio.gather(*map(one, participants))
+
+    async def _describe(self) -> dict[str, Described | None]:
+        ids = [participant.transactional_id for participant in self._decision.participants]
+        return await self._calls.describe_all(ids, self._deadline)
+
+    # Ending one
+
+    async def _commit(self, participant: Participant) -> bool:
+        return await self._end(participant, participant.client, commit=True)
+
+    async def _end(self, participant: Participant, identity: Identity, *, commit: bool) -> bool:
+        """Whether the coordinator took it, now or before; False when it has something else."""
+        name = participant.transactional_id
+        try:
+            await self._calls.end(name, identity, self._deadline, commit=commit, v2=participant.v2)
+        except REFUSED as error:
+            log.info("%s of %r was refused: %s", "commit" if commit else "abort", name, error)
+            return False
+        return True
+
+    async def _commit_or_take_over(self, participant: Participant) -> bool:
+        if await self._commit(participant):
+            return True
+        name = participant.transactional_id
+        terms = Terms(NO_TIMEOUT_MS, two_phase=True)
+        started = await self._calls.init(name, terms, self._deadline, keep=True)
+        if started.ongoing.identity == participant.ongoing:
+            await self._calls.end(name, started.identity, self._deadline, commit=True, v2=participant.v2)
+        elif started.ongoing:
+            # What a task left open that was too late for its batch.
+            await self._end(participant, started.identity, commit=False)
+        return True
+
+    # Without two-phase commit
+
+    async def _resume(self) -> Outcome:
+        while True:
+            found = await self._describe()
+            participants = self._decision.participants
+            left = [p for p in participants if _is_open(found, p)]
+            committed = [p for p in participants if _was_committed(found, p)]
+            lost = [p for p in participants if p not in left and p not in committed]
+            if lost and committed:
+                self._report_loss(lost)
+                lost = []
+            if lost:
+                return await self._take_back(left, lost)
+            if all(await self._each(left, self._commit)):
+                await self._until_complete()
+                return Outcome.COMMITTED
+            # One timed out between the question and the commit.
+            await self._runtime.timers.sleep(PAUSE_S)
+
+    async def _take_back(self, left: Sequence[Participant], lost: Sequence[Participant]) -> Outcome:
+        async def abort(participant: Participant) -> bool:
+            return await self._end(participant, participant.client, commit=False)
+
+        aborted = await self._each(left, abort)
+        if not all(aborted):
+            # Was it committed by a driver that has lost the query, or did it time out just now?
+            found = await self._describe()
+            if any(_was_committed(found, participant) for participant in left):
+                self._report_loss(lost)
+                return await self._resume()
+        return Outcome.ABORTED
+
+    def _report_loss(self, lost: Sequence[Participant]) -> None:
+        ids = ", ".join(repr(participant.transactional_id) for participant in lost[:3])
+        more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
+        why = (
+            "an operator or another program ended them"
+            if self._decision.mode is Mode.TWO_PHASE
+            else "they timed out after the decision (transactionTimeoutMs), or an operator ended them"
+        )
+        message = (
+            f"{self._decision} was decided, and {len(lost)} of them ({ids}{more}) were aborted all the same: {why}. "
+            "What they wrote is lost, and other parts of the batch are committed: to write it again would double those"
+        )
+        if not self._accept_loss:
+            raise DecidedDataLost(
+                f"{message}. `twofold pipeline recover --accept-loss` goes on without them; then repair the output"
+            )
+        log.error("%s; going on, for the loss was accepted", message)
+
+    async def _until_complete(self) -> None:
+        pause_s = PAUSE_S
+        while True:
+            found = await self._describe()
+            if not any(_is_ending(found, participant) for participant in self._decision.participants):
+                return
+            if self._deadline.expired:
+                raise self._deadline.gave_up(f"waiting for the markers of {self._decision}")
+            await self._runtime.timers.sleep(pause_s)
+            pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
+
+
+def _is_open(found: Found, participant: Participant) -> bool:
+    row = found.get(participant.transactional_id)
+    return row is not None and row.state == "Ongoing" and row.identity == participant.ongoing
+
+
+def _is_ending(found: Found, participant: Participant) -> bool:
+    row = found.get(participant.transactional_id)
+    return row is not None and (row.state == "PrepareCommit" or _is_open(found, participant))
+
+
+def _was_committed(found: Found, participant: Participant) -> bool:
+    row = found.get(participant.transactional_id)
+    return row is not None and row.state in COMMITTED
+
+
+def _was_aborted(found: Found, participant: Participant) -> bool:
+    row = found.get(participant.transactional_id)
+    return row is not None and row.state in ("PrepareAbort", "CompleteAbort", "PrepareEpochFence")

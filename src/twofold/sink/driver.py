@@ -1,0 +1,384 @@
+"""The driver's part: who may decide, what was decided, and what becomes of everything else.
+
+1. Nothing is swept but what was open while this driver had the query: it fences all others and signs as the owner
+   before it looks, and sees that it still is after it has looked. Whoever comes later opens transactions later.
+2. A batch is decided once, by one record, after every transaction of it was found open under the identity that wrote
+   it; what is decided is carried out before anything else, and never aborted.
+3. A driver that has lost the query decides nothing, sweeps nothing and says so.
+4. A decision whose outcome is not known is looked up before anything follows from it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from twofold.client.admin import Admin
+from twofold.client.admin_model import ConfigResource, ResourceType
+from twofold.client.cluster import Cluster
+from twofold.client.config import ProducerConfig
+from twofold.client.coordinators import Coordinators
+from twofold.client.transaction_calls import NO_TIMEOUT_MS, Described, Terms, TransactionCalls
+from twofold.client.waiting import Deadline
+from twofold.runtime.api import Runtime
+from twofold.sink import names
+from twofold.sink.completion import Completion, Outcome
+from twofold.sink.errors import Revoked, Stale, Unsupported, VoteFailed
+from twofold.sink.journal import GroupOffsets, Journal
+from twofold.sink.register import Decision, Mode, Participant, Register
+from twofold.sink.steps import reached
+from twofold.sink.writer import Conditions
+from twofold.wire.errors import (
+    ConcurrentTransactions,
+    KafkaError,
+    TransactionalIdAuthorizationFailed,
+    UnsupportedVersion,
+)
+
+log = logging.getLogger(__name__)
+
+DEFAULT_TIMEOUT_MS = 900_000
+DEFAULT_HEARTBEAT_INTERVAL_MS = 3_000
+PATIENCE_MS = 10_000
+SWEEP_TIMEOUT_MS = 60_000
+SWEEP_ATTEMPTS = 5
+PAUSE_S = 0.02
+DECIDING_ATTEMPTS = 5
+TIMEOUT_SETTING = "transaction.max.timeout.ms"
+LEAST_TIME_LEFT = 0.1
+"""Of a transaction's timeout: with less than that a decision might come too late for it."""
+
+OffsetsOf = Callable[[str, int], GroupOffsets | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`exactly_once` is auto, 2pc or resume."""
+
+    prefix: str
+    exactly_once: str = "auto"
+    decision_topic: str | None = None
+    transaction_timeout_ms: int | None = None
+    heartbeat_interval_ms: int = DEFAULT_HEARTBEAT_INTERVAL_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the tasks of a batch have to know."""
+
+    owner: str
+    decided: tuple[tuple[str, int], ...]
+    conditions: Conditions
+
+
+@dataclass(frozen=True, slots=True)
+class Votes:
+    """A batch whose tasks are done. Those that wrote nothing are not among the participants."""
+
+    owner: str
+    query_id: str
+    run_id: str
+    batch_id: int
+    conditions: Conditions
+    participants: tuple[Participant, ...]
+
+    @property
+    def decision(self) -> Decision:
+        return Decision(self.query_id, self.run_id, self.batch_id, self.conditions.mode, self.participants)
+
+
+def no_offsets(query_id: str, batch_id: int) -> GroupOffsets | None:
+    return None
+
+
+class Driver:
+    """Of one process and one prefix; everything runs on the client's loop."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        cluster: Cluster,
+        config: ProducerConfig,
+        settings: Settings,
+        offsets_of: OffsetsOf = no_offsets,
+    ) -> None:
+        self._runtime = runtime
+        self._cluster = cluster
+        self._config = config
+        self._settings = settings
+        self._offsets_of = offsets_of
+        self._coordinators = Coordinators(cluster)
+        self._calls = TransactionCalls(cluster, self._coordinators)
+        self.journal = Journal(runtime, cluster, config, settings.prefix, settings.decision_topic)
+        self._plan: Plan | None = None
+
+    async def close(self) -> None:
+        await self.journal.close()
+        self._coordinators.close()
+
+    # Before the tasks of a batch
+
+    async def start(self, owner: str) -> Plan:
+        """Fence, complete, sweep; most of it only for the first batch of a process."""
+        reached("start")
+        deadline = self._deadline()
+        plan = self._plan
+        if plan is not None and plan.owner == owner:
+            register = await self.journal.read(deadline)
+            if register.owner != owner:
+                raise self._superseded(register)
+            if register.pending is None:
+                return Plan(owner, register.decided, plan.conditions)
+        conditions = await self.take_over(owner, deadline)
+        self._plan = Plan(owner, self.journal.register.decided, conditions)
+        return self._plan
+
+    async def take_over(self, owner: str, deadline: Deadline, *, accept_loss: bool = False) -> Conditions:
+        """Whoever drove this before is fenced; what it decided is done, everything else is aborted."""
+        await self._cluster.bootstrap(min(PATIENCE_MS, deadline.remaining_ms()))
+        await self.journal.create()
+        conditions = await self._agree(deadline)
+        await self._open(conditions, deadline)
+        reached("start: fenced")
+        await self._settle(deadline, accept_loss=accept_loss)
+        reached("start: settled")
+        register = self.journal.register
+        if register.owner != owner:
+            # Before anything is swept: who was fenced meanwhile cannot sign, and has nothing to sweep.
+            await self.journal.append(register.owned_by(owner, self._now_ms()))
+        await self.sweep(owner, deadline)
+        return conditions
+
+    async def _agree(self, deadline: Deadline) -> Conditions:
+        """Which of the ways to exactly once these brokers offer."""
+        wanted = self._settings.exactly_once
+        mode = Mode.RESUME
+        if wanted != "resume":
+            reason = await self._why_not_two_phase(deadline)
+            if reason is None:
+                mode = Mode.TWO_PHASE
+            elif wanted == "2pc":
+                raise Unsupported(f"exactlyOnce=2pc: {reason}")
+            else:
+                log.warning(
+                    "exactlyOnce=auto takes the resume path, which loses a decided batch if brokers or driver are away "
+                    "for longer than the transaction timeout: %s",
+                    reason,
+                )
+        timeout_ms = self._settings.transaction_timeout_ms or await self._longest_timeout_ms()
+        interval_ms = self._settings.heartbeat_interval_ms
+        if mode is Mode.RESUME or not self._calls.has_heartbeats(self._driver_id):
+            interval_ms = 0
+        return Conditions(mode, timeout_ms, min(interval_ms, timeout_ms))
+
+    async def _why_not_two_phase(self, deadline: Deadline) -> str | None:
+        try:
+            # What an earlier driver left half written is kept by this, and ended when the journal is opened.
+            await self._calls.init(self._driver_id, Terms(NO_TIMEOUT_MS, two_phase=True), deadline, keep=True)
+        except (UnsupportedVersion, TransactionalIdAuthorizationFailed) as error:
+            return str(error)
+        return None
+
+    async def _longest_timeout_ms(self) -> int:
+        """What the broker allows at most: a decision has all that time to be carried out."""
+        node_id = next(iter(self._cluster.cache.nodes), None)
+        if node_id is None:
+            return DEFAULT_TIMEOUT_MS
+        resource = ConfigResource(ResourceType.BROKER, str(node_id))
+        found = await Admin.on(self._cluster).describe_configs([resource])
+        for entry in found.values.get(resource, ()):
+            if entry.name == TIMEOUT_SETTING and entry.value is not None:
+                return int(entry.value)
+        return DEFAULT_TIMEOUT_MS
+
+    async def _open(self, conditions: Conditions, deadline: Deadline) -> Register:
+        return await self.journal.open(deadline, two_phase=conditions.mode is Mode.TWO_PHASE)
+
+    # After them
+
+    async def commit(self, votes: Votes) -> None:
+        """The batch is visible when this returns. An error before the decision means that it was not decided."""
+        reached("commit")
+        deadline = self._deadline()
+        attempt = 0
+        while True:
+            attempt += 1
+            register = await self._owned(votes.owner, votes.conditions, deadline)
+            if register.decided_batch(votes.query_id) >= votes.batch_id:
+                await self._settle(deadline)
+                break
+            if register.pending is not None:
+                await self._settle(deadline)
+                continue
+            if not votes.participants:
+                await self._finish_empty(votes)
+                break
+            await self._check_votes(votes, deadline)
+            reached("commit: checked")
+            try:
+                await self.journal.append(register.deciding(votes.decision, self._now_ms()))
+            except KafkaError as error:
+                if attempt == DECIDING_ATTEMPTS or deadline.expired:
+                    raise
+                log.warning("whether batch %d is decided has to be looked up: %s", votes.batch_id, error)
+                continue
+            reached("commit: decided")
+            await self._settle(deadline, just_decided=True)
+            break
+        reached("commit: done")
+        await self._sweep_quietly(votes.owner, deadline)
+
+    async def abort(self, owner: str | None, conditions: Conditions | None, participants: list[Participant]) -> None:
+        """Spark gave the batch up, perhaps after it was decided: what is decided is done, the rest is aborted."""
+        reached("abort")
+        deadline = self._deadline()
+        if owner is None or conditions is None:
+            return  # no task said whose they are: what they left is found by the next start
+        try:
+            await self._owned(owner, conditions, deadline)
+        except Stale:
+            await self._abort_own(participants, deadline)
+            raise
+        await self._settle(deadline)
+        await self.sweep(owner, deadline)
+
+    async def _owned(self, owner: str, conditions: Conditions, deadline: Deadline) -> Register:
+        """The journal, open, with nothing unread in it and in the name of this driver."""
+        register = await self.journal.read(deadline)
+        if register.owner == owner and not self.journal.is_open:
+            # Looked at before, so that a driver that has lost the query does not fence the one that has it.
+            register = await self._open(conditions, deadline)
+        if register.owner != owner:
+            raise self._superseded(register)
+        return register
+
+    def _superseded(self, register: Register) -> Stale:
+        who = f"driver {register.owner}" if register.owner else "an operator"
+        return Stale(
+            f"{who} has taken over what is written under transactionalIdPrefix={self._settings.prefix!r}, at "
+            f"{register.at_ms} ms since 1970: another query has the same prefix or checkpoint, or `twofold pipeline "
+            "recover` was run. Give each query its own, and start this one again if it is the one to go on"
+        )
+
+    async def _check_votes(self, votes: Votes, deadline: Deadline) -> None:
+        found = await self._calls.describe_all([p.transactional_id for p in votes.participants], deadline)
+        now_ms = self._now_ms()
+        for participant in votes.participants:
+            problem = self._problem(votes.conditions, participant, found[participant.transactional_id], now_ms)
+            if problem is not None:
+                raise VoteFailed(
+                    f"the transaction {participant.ongoing.producer_id}:{participant.ongoing.epoch} of "
+                    f"{participant.transactional_id!r} (task {participant.partition}) {problem}: batch "
+                    f"{votes.batch_id} is not decided, nothing of it is visible, and it will be written again"
+                )
+
+    def _problem(
+        self, conditions: Conditions, participant: Participant, found: Described | None, now_ms: int
+    ) -> str | None:
+        if found is None:
+            return "is not known to its coordinator any more"
+        if found.state != "Ongoing" or found.identity != participant.ongoing:
+            return f"is over ({found.beside(participant.client, participant.ongoing)})"
+        if conditions.mode is Mode.TWO_PHASE:
+            if found.timeout_ms != NO_TIMEOUT_MS:
+                return f"has a timeout of {found.timeout_ms} ms, and was to have none"
+            return None
+        left_ms = found.start_ms + found.timeout_ms - now_ms
+        if found.start_ms >= 0 and left_ms < found.timeout_ms * LEAST_TIME_LEFT:
+            return f"has only {left_ms} of its {found.timeout_ms} ms left (transactionTimeoutMs)"
+        return None
+
+    async def _finish_empty(self, votes: Votes) -> None:
+        """No rows: there is nothing to decide, but the group's offsets move all the same."""
+        offsets = self._offsets_of(votes.query_id, votes.batch_id)
+        if offsets is not None:
+            register = self.journal.register.finished(votes.query_id, votes.batch_id, self._now_ms())
+            await self.journal.append(register, offsets)
+
+    async def _settle(self, deadline: Deadline, *, just_decided: bool = False, accept_loss: bool = False) -> None:
+        """Carry out the decision that is not done, if there is one, and say so."""
+        pending = self.journal.register.pending
+        if pending is None:
+            return
+        completion = Completion(self._runtime, self._calls, pending, deadline, accept_loss=accept_loss)
+        outcome = await (completion.run() if just_decided else completion.run_again())
+        if outcome is Outcome.ABORTED:
+            await self.journal.append(self.journal.register.revoked(self._now_ms()))
+            if just_decided:
+                raise Revoked(
+                    f"{pending} was taken back, for its transactions have timed out: it will be written again"
+                )
+            log.warning("%s was taken back, for its transactions have timed out", pending)
+            return
+        offsets = self._offsets_of(pending.query_id, pending.batch_id)
+        await self.journal.append(self.journal.register.done(self._now_ms()), offsets)
+
+    # What nobody decided about
+
+    async def open_ids(self, deadline: Deadline) -> list[str]:
+        """Ids of this prefix's tasks that have an open transaction."""
+        prefix = self._settings.prefix
+        found = await self._calls.list_ids(["Ongoing"], names.task_pattern(prefix), deadline)
+        return [name for name in found if names.is_task_id(prefix, name)]
+
+    async def sweep(self, owner: str, deadline: Deadline) -> int:
+        """Abort what is open and not decided; how much that was."""
+        pending = self.journal.register.pending
+        spared = {participant.transactional_id for participant in pending.participants} if pending else set()
+        left = [name for name in await self.open_ids(deadline) if name not in spared]
+        if left:
+            register = await self.journal.read(deadline)
+            if register.owner != owner:
+                raise self._superseded(register)
+        await asyncio.gather(*(self._abort_left(name, deadline) for name in left))
+        return len(left)
+
+    async def _sweep_quietly(self, owner: str, deadline: Deadline) -> None:
+        """The batch is committed: what a sweep cannot do now, the next one does."""
+        try:
+            await self.sweep(owner, deadline)
+        except KafkaError as error:
+            log.warning("transactions that nobody wants may be open until the next batch: %s", error)
+
+    async def _abort_left(self, name: str, deadline: Deadline) -> None:
+        for attempt in range(1, SWEEP_ATTEMPTS + 1):
+            try:
+                await self._calls.init(name, Terms(SWEEP_TIMEOUT_MS), deadline, patient=False)
+            except ConcurrentTransactions:
+                pass  # its abort is under way
+            except KafkaError as error:
+                if attempt == SWEEP_ATTEMPTS or not error.retriable:
+                    raise
+                await self._runtime.timers.sleep(PAUSE_S * attempt)
+                continue
+            log.info("the transaction that %r left open is aborted", name)
+            return
+
+    async def _abort_own(self, participants: list[Participant], deadline: Deadline) -> None:
+        for participant in participants:
+            try:
+                await self._calls.end(
+                    participant.transactional_id, participant.client, deadline, commit=False, v2=participant.v2
+                )
+            except KafkaError as error:
+                log.info("%r was not aborted by us: %s", participant.transactional_id, error)
+
+    # For tasks
+
+    async def check_current(self, owner: str, query_id: str, batch_id: int) -> None:
+        """Raise for a task that was left behind. It harms nothing, and would only hold back readers."""
+        register = await self.journal.peek(self._deadline())
+        if register.owner != owner:
+            raise self._superseded(register)
+        if register.decided_batch(query_id) >= batch_id:
+            raise Stale(f"batch {batch_id} of query {query_id} was decided without this attempt of the task")
+
+    @property
+    def _driver_id(self) -> str:
+        return names.driver_id(self._settings.prefix)
+
+    def _now_ms(self) -> int:
+        return self._runtime.clock.wall_ms()
+
+    def _deadline(self) -> Deadline:
+        return self._cluster.deadline(self._config.delivery_timeout_ms, "kafka.delivery.timeout.ms")

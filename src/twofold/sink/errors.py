@@ -1,0 +1,34 @@
+"""What a sink raises. Every message says what to do."""
+
+from twofold.wire.errors import KafkaError
+
+
+class SinkError(KafkaError):
+    name = "SINK_ERROR"
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class TaskFailed(SinkError):
+    """A task's transaction is lost; the batch can be written again."""
+
+
+class Stale(SinkError):
+    """Whoever asks was left behind: the batch is decided, or another driver has the query."""
+
+
+class VoteFailed(SinkError):
+    """A transaction of the batch is not there any more: nothing was decided, and the batch can be written again."""
+
+
+class Revoked(SinkError):
+    """A decision was taken back, since all of its transactions had timed out: the batch can be written again."""
+
+
+class DecidedDataLost(SinkError):
+    """A part of a decided batch was aborted by somebody else, and another part is committed."""
+
+
+class Unsupported(SinkError):
+    """The brokers cannot do what the options ask for."""

@@ -1,0 +1,199 @@
+"""The journal: a compacted topic of one partition whose newest record is the register, and its only writer.
+
+1. Whoever opens it fences every earlier writer and ends what that one left half written; nothing that was written
+   before is unknown to whoever opened it.
+2. A record counts when the journal's own transaction is committed, and with two-phase commit that is on disk by then,
+   as is every record of a topic with `flush.messages=1`.
+3. A write whose outcome is not known closes the journal: opening it again finds out.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from twofold.client.admin import Admin
+from twofold.client.admin_model import NewTopic
+from twofold.client.cluster import Cluster
+from twofold.client.config import ConsumerConfig, ProducerConfig
+from twofold.client.group_model import ConsumerGroupMetadata
+from twofold.client.offsets import OffsetSpec, list_offsets
+from twofold.client.producer import Producer
+from twofold.client.single_fetch import fetch_partition
+from twofold.client.waiting import Deadline
+from twofold.records.batch import iter_records
+from twofold.records.filtering import visible_batches
+from twofold.runtime.api import Runtime
+from twofold.sink import names
+from twofold.sink.register import Reader, Register, encode
+from twofold.types import TopicPartition
+from twofold.wire.errors import OffsetOutOfRange, TopicAlreadyExists
+from twofold.wire.messages.fetch import PartitionData
+
+log = logging.getLogger(__name__)
+
+TOPIC_CONFIGS = {"cleanup.policy": "compact", "flush.messages": "1"}
+REPLICAS, MIN_REPLICAS = 3, 2
+FIRST_LOOK = 16
+"""How many offsets before the end are read first: a few records and their markers."""
+LOOK_FURTHER = 16
+WAIT_MS = 10
+
+
+class GroupOffsets(NamedTuple):
+    """Offsets of the input that are committed together with a record."""
+
+    group: str
+    offsets: Mapping[TopicPartition, int]
+
+
+class Journal:
+    """Reads through `cluster`; the writer has connections of its own."""
+
+    def __init__(
+        self, runtime: Runtime, cluster: Cluster, config: ProducerConfig, prefix: str, topic: str | None = None
+    ) -> None:
+        self.prefix = prefix
+        self.topic = topic or names.decision_topic(prefix)
+        self.register = Register()
+        self._runtime = runtime
+        self._cluster = cluster
+        self._config = config
+        self._reading = ConsumerConfig(
+            bootstrap_servers=config.bootstrap_servers,
+            client_id=config.client_id,
+            request_timeout_ms=config.request_timeout_ms,
+            isolation_level="read_committed",
+        )
+        self._tp = TopicPartition(self.topic, 0)
+        self._producer: Producer | None = None
+        self._reader = Reader(prefix)
+        self._position: int | None = None
+
+    # Writing
+
+    @property
+    def is_open(self) -> bool:
+        return self._producer is not None
+
+    async def open(self, deadline: Deadline, *, two_phase: bool) -> Register:
+        """Fence whoever wrote before, then read to the end."""
+        await self.close()
+        config = replace(
+            self._config,
+            transactional_id=names.driver_id(self.prefix),
+            transaction_two_phase_commit_enable=two_phase,
+            transaction_timeout_ms=None,
+            transaction_heartbeat_interval_ms=0,
+            max_block_ms=max(1, deadline.remaining_ms()),
+        )
+        producer = Producer.of(config, runtime=self._runtime)
+        try:
+            await producer.init_transactions()
+        except BaseException:
+            await producer.close(flush=False)
+            raise
+        self._producer = producer
+        return await self.read(deadline)
+
+    async def append(self, register: Register, offsets: GroupOffsets | None = None) -> None:
+        """Committed when this returns. An error says that it is not, or that nobody knows: open it again to know."""
+        producer = self._producer
+        assert producer is not None, "the journal is not open"
+        try:
+            await producer.begin_transaction()
+            for key, value in encode(self.prefix, register):
+                await producer.send(self.topic, value, key=key, partition=0)
+            if offsets is not None:
+                group = ConsumerGroupMetadata(offsets.group)
+                await producer.send_offsets_to_transaction(offsets.offsets, group)
+            await producer.commit_transaction()
+        except BaseException:
+            await self.close()
+            raise
+        self.register = register
+
+    async def close(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await producer.close(flush=False)
+
+    async def create(self) -> None:
+        """The topic, unless it is there."""
+        admin = Admin.on(self._cluster)
+        brokers = len((await admin.describe_cluster()).brokers)
+        configs = dict(TOPIC_CONFIGS)
+        if brokers >= MIN_REPLICAS:
+            configs["min.insync.replicas"] = str(MIN_REPLICAS)
+        topic = NewTopic(name=self.topic, num_partitions=1, replication_factor=min(REPLICAS, brokers), configs=configs)
+        for error in (await admin.create_topics([topic])).errors.values():
+            if not isinstance(error, TopicAlreadyExists):
+                raise error
+
+    # Reading
+
+    async def read(self, deadline: Deadline) -> Register:
+        """The register after everything that was in the journal when this was called, also what was not decided yet."""
+        return await self._read(deadline, wait=True)
+
+    async def peek(self, deadline: Deadline) -> Register:
+        """The register as far as it can be read now."""
+        return await self._read(deadline, wait=False)
+
+    async def _read(self, deadline: Deadline, *, wait: bool) -> Register:
+        try:
+            await self._follow(deadline, wait)
+        except OffsetOutOfRange:
+            log.warning("the journal %s was made anew: reading it from its start", self.topic)
+            self._position = None
+            self._reader = Reader(self.prefix)
+            await self._follow(deadline, wait)
+        self.register = self._reader.register or Register()
+        return self.register
+
+    async def _follow(self, deadline: Deadline, wait: bool) -> None:
+        if self._position is not None:
+            await self._read_from(self._position, deadline, wait)
+            return
+        first = await self._listed(OffsetSpec.EARLIEST, deadline)
+        end = await self._listed(OffsetSpec.LATEST, deadline)
+        look = FIRST_LOOK
+        while True:
+            start = max(first, end - look)
+            self._reader = Reader(self.prefix)
+            await self._read_from(start, deadline, wait, complete=start == first)
+            if self._reader.register is not None or start == first:
+                return
+            look *= LOOK_FURTHER
+
+    async def _read_from(self, position: int, deadline: Deadline, wait: bool, complete: bool = True) -> None:
+        end: int | None = None
+        while True:
+            data = await self._fetch(position, deadline)
+            if end is None:
+                end = data.high_watermark if wait else data.last_stable_offset
+            position = self._take(data, position, complete)
+            self._position = position
+            if position >= end:
+                return
+            if deadline.expired:
+                raise deadline.gave_up(f"reading the journal {self.topic} to its end at offset {end}")
+            if not data.records:
+                await self._runtime.timers.sleep(WAIT_MS / 1000)
+
+    def _take(self, data: PartitionData, position: int, complete: bool) -> int:
+        records = bytes(data.records or b"")
+        aborted = [(entry.first_offset, entry.producer_id) for entry in data.aborted_transactions or ()]
+        for at, header, visible in visible_batches(records, aborted):
+            if visible and header.last_offset >= position:
+                for record in iter_records(records, at):
+                    if record.offset >= position:
+                        self._reader.take(record.key, record.value, record.offset, complete=complete)
+            position = max(position, header.next_offset)
+        return position
+
+    async def _fetch(self, position: int, deadline: Deadline) -> PartitionData:
+        return await fetch_partition(self._cluster, self._reading, self._tp, position, 0, deadline)
+
+    async def _listed(self, spec: OffsetSpec, deadline: Deadline) -> int:
+        return (await list_offsets(self._cluster, {self._tp: spec}, 0, deadline))[self._tp].offset

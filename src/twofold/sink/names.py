@@ -1,0 +1,51 @@
+"""Transactional ids and topics of a sink. Pure.
+
+1. An id is `<prefix>|<process>|<slot>` and belongs to one process at a time; `<prefix>|driver` writes the decisions.
+2. Whose an id is, is found by taking it apart: a prefix that begins another one (`a`, `a.b`) never matches its ids.
+"""
+
+import hashlib
+import re
+
+DRIVER = "driver"
+MAX_PREFIX = 200
+_PREFIX = re.compile(r"[a-zA-Z0-9._-]+")
+_TASK = re.compile(r"[0-9a-f]{8}\|[0-9]+")
+
+
+def check_prefix(prefix: str) -> str:
+    """ValueError for what cannot be part of a topic's name."""
+    if not _PREFIX.fullmatch(prefix) or len(prefix) > MAX_PREFIX:
+        raise ValueError(
+            f"transactionalIdPrefix={prefix!r} is part of the name of a topic: use up to {MAX_PREFIX} letters, digits, "
+            "'.', '_' and '-'"
+        )
+    return prefix
+
+
+def prefix_of_checkpoint(location: str) -> str:
+    """The same for every way to write the path of a local directory."""
+    plain = re.sub(r"^file:/+", "/", location).rstrip("/") or "/"
+    return f"spark-{hashlib.sha256(plain.encode()).hexdigest()[:16]}"
+
+
+def decision_topic(prefix: str) -> str:
+    return f"{prefix}.decisions"
+
+
+def driver_id(prefix: str) -> str:
+    return f"{prefix}|{DRIVER}"
+
+
+def task_id(prefix: str, process: str, slot: int) -> str:
+    return f"{prefix}|{process}|{slot}"
+
+
+def is_task_id(prefix: str, transactional_id: str) -> bool:
+    owner, separator, rest = transactional_id.partition("|")
+    return owner == prefix and bool(separator) and _TASK.fullmatch(rest) is not None
+
+
+def task_pattern(prefix: str) -> str:
+    """A pattern of RE2 for the ids of tasks, for brokers that filter (KIP-1152)."""
+    return re.escape(prefix) + r"\|[0-9a-f]{8}\|[0-9]+"

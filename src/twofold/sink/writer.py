@@ -1,0 +1,275 @@
+"""A task's transactions: records in, a participant of the batch's decision out.
+
+1. A transaction is opened by the first record, in a slot that no live process shares, and every one has an epoch of its
+   own: it begins with InitProducerId.
+2. Until it is prepared it lives by heartbeats (where the broker has them), so that what a dead task left is gone within
+   three intervals. To prepare it is to vow: from then on only the decision ends it.
+3. Nothing is prepared but what is acknowledged, and what the coordinator still has under the identity that wrote it.
+4. A transaction without records was never there.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from twofold.client.cluster import Cluster
+from twofold.client.config import ProducerConfig
+from twofold.client.coordinators import Coordinators
+from twofold.client.errors import GaveUp
+from twofold.client.heartbeats import Heartbeats
+from twofold.client.metadata import TopicMetadata
+from twofold.client.open_transaction import OpenTransaction
+from twofold.client.sender import Sender
+from twofold.client.sequences import Identity
+from twofold.client.transaction_calls import NO_TIMEOUT_MS, Terms, TransactionCalls
+from twofold.client.waiting import Backoff, Deadline
+from twofold.records.column_batch import EncodedBatch
+from twofold.runtime.api import Runtime
+from twofold.sink.errors import TaskFailed
+from twofold.sink.register import Mode, Participant
+from twofold.sink.slots import Slot, Slots, Use
+from twofold.sink.steps import reached
+from twofold.types import TopicPartition
+from twofold.wire.errors import (
+    ConcurrentTransactions,
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    KafkaError,
+    NotCoordinator,
+    TransactionAbortable,
+)
+
+log = logging.getLogger(__name__)
+
+# Answers of InitProducerId after which nothing has changed.
+_NOT_DONE = (ConcurrentTransactions, CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator)
+ATTEMPTS = 5
+PAUSE = Backoff(20, 500)
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What was agreed with the brokers when the query started, for all of its tasks."""
+
+    mode: Mode
+    timeout_ms: int
+    heartbeat_interval_ms: int = 0
+
+    @property
+    def opening(self) -> Terms:
+        """Without heartbeats there is nothing to live by: two-phase from the start."""
+        if self.mode is Mode.TWO_PHASE and not self.heartbeat_interval_ms:
+            return Terms(NO_TIMEOUT_MS, two_phase=True)
+        return Terms(self.timeout_ms, interval_ms=self.heartbeat_interval_ms)
+
+    @property
+    def vows(self) -> bool:
+        return self.mode is Mode.TWO_PHASE and self.heartbeat_interval_ms > 0
+
+
+class TaskWriter:
+    """Of one process, for one configuration; one transaction after the other. Everything runs on the client's loop."""
+
+    def __init__(self, runtime: Runtime, cluster: Cluster, config: ProducerConfig, slots: Slots) -> None:
+        self._runtime = runtime
+        self._cluster = cluster
+        self._config = config
+        self._slots = slots
+        self._coordinators = Coordinators(cluster)
+        self._calls = TransactionCalls(cluster, self._coordinators)
+        self._open = OpenTransaction("", self._add_partitions_soon, self._on_failure)
+        self._sender = Sender(runtime, config, cluster, self._open)
+        self._heartbeats: Heartbeats | None = None
+        self._adding: asyncio.Task[None] | None = None
+        self._error: KafkaError | None = None
+        self._slot: Slot | None = None
+        self._identity = Identity(-1, -1)
+        self._conditions: Conditions | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._slot is not None
+
+    async def close(self) -> None:
+        if self._heartbeats is not None:
+            self._heartbeats.stop()
+        await self._sender.close()
+        self._coordinators.close()
+
+    async def topic(self, name: str) -> TopicMetadata:
+        return await self._cluster.topic(name, self._deadline())
+
+    # One transaction
+
+    async def begin(self, conditions: Conditions, use: Use) -> None:
+        """Take an id and an epoch. A failure burns the id."""
+        assert self._slot is None, "a task has one transaction"
+        self._conditions = conditions
+        self._error = None
+        deadline = self._deadline()
+        for attempt in range(1, ATTEMPTS + 1):
+            slot = self._slots.take(use)
+            try:
+                identity, v2 = await self._init(slot, conditions, deadline)
+            except GaveUp:
+                self._slots.burn(slot)
+                raise
+            except KafkaError as error:
+                self._slots.burn(slot)
+                if attempt == ATTEMPTS or not error.retriable:
+                    raise
+                log.warning("%s is given up, for nobody knows who has it: %s", slot.transactional_id, error)
+                await self._runtime.timers.sleep(self._config.retry_backoff.delay_s(attempt, self._runtime.random))
+                continue
+            break
+        self._slot, self._identity = slot, identity
+        self._open.transactional_id = slot.transactional_id
+        self._open.begin(v2=v2)
+        self._sender.accept()
+        self._sender.adopt(identity)
+        if conditions.heartbeat_interval_ms:
+            self._heartbeats = Heartbeats(self._runtime, conditions.heartbeat_interval_ms / 1000, self._beat)
+            self._heartbeats.start()
+        reached("task: opened")
+
+    async def _init(self, slot: Slot, conditions: Conditions, deadline: Deadline) -> tuple[Identity, bool]:
+        """The answer to one request; asked again only where nothing has changed."""
+        failures = 0
+        while True:
+            try:
+                started = await self._calls.init(slot.transactional_id, conditions.opening, deadline, patient=False)
+                return started.identity, started.v2
+            except _NOT_DONE as error:
+                failures += 1
+                delay_s = PAUSE.delay_s(failures, self._runtime.random)
+                if delay_s >= deadline.remaining_s():
+                    raise deadline.gave_up(f"InitProducerId of {slot.transactional_id!r}", error) from error
+                await self._runtime.timers.sleep(delay_s)
+
+    async def send(self, topic: str, batches: Iterable[tuple[int, EncodedBatch]]) -> None:
+        """Put batches, each with its partition, into the buffer; waits for room. They are sent in this order."""
+        assert self._slot is not None, "begin() comes first"
+        for partition, batch in batches:
+            self._check()
+            size = batch.size_estimate
+            if not self._sender.memory.try_take(size):
+                deadline = self._cluster.deadline(self._config.delivery_timeout_ms, "kafka.delivery.timeout.ms")
+                # More than all of it is the most that a batch can ask for.
+                size = min(size, self._config.buffer_memory)
+                if not await self._sender.memory.take(size, self._runtime, deadline):
+                    raise TaskFailed(
+                        f"no room for {size} bytes within {deadline.timeout_ms} ms: records come faster than the "
+                        f"brokers take them (kafka.buffer.memory={self._config.buffer_memory})"
+                    )
+            queued = self._sender.add_columns(self._sender.queue(TopicPartition(topic, partition)), batch)
+            queued.reserved = size
+            self._check()
+
+    async def prepare(self, partition: int) -> Participant | None:
+        """All is acknowledged, and from now on only the decision ends it. None where there was nothing to write."""
+        slot, conditions = self._slot, self._conditions
+        if slot is None or conditions is None:
+            return None
+        await self._sender.flush()
+        self._check()
+        reached("task: written")
+        self._stop_heartbeats()
+        client = self._identity
+        if conditions.vows:
+            client = await self._vow(slot)
+        participant = Participant(slot.transactional_id, self._identity, client, partition, self._open.v2)
+        self._slot = None
+        return participant
+
+    async def _vow(self, slot: Slot) -> Identity:
+        # Asked as often as it takes: should one that was given up come late, the identity that may end the transaction
+        # is another one than this, which whoever completes the decision finds out.
+        terms = Terms(NO_TIMEOUT_MS, two_phase=True)
+        try:
+            started = await self._calls.init(slot.transactional_id, terms, self._deadline(), keep=True)
+        except KafkaError:
+            self._slots.burn(slot)
+            raise
+        if started.ongoing.identity != self._identity:
+            self._slots.burn(slot)
+            found = f"{started.ongoing} in its place" if started.ongoing else "none"
+            raise TaskFailed(
+                f"the coordinator has ended the transaction {self._identity.producer_id}:{self._identity.epoch} of "
+                f"{slot.transactional_id!r} and has {found}: it took longer than {self._limits()}, or the batch was "
+                "decided without this attempt"
+            )
+        return started.identity
+
+    def _limits(self) -> str:
+        conditions = self._conditions
+        assert conditions is not None
+        silence = f" or was silent for {3 * conditions.heartbeat_interval_ms} ms" if conditions.vows else ""
+        return f"transactionTimeoutMs={conditions.timeout_ms}{silence}"
+
+    async def abort(self, participant: Participant | None = None) -> None:
+        """Best effort: whoever comes next finds what is left. With a participant, one that was prepared."""
+        self._stop_heartbeats()
+        slot, self._slot = self._slot, None
+        self._sender.refuse(TransactionAbortable("the task failed"))
+        if self._adding is not None:
+            self._adding.cancel()
+        try:
+            await self._sender.quiet()
+            if participant is not None:
+                name, identity = participant.transactional_id, participant.client
+            elif slot is not None and self._open.started:
+                name, identity = slot.transactional_id, self._identity
+            else:
+                return
+            deadline = self._cluster.deadline(self._config.request_timeout_ms, "kafka.request.timeout.ms")
+            await self._calls.end(name, identity, deadline, commit=False, v2=self._open.v2)
+        except KafkaError as error:
+            log.info("a failed task's transaction is left to the sweep: %s", error)
+
+    # What happens meanwhile
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _on_failure(self, error: KafkaError) -> None:
+        self._error = self._error or error
+        self._sender.refuse(error)
+
+    def _add_partitions_soon(self) -> None:
+        if self._adding is None or self._adding.done():
+            self._adding = self._runtime.spawn(self._add_partitions(), name="add partitions to transaction")
+
+    async def _add_partitions(self) -> None:
+        try:
+            while partitions := self._open.missing():
+                self._open.started = True
+                name, identity = self._open.transactional_id, self._identity
+                await self._calls.add_partitions(name, identity, partitions, self._deadline())
+                self._open.add(partitions)
+                self._sender.wake()
+        except KafkaError as error:
+            self._on_failure(error)
+
+    async def _beat(self) -> bool:
+        slot, conditions = self._slot, self._conditions
+        if slot is None or conditions is None or not self._open.started:
+            return True
+        try:
+            await self._calls.heartbeat(slot.transactional_id, self._identity, conditions.heartbeat_interval_ms)
+        except KafkaError as error:
+            if error.retriable:
+                return False
+            log.info("heartbeat of %r: %s", slot.transactional_id, error)
+            if self._slot is slot and error.fatal | error.abortable:
+                self._on_failure(error)
+        return True
+
+    def _stop_heartbeats(self) -> None:
+        if self._heartbeats is not None:
+            self._heartbeats.stop()
+            self._heartbeats = None
+
+    def _deadline(self) -> Deadline:
+        return self._cluster.deadline(self._config.max_block_ms, "kafka.max.block.ms")

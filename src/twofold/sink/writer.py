@@ -13,6 +13,7 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from twofold.client.accumulator import ProducerBatch
 from twofold.client.cluster import Cluster
 from twofold.client.config import ProducerConfig
 from twofold.client.coordinators import Coordinators
@@ -152,18 +153,7 @@ class TaskWriter:
         assert self._slot is not None, "begin() comes first"
         for partition, batch in batches:
             self._check()
-            size = batch.size_estimate
-            if not self._sender.memory.try_take(size):
-                deadline = self._cluster.deadline(self._config.delivery_timeout_ms, "kafka.delivery.timeout.ms")
-                # More than all of it is the most that a batch can ask for.
-                size = min(size, self._config.buffer_memory)
-                if not await self._sender.memory.take(size, self._runtime, deadline):
-                    raise TaskFailed(
-                        f"no room for {size} bytes within {deadline.timeout_ms} ms: records come faster than the "
-                        f"brokers take them (kafka.buffer.memory={self._config.buffer_memory})"
-                    )
-            queued = self._sender.add_columns(self._sender.queue(TopicPartition(topic, partition)), batch)
-            queued.reserved = size
+            await put(self._runtime, self._cluster, self._config, self._sender, topic, partition, batch)
             self._check()
 
     async def prepare(self, partition: int) -> Participant | None:
@@ -273,3 +263,61 @@ class TaskWriter:
 
     def _deadline(self) -> Deadline:
         return self._cluster.deadline(self._config.max_block_ms, "kafka.max.block.ms")
+
+
+class PlainWriter:
+    """Records without transactions: acknowledged when `flush` returns, and perhaps there twice if a task runs again."""
+
+    def __init__(self, runtime: Runtime, cluster: Cluster, config: ProducerConfig) -> None:
+        self._runtime = runtime
+        self._cluster = cluster
+        self._config = config
+        self._sender = Sender(runtime, config, cluster)
+        self._error: BaseException | None = None
+
+    async def close(self) -> None:
+        await self._sender.close()
+
+    async def topic(self, name: str) -> TopicMetadata:
+        return await self._cluster.topic(name, self._cluster.deadline(self._config.max_block_ms, "kafka.max.block.ms"))
+
+    async def send(self, topic: str, batches: Iterable[tuple[int, EncodedBatch]]) -> None:
+        for partition, batch in batches:
+            self._check()
+            queued = await put(self._runtime, self._cluster, self._config, self._sender, topic, partition, batch)
+            queued.done.add_done_callback(self._note)
+
+    async def flush(self) -> None:
+        await self._sender.flush()
+        self._check()
+
+    def _note(self, done: "asyncio.Future[None]") -> None:
+        if not done.cancelled():
+            self._error = self._error or done.exception()
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+
+async def put(
+    runtime: Runtime,
+    cluster: Cluster,
+    config: ProducerConfig,
+    sender: Sender,
+    topic: str,
+    partition: int,
+    batch: EncodedBatch,
+) -> ProducerBatch:
+    """A batch into the sender's buffer, when there is room."""
+    size = min(batch.size_estimate, config.buffer_memory)  # it may be alone in there
+    if not sender.memory.try_take(size):
+        deadline = cluster.deadline(config.delivery_timeout_ms, "kafka.delivery.timeout.ms")
+        if not await sender.memory.take(size, runtime, deadline):
+            raise TaskFailed(
+                f"no room for {size} bytes within {deadline.timeout_ms:g} ms: records come faster than the brokers "
+                f"take them (kafka.buffer.memory={config.buffer_memory})"
+            )
+    queued = sender.add_columns(sender.queue(TopicPartition(topic, partition)), batch)
+    queued.reserved = size
+    return queued

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from twofold.client.blocking import LoopThread
 from twofold.client.cluster import Cluster
-from twofold.client.config import ClientConfig
+from twofold.client.config import ClientConfig, ProducerConfig
 from twofold.runtime.real import real_runtime
 
 T = TypeVar("T")
@@ -30,7 +30,7 @@ class Client:
 
 
 async def _make(config: ClientConfig) -> Cluster:
-    return Cluster(real_runtime(), config)
+    return Cluster(real_runtime(), config, allow_auto_create=isinstance(config, ProducerConfig))
 
 
 class _Process:

@@ -1,8 +1,7 @@
 """The data source that Spark makes: its name, its schema, and which part does the work."""
 
 from collections.abc import MutableMapping
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
@@ -10,6 +9,7 @@ from pyspark.sql.types import StructType
 from twofold.spark.errors import OptionError
 
 if TYPE_CHECKING:
+    from twofold.spark.sink import BatchWriter, StreamWriter
     from twofold.spark.source import BatchReader, RefusedStream, StreamReader
 
 SCHEMA = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT"
@@ -55,22 +55,15 @@ class TwofoldDataSource(DataSource):
             return RefusedStream(error)
         return StreamReader(options)
 
-    def writer(self, schema: StructType, overwrite: bool) -> Any:
-        return _sink().batch_writer(self.options, schema, overwrite)
+    def writer(self, schema: StructType, overwrite: bool) -> "BatchWriter":
+        from twofold.spark.sink import batch_writer
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802
-        return _sink().stream_writer(self.options, schema, overwrite)
+        return batch_writer(self.options, schema, overwrite)
 
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "StreamWriter":  # noqa: N802
+        from twofold.spark.sink import stream_writer
 
-def _sink() -> Any:
-    try:
-        return import_module("twofold.spark.sink")
-    except ModuleNotFoundError as error:
-        if error.name != "twofold.spark.sink":
-            raise
-        raise OptionError(
-            "this build of twofold reads but does not write: install one that has twofold.spark.sink"
-        ) from None
+        return stream_writer(self.options, schema, overwrite)
 
 
 def _check_schema(schema: StructType, include_headers: bool) -> None:

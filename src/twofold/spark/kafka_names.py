@@ -58,4 +58,6 @@ REFUSED_ON_READ = {
 REFUSED_ON_WRITE = {
     "key.serializer": "keys are written as they are: convert them with DataFrame operations",
     "value.serializer": "values are written as they are: convert them with DataFrame operations",
+    "transactional.id": "every task has one of its own: set the option transactionalIdPrefix",
+    "transaction.two.phase.commit.enable": "set the option exactlyOnce to auto, 2pc, resume or off",
 }

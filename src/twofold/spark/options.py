@@ -10,7 +10,7 @@
 import difflib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from twofold.spark import kafka_names
@@ -30,6 +30,7 @@ from twofold.types import TopicPartition
 
 if TYPE_CHECKING:
     from twofold.client.config import ClientConfig, ConsumerConfig, ProducerConfig
+    from twofold.sink.driver import Settings
 
 T = TypeVar("T")
 
@@ -76,6 +77,8 @@ DEFAULT_POLL_TIMEOUT_MS = 120_000  # spark.network.timeout
 DEFAULT_NUM_RETRIES = 3
 DEFAULT_RETRY_INTERVAL_MS = 1_000
 DEFAULT_MAX_TRIGGER_DELAY = "15m"
+HEARTBEAT_INTERVAL = "kafka.transaction.heartbeat.interval.ms"
+DEFAULT_HEARTBEAT_INTERVAL_MS = 3_000
 EXACTLY_ONCE = ("auto", "2pc", "resume", "off")
 _TIME_UNITS_MS = {"us": 0.001, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 # Larger than Kafka's megabyte: a task reads one partition, and each request costs a way to the broker and back.
@@ -137,7 +140,22 @@ class WriteOptions:
     write_id: str | None
     consumer_group: str | None
     checkpoint_location: str | None
+    heartbeat_interval_ms: int
     producer: "ProducerConfig"
+
+    @property
+    def settings(self) -> "Settings":
+        """Of the protocol, which needs to be told under which name it writes."""
+        from twofold.sink.driver import Settings
+
+        assert self.transactional_id_prefix is not None
+        return Settings(
+            prefix=self.transactional_id_prefix,
+            exactly_once=self.exactly_once,
+            decision_topic=self.decision_topic,
+            transaction_timeout_ms=self.transaction_timeout_ms,
+            heartbeat_interval_ms=self.heartbeat_interval_ms,
+        )
 
 
 class Given:
@@ -335,22 +353,63 @@ def _check_order(starting: Bound, ending: Bound) -> None:
 # Writing
 
 
-def write_options(options: Mapping[str, str]) -> WriteOptions:
+def write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
     """How a query writes, checked."""
     check_names(options)
     given = Given(options)
     _refuse(given, kafka_names.REFUSED_ON_WRITE)
+    exactly_once = given.parsed("exactlyOnce", _one_of(*EXACTLY_ONCE), "auto")
+    group = given.parsed("consumerGroup", _not_empty, None)
+    location = given.text("checkpointLocation") if streaming else None
+    producer = _producer(given, exactly_once)
+    if group is not None:
+        _check_group(streaming, exactly_once, location)
     return WriteOptions(
-        topic=given.text("topic"),
-        transactional_id_prefix=given.parsed("transactionalIdPrefix", _not_empty, None),
-        exactly_once=given.parsed("exactlyOnce", _one_of(*EXACTLY_ONCE), "auto"),
+        topic=given.parsed("topic", _not_empty, None),
+        transactional_id_prefix=_prefix(given, streaming, exactly_once, location),
+        exactly_once=exactly_once,
         decision_topic=given.parsed("decisionTopic", _not_empty, None),
-        transaction_timeout_ms=given.parsed("transactionTimeoutMs", _positive, None),
-        write_id=given.parsed("writeId", _not_empty, None),
-        consumer_group=given.parsed("consumerGroup", _not_empty, None),
-        checkpoint_location=given.text("checkpointLocation"),
-        producer=_producer(given),
+        transaction_timeout_ms=given.parsed("transactionTimeoutMs", _positive, producer.transaction_timeout_ms),
+        write_id=None if streaming else given.parsed("writeId", _not_empty, None),
+        consumer_group=group,
+        checkpoint_location=location,
+        heartbeat_interval_ms=given.parsed(HEARTBEAT_INTERVAL, _positive, DEFAULT_HEARTBEAT_INTERVAL_MS),
+        producer=producer,
     )
+
+
+def _prefix(given: Given, streaming: bool, exactly_once: str, location: str | None) -> str:
+    """Under which transactional ids it writes. Without transactions the name is not used."""
+    from twofold.sink.names import check_prefix, prefix_of_checkpoint
+
+    prefix = given.parsed("transactionalIdPrefix", _not_empty, None)
+    if prefix is not None:
+        return _checked(check_prefix, prefix)
+    if location is not None:
+        return prefix_of_checkpoint(location)
+    if exactly_once == "off":
+        return "off"
+    if streaming:
+        raise OptionError(
+            "the sink has to know the query again after a restart: set the option checkpointLocation on the writer "
+            "(the session's spark.sql.streaming.checkpointLocation is not told to it), or transactionalIdPrefix"
+        )
+    raise OptionError(
+        "a batch is written in transactions under a name of its own: set the option transactionalIdPrefix, different "
+        "for each job that may run at the same time, or exactlyOnce=off for rows that may be there twice"
+    )
+
+
+def _check_group(streaming: bool, exactly_once: str, location: str | None) -> None:
+    if not streaming:
+        raise OptionError("consumerGroup is for streams: a batch query has no offsets that it goes on from")
+    if exactly_once == "off":
+        raise OptionError("consumerGroup commits offsets in the transaction of the output: it needs exactlyOnce")
+    if location is None:
+        raise OptionError(
+            "consumerGroup takes the offsets from the query's checkpoint: set the option checkpointLocation on the "
+            "writer (the session's spark.sql.streaming.checkpointLocation is not told to it)"
+        )
 
 
 # Settings of Kafka's clients
@@ -389,13 +448,17 @@ def _consumer(given: Given, streaming: bool) -> "ConsumerConfig":
     return _client(ConsumerConfig, given, defaults)
 
 
-def _producer(given: Given) -> "ProducerConfig":
+def _producer(given: Given, exactly_once: str) -> "ProducerConfig":
     from twofold.client.config import ProducerConfig
 
-    return _client(ProducerConfig, given, {})
+    if exactly_once == "off":
+        return _client(ProducerConfig, given, {}, without=(HEARTBEAT_INTERVAL,))
+    # What a transactional producer may not have is refused by its own rules, whatever its id will be.
+    checked = _client(ProducerConfig, given, {"transactional.id": "any"}, without=(HEARTBEAT_INTERVAL,))
+    return replace(checked, transactional_id=None)
 
 
-def _client(config: type[T], given: Given, defaults: Mapping[str, str]) -> T:
+def _client(config: type[T], given: Given, defaults: Mapping[str, str], without: tuple[str, ...] = ()) -> T:
     from twofold.client.config import from_dotted
 
     if not given.text(BOOTSTRAP_SERVERS):
@@ -405,6 +468,7 @@ def _client(config: type[T], given: Given, defaults: Mapping[str, str]) -> T:
     if protocol != "PLAINTEXT":
         raise OptionError(f"kafka.security.protocol={protocol} is not supported: connections are PLAINTEXT")
     honoured = _dotted(config)  # type: ignore[arg-type]
+    honoured -= {name.removeprefix(KAFKA) for name in without}
     chosen = {**defaults, **{name: value for name, value in settings.items() if name in honoured}}
     try:
         return from_dotted(config, chosen)  # type: ignore[type-var]

@@ -1,0 +1,299 @@
+"""The writers: streams and batches, exactly once.
+
+1. What happens before a batch's tasks (fence, complete, sweep) happens when the writer is pickled: that is on the
+   driver, once for each micro-batch, and nowhere else. What the tasks have to know is in the pickle.
+2. A task that writes a batch which is decided writes nothing, and reads its rows to their end all the same.
+3. What commit has to know comes with the messages: it runs in another process, on another writer.
+"""
+
+import hashlib
+import logging
+import os
+import socket
+import uuid
+from collections.abc import Iterator, MutableMapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from twofold.sink.driver import Driver, Plan, Votes
+from twofold.sink.journal import GroupOffsets
+from twofold.sink.register import Participant
+from twofold.sink.slots import Slots, Use
+from twofold.sink.steps import reached
+from twofold.sink.writer import Conditions, PlainWriter, TaskWriter
+from twofold.spark.checkpoint import Checkpoint
+from twofold.spark.clients import client_for
+from twofold.spark.errors import OptionError
+from twofold.spark.options import WriteOptions, write_options
+from twofold.spark.rows import Encoder, Layout, by_topic, layout_of
+
+log = logging.getLogger(__name__)
+
+QUERY_ID = "sql.streaming.queryId"
+BATCH_ID = "streaming.sql.batchId"
+RUN_ID = "spark.jobGroup.id"
+MAX_SINKS = 16
+
+
+def stream_writer(options: MutableMapping[str, str], schema: StructType, overwrite: bool) -> "StreamWriter":
+    """`overwrite` is what the output mode complete asks for; a log has only one way to take rows."""
+    chosen = write_options(options, streaming=True)
+    return StreamWriter(chosen, layout_of(schema, chosen.topic))
+
+
+def batch_writer(options: MutableMapping[str, str], schema: StructType, overwrite: bool) -> "BatchWriter":
+    if overwrite:
+        raise OptionError('a topic cannot be overwritten: use mode("append")')
+    chosen = write_options(options, streaming=False)
+    return BatchWriter(chosen, layout_of(schema, chosen.topic))
+
+
+@dataclass(frozen=True, slots=True)
+class Identified:
+    """A batch of a query, as its tasks know it."""
+
+    query_id: str
+    run_id: str
+    batch_id: int
+
+
+@dataclass(frozen=True)
+class Written(WriterCommitMessage):
+    """What a task did. Nothing but `rows` is known where nothing has to be decided."""
+
+    rows: int
+    batch: Identified | None = None
+    owner: str = ""
+    conditions: Conditions | None = None
+    participant: Participant | None = None
+    skipped: bool = False
+
+
+# The parts of the protocol that this process has
+
+
+class Sink:
+    """Of one process, for one set of options; it outlives tasks and batches."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self.options = options
+        self.client = client_for(options.producer)
+        cluster = self.client.cluster
+        self._checkpoint: Checkpoint | None = None
+        if options.consumer_group is not None and options.checkpoint_location is not None:
+            self._checkpoint = Checkpoint(options.checkpoint_location)
+        self.driver = Driver(cluster.runtime, cluster, options.producer, options.settings, self._offsets_of)
+        self._slots: Slots | None = None
+        self._writer: TaskWriter | PlainWriter | None = None
+
+    def start(self) -> Plan:
+        if self._checkpoint is not None:
+            self._checkpoint.check()
+        return self.client.run(self.driver.start(_owner(self.options)))
+
+    def writer(self) -> TaskWriter:
+        if self._slots is None:
+            self._slots = Slots(self.options.settings.prefix)
+        return self.client.run(self._make(self._slots))
+
+    async def _make(self, slots: Slots) -> TaskWriter:
+        cluster = self.client.cluster
+        if not isinstance(self._writer, TaskWriter):
+            self._writer = TaskWriter(cluster.runtime, cluster, self.options.producer, slots)
+        return self._writer
+
+    async def plain_writer(self) -> PlainWriter:
+        cluster = self.client.cluster
+        if not isinstance(self._writer, PlainWriter):
+            self._writer = PlainWriter(cluster.runtime, cluster, self.options.producer)
+        return self._writer
+
+    async def drop_writer(self) -> None:
+        """After a failure: what comes next starts anew."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            await writer.close()
+
+    async def close(self) -> None:
+        await self.drop_writer()
+        await self.driver.close()
+        if self._slots is not None:
+            self._slots.close()
+
+    def _offsets_of(self, query_id: str, batch_id: int) -> GroupOffsets | None:
+        checkpoint, group = self._checkpoint, self.options.consumer_group
+        if checkpoint is None or group is None or checkpoint.query_id() != query_id:
+            return None
+        return GroupOffsets(group, checkpoint.end_offsets(batch_id))
+
+
+class _Process:
+    pid = -1
+    sinks: dict[WriteOptions, Sink]
+
+
+def sink_for(options: WriteOptions) -> Sink:
+    """The sink of this process; one that was forked starts anew."""
+    if _Process.pid != os.getpid():
+        _Process.pid, _Process.sinks = os.getpid(), {}
+    sink = _Process.sinks.pop(options, None)
+    if sink is None:
+        sink = Sink(options)
+        while len(_Process.sinks) >= MAX_SINKS:
+            oldest = _Process.sinks.pop(next(iter(_Process.sinks)))
+            oldest.client.run(oldest.close())
+    _Process.sinks[options] = sink
+    return sink
+
+
+def _owner(options: WriteOptions) -> str:
+    """The same for every Python process of one driver: they have one parent, which lives as long as it does."""
+    parent = os.getppid()
+    try:
+        started = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        started = ""
+    parts = (socket.gethostname(), str(parent), started, options.checkpoint_location or "", options.write_id or "")
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
+
+
+# Tasks
+
+
+def write_rows(
+    options: WriteOptions, layout: Layout, plan: Plan | None, batch: Identified | None, rows: Iterator[pa.RecordBatch]
+) -> Written:
+    """One attempt of one task."""
+    sink = sink_for(options)
+    if plan is None or batch is None:
+        return _write_plainly(sink, layout, rows)
+    if dict(plan.decided).get(batch.query_id, -1) >= batch.batch_id:
+        for _ in rows:  # to its end: a query with state commits its state there
+            pass
+        return Written(0, batch, plan.owner, plan.conditions, skipped=True)
+    sink.client.run(sink.driver.check_current(plan.owner, batch.query_id, batch.batch_id))
+    writer = sink.writer()
+    context = TaskContext.get()
+    partition = -1 if context is None else context.partitionId()
+    encoder = Encoder(layout, options.producer, sink.client.cluster.runtime.random)
+    participant: Participant | None = None
+    try:
+        count = 0
+        for some in rows:
+            if some.num_rows and not writer.is_open:
+                sink.client.run(writer.begin(plan.conditions, Use(batch.run_id, batch.batch_id)))
+            count += _send(sink, writer, encoder, some)
+        participant = sink.client.run(writer.prepare(partition))
+        reached("task: prepared")
+        if participant is not None:
+            sink.client.run(sink.driver.check_current(plan.owner, batch.query_id, batch.batch_id))
+        return Written(count, batch, plan.owner, plan.conditions, participant)
+    except BaseException:
+        sink.client.run(writer.abort(participant))
+        sink.client.run(sink.drop_writer())
+        raise
+
+
+def _send(sink: Sink, writer: TaskWriter | PlainWriter, encoder: Encoder, rows: pa.RecordBatch) -> int:
+    client = sink.client
+    for topic, some in by_topic(rows, encoder.layout):
+        metadata = client.run(writer.topic(topic))
+        batches = list(encoder.encode(some, metadata, client.cluster.runtime.clock.wall_ms()))
+        client.run(writer.send(topic, batches))
+    return int(rows.num_rows)
+
+
+def _write_plainly(sink: Sink, layout: Layout, rows: Iterator[pa.RecordBatch]) -> Written:
+    """exactlyOnce=off: every row at least once, as Spark's own connector writes them."""
+    writer = sink.client.run(sink.plain_writer())
+    encoder = Encoder(layout, sink.options.producer, sink.client.cluster.runtime.random)
+    try:
+        count = sum(_send(sink, writer, encoder, some) for some in rows)
+        sink.client.run(writer.flush())
+        return Written(count)
+    except BaseException:
+        sink.client.run(sink.drop_writer())
+        raise
+
+
+# Writers
+
+
+class _Writer:
+    """What both kinds have in common. Pickled, it has a plan."""
+
+    def __init__(self, options: WriteOptions, layout: Layout) -> None:
+        self._options = options
+        self._layout = layout
+        self._plan: Plan | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._plan is None and self._options.exactly_once != "off":
+            self._plan = sink_for(self._options).start()
+        return self.__dict__
+
+    def _commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        written = [message for message in messages if isinstance(message, Written) and message.batch is not None]
+        if not written:
+            return
+        batch, conditions = written[0].batch, written[0].conditions
+        assert batch is not None and conditions is not None
+        participants = tuple(message.participant for message in written if message.participant is not None)
+        votes = Votes(written[0].owner, batch.query_id, batch.run_id, batch.batch_id, conditions, participants)
+        sink = sink_for(self._options)
+        sink.client.run(sink.driver.commit(votes))
+
+    def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        if self._options.exactly_once == "off":
+            return
+        written = [message for message in messages if isinstance(message, Written) and message.batch is not None]
+        owner, conditions = (written[0].owner, written[0].conditions) if written else (None, None)
+        participants = [message.participant for message in written if message.participant is not None]
+        sink = sink_for(self._options)
+        sink.client.run(sink.driver.abort(owner, conditions, participants))
+
+
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return write_rows(self._options, self._layout, self._plan, _micro_batch(), iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        self._commit(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        self._abort(messages)
+
+
+class BatchWriter(_Writer, DataSourceArrowWriter):
+    """The same pickle serves tasks and commit, so that what is made here is known to all of them."""
+
+    def __init__(self, options: WriteOptions, layout: Layout) -> None:
+        super().__init__(options, layout)
+        run_id = uuid.uuid4().hex
+        self._batch = Identified(options.write_id or run_id, run_id, 0)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return write_rows(self._options, self._layout, self._plan, self._batch, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._commit(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._abort(messages)
+
+
+def _micro_batch() -> Identified:
+    context = TaskContext.get()
+    names = (QUERY_ID, RUN_ID, BATCH_ID)
+    found = [None if context is None else context.getLocalProperty(name) for name in names]
+    if context is None or None in found:
+        missing = [name for name, value in zip(names, found, strict=True) if value is None]
+        raise RuntimeError(f"Spark does not say which micro-batch this is: no local property {', '.join(missing)}")
+    query_id, run_id, batch_id = found
+    return Identified(str(query_id), str(run_id), int(str(batch_id)))

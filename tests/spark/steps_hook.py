@@ -1,0 +1,67 @@
+"""What happens when a sink reaches a step: tests leave orders in a directory, and the first process that gets there
+carries one out. Named by TWOFOLD_SINK_STEPS=steps_hook:on_step; the directory by TWOFOLD_STEP_DIR.
+
+An order is a file `<number>~<step>~<action>`, spaces in the step as `_`. Each is carried out once, in the order of
+their numbers. Actions:
+
+    raise         RuntimeError
+    die           SIGKILL to this process
+    kill-driver   SIGKILL to the driver's JVM, then to this process
+    sleep-<s>     go on after so many seconds
+    wait          go on when a file `go` is there, or `go-<number>`
+    kill-<pid>    SIGKILL to that process (the broker)
+
+What was carried out stands in `done`, one line each: step, action, pid.
+"""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+
+def on_step(step: str) -> None:
+    directory = Path(os.environ["TWOFOLD_STEP_DIR"])
+    for path in sorted(directory.glob(f"[0-9]*~{step.replace(' ', '_')}~*")):
+        number, _, action = path.name.split("~")
+        try:
+            path.rename(directory / f"taken-{path.name}")
+        except FileNotFoundError:
+            continue  # another process was faster
+        with (directory / "done").open("a") as file:
+            file.write(f"{step}\t{action}\t{os.getpid()}\n")
+        _act(directory, number, action)
+        return
+
+
+def _act(directory: Path, number: str, action: str) -> None:
+    kind, _, argument = action.partition("-")
+    if action == "raise":
+        raise RuntimeError("ordered to fail here")
+    if action == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif action == "kill-driver":
+        os.kill(_driver(), signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif kind == "kill":
+        os.kill(int(argument), signal.SIGKILL)
+    elif kind == "sleep":
+        time.sleep(float(argument))
+    elif action == "wait":
+        deadline = time.monotonic() + 120
+        while not ((directory / "go").exists() or (directory / f"go-{number}").exists()):
+            if time.monotonic() > deadline:
+                raise RuntimeError("nobody said go")
+            time.sleep(0.02)
+    else:
+        raise AssertionError(f"no such action: {action}")
+
+
+def _driver() -> int:
+    """The nearest java above this process."""
+    pid = os.getpid()
+    while pid > 1:
+        if Path(f"/proc/{pid}/comm").read_text().strip() == "java":
+            return pid
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    raise AssertionError("no java above this process")

@@ -40,7 +40,11 @@ from twofold.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
 )
-from twofold.wire.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from twofold.wire.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TopicData,
+)
 from twofold.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from twofold.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from twofold.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
@@ -106,6 +110,8 @@ class Described(NamedTuple):
     state: str
     timeout_ms: int
     start_ms: int = -1
+    topics: Sequence[TopicData] = ()
+    """The partitions that are part of the transaction."""
 
     def beside(self, ours: Identity, prepared: Identity) -> str:
         """Our identity, or that of the transaction that we wanted to end, beside the coordinator's, in words."""
@@ -379,7 +385,11 @@ class TransactionCalls:
             elif error is None:
                 identity = Identity(row.producer_id, row.producer_epoch)
                 found[row.transactional_id] = Described(
-                    identity, row.transaction_state, row.transaction_timeout_ms, row.transaction_start_time_ms
+                    identity,
+                    row.transaction_state,
+                    row.transaction_timeout_ms,
+                    row.transaction_start_time_ms,
+                    row.topics,
                 )
             elif row.transactional_id == transactional_ids[0] or error is not NotCoordinator:
                 raise error(f"{connection.label} does not describe {row.transactional_id!r}")

@@ -79,10 +79,10 @@ class Completion:
         if self._decision.mode is Mode.RESUME:
             return await self._resume()
         found = await self._describe()
-        gone = [participant for participant in self._decision.participants if _was_aborted(found, participant)]
+        gone = [participant for participant in self._decision.participants if was_aborted(found, participant)]
         if gone:
             self._report_loss(gone)
-        left = [p for p in self._decision.participants if _is_open(found, p)]
+        left = [p for p in self._decision.participants if is_open(found, p)]
         await self._each(left, self._commit_or_take_over)
         await self._until_complete()
         return Outcome.COMMITTED
@@ -134,8 +134,8 @@ class Completion:
         while True:
             found = await self._describe()
             participants = self._decision.participants
-            left = [p for p in participants if _is_open(found, p)]
-            committed = [p for p in participants if _was_committed(found, p)]
+            left = [p for p in participants if is_open(found, p)]
+            committed = [p for p in participants if was_committed(found, p)]
             lost = [p for p in participants if p not in left and p not in committed]
             if lost and committed:
                 self._report_loss(lost)
@@ -156,28 +156,15 @@ class Completion:
         if not all(aborted):
             # Was it committed by a driver that has lost the query, or did it time out just now?
             found = await self._describe()
-            if any(_was_committed(found, participant) for participant in left):
+            if any(was_committed(found, participant) for participant in left):
                 self._report_loss(lost)
                 return await self._resume()
         return Outcome.ABORTED
 
     def _report_loss(self, lost: Sequence[Participant]) -> None:
-        ids = ", ".join(repr(participant.transactional_id) for participant in lost[:3])
-        more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
-        why = (
-            "an operator or another program ended them"
-            if self._decision.mode is Mode.TWO_PHASE
-            else "they timed out after the decision (transactionTimeoutMs), or an operator ended them"
-        )
-        message = (
-            f"{self._decision} was decided, and {len(lost)} of them ({ids}{more}) were aborted all the same: {why}. "
-            "What they wrote is lost, and other parts of the batch are committed: to write it again would double those"
-        )
         if not self._accept_loss:
-            raise DecidedDataLost(
-                f"{message}. `twofold pipeline recover --accept-loss` goes on without them; then repair the output"
-            )
-        log.error("%s; going on, for the loss was accepted", message)
+            raise data_lost(self._decision, lost)
+        log.error("%s; going on, for the loss was accepted", _what_is_lost(self._decision, lost))
 
     async def _until_complete(self) -> None:
         pause_s = PAUSE_S
@@ -191,21 +178,42 @@ class Completion:
             pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
 
 
-def _is_open(found: Found, participant: Participant) -> bool:
+def data_lost(decision: Decision, lost: Sequence[Participant]) -> DecidedDataLost:
+    return DecidedDataLost(
+        f"{_what_is_lost(decision, lost)}. `twofold pipeline recover --accept-loss` goes on without them; then repair "
+        "the output"
+    )
+
+
+def _what_is_lost(decision: Decision, lost: Sequence[Participant]) -> str:
+    ids = ", ".join(repr(participant.transactional_id) for participant in lost[:3])
+    more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
+    why = (
+        "an operator or another program ended them"
+        if decision.mode is Mode.TWO_PHASE
+        else "they timed out after the decision (transactionTimeoutMs), or an operator ended them"
+    )
+    return (
+        f"{decision} was decided, and {len(lost)} of them ({ids}{more}) were aborted all the same: {why}. "
+        "What they wrote is lost, and other parts of the batch are committed: to write it again would double those"
+    )
+
+
+def is_open(found: Found, participant: Participant) -> bool:
     row = found.get(participant.transactional_id)
     return row is not None and row.state == "Ongoing" and row.identity == participant.ongoing
 
 
 def _is_ending(found: Found, participant: Participant) -> bool:
     row = found.get(participant.transactional_id)
-    return row is not None and (row.state == "PrepareCommit" or _is_open(found, participant))
+    return row is not None and (row.state == "PrepareCommit" or is_open(found, participant))
 
 
-def _was_committed(found: Found, participant: Participant) -> bool:
+def was_committed(found: Found, participant: Participant) -> bool:
     row = found.get(participant.transactional_id)
     return row is not None and row.state in COMMITTED
 
 
-def _was_aborted(found: Found, participant: Participant) -> bool:
+def was_aborted(found: Found, participant: Participant) -> bool:
     row = found.get(participant.transactional_id)
     return row is not None and row.state in ("PrepareAbort", "CompleteAbort", "PrepareEpochFence")

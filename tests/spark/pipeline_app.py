@@ -17,7 +17,7 @@ def main() -> None:
     frame = spark.readStream.format("twofold")
     for name, value in wanted["read"].items():
         frame = frame.option(name, value)
-    queries = [_start(frame.load(), sink, wanted) for sink in wanted["sinks"]]
+    queries = [start_query(frame.load(), sink, wanted["trigger"]) for sink in wanted["sinks"]]
     failed = False
     for query in queries:
         try:
@@ -30,12 +30,12 @@ def main() -> None:
     sys.exit(1 if failed else 0)
 
 
-def _start(frame: Any, sink: dict[str, Any], wanted: dict[str, Any]) -> Any:
+def start_query(frame: Any, sink: dict[str, Any], trigger: dict[str, Any]) -> Any:
     shaped = {"plain": _plain, "shuffled": _shuffled, "windowed": _windowed}[sink["shape"]](frame)
     writer = shaped.writeStream.format("twofold").outputMode("append")
     for name, value in sink["options"].items():
         writer = writer.option(name, value)
-    return writer.trigger(**wanted["trigger"]).start()
+    return writer.trigger(**trigger).start()
 
 
 def _plain(frame: Any) -> Any:

@@ -3,6 +3,7 @@ fail, and what stock clients see of the outcome."""
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -45,6 +46,12 @@ class Orders:
 
     def go(self, number: int | None = None) -> None:
         (self.directory / ("go" if number is None else f"go-{number:03}")).touch()
+
+    def clear(self) -> None:
+        """For another test."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+        self.directory.mkdir()
+        self._count = 0
 
     @property
     def done(self) -> list[list[str]]:

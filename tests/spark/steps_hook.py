@@ -10,12 +10,16 @@ their numbers. Actions:
     sleep-<s>     go on after so many seconds
     wait          go on when a file `go` is there, or `go-<number>`
     kill-<pid>    SIGKILL to that process (the broker)
+    broker-<ms>   SIGKILL to the process whose id is in the file `broker`, so many milliseconds from now
 
-What was carried out stands in `done`, one line each: step, action, pid.
+`<action>@<partition>` is for the task of that partition only. What was carried out stands in `done`, one line each:
+step, action, pid.
 """
 
+import contextlib
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -24,6 +28,9 @@ def on_step(step: str) -> None:
     directory = Path(os.environ["TWOFOLD_STEP_DIR"])
     for path in sorted(directory.glob(f"[0-9]*~{step.replace(' ', '_')}~*")):
         number, _, action = path.name.split("~")
+        action, _, partition = action.partition("@")
+        if partition and int(partition) != _partition():
+            continue
         try:
             path.rename(directory / f"taken-{path.name}")
         except FileNotFoundError:
@@ -43,6 +50,9 @@ def _act(directory: Path, number: str, action: str) -> None:
     elif action == "kill-driver":
         os.kill(_driver(), signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
+    elif kind == "broker":
+        pid = int((directory / "broker").read_text())
+        threading.Timer(float(argument) / 1000, _kill, [pid]).start() if float(argument) else _kill(pid)
     elif kind == "kill":
         os.kill(int(argument), signal.SIGKILL)
     elif kind == "sleep":
@@ -55,6 +65,18 @@ def _act(directory: Path, number: str, action: str) -> None:
             time.sleep(0.02)
     else:
         raise AssertionError(f"no such action: {action}")
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _partition() -> int:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return -1 if context is None else context.partitionId()
 
 
 def _driver() -> int:

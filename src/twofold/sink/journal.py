@@ -26,6 +26,7 @@ from twofold.records.filtering import visible_batches
 from twofold.runtime.api import Runtime
 from twofold.sink import names
 from twofold.sink.register import Reader, Register, encode
+from twofold.sink.steps import reached
 from twofold.types import TopicPartition
 from twofold.wire.errors import OffsetOutOfRange, TopicAlreadyExists
 from twofold.wire.messages.fetch import PartitionData
@@ -107,6 +108,8 @@ class Journal:
             if offsets is not None:
                 group = ConsumerGroupMetadata(offsets.group)
                 await producer.send_offsets_to_transaction(offsets.offsets, group)
+            await producer.flush()
+            reached(f"journal: {register.kind}")
             await producer.commit_transaction()
         except BaseException:
             await self.close()

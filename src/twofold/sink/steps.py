@@ -11,6 +11,7 @@ STEPS = (
     "start",
     "start: fenced",
     "start: settled",
+    "task",
     "task: opened",
     "task: written",
     "task: prepared",
@@ -21,6 +22,11 @@ STEPS = (
     "commit: ended",
     "commit: done",
     "abort",
+    # A record of the journal is written, and its transaction is open: one for each kind of record.
+    "journal: owner",
+    "journal: commit",
+    "journal: done",
+    "journal: revoke",
 )
 
 

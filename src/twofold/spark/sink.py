@@ -178,6 +178,7 @@ def write_rows(
             pass
         return Written(0, batch, plan.owner, plan.conditions, skipped=True)
     sink.client.run(sink.driver.check_current(plan.owner, batch.query_id, batch.batch_id))
+    reached("task")
     writer = sink.writer()
     context = TaskContext.get()
     partition = -1 if context is None else context.partitionId()

@@ -1,0 +1,234 @@
+"""Pipelines in a Spark session that outlives them, and that is started again when it was killed: the start of a JVM is
+what costs time in these tests."""
+
+import json
+import os
+import queue
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sink_kit import CONF, HERE, PATIENCE_S, Broker, Orders, check_exactly_once
+
+from support.server import TwofoldServer
+from twofold.sink import names
+
+KEYS = 16
+
+
+@dataclass
+class Ended:
+    """How a query ended; `died` with its JVM."""
+
+    error: str | None = None
+    batches: list[int] = field(default_factory=list)
+    died: bool = False
+
+    @property
+    def well(self) -> bool:
+        return not self.died and self.error is None
+
+
+class Host:
+    """A Spark session in a process of its own."""
+
+    def __init__(self, directory: Path, master: str = "local[2,4]", conf: Mapping[str, str] = {}) -> None:
+        if shutil.which("java") is None:
+            pytest.skip("Spark needs a JDK: install openjdk-17-jdk-headless")
+        self.directory = directory
+        self.orders = Orders(directory / "orders")
+        self._wanted = json.dumps({"master": master, "conf": CONF | dict(conf)})
+        self._process: subprocess.Popen[str] | None = None
+        self._said: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self.starts = 0
+
+    def ask(self, **what: Any) -> None:
+        if self._process is None:
+            self._start()
+        assert self._process is not None and self._process.stdin is not None
+        self._process.stdin.write(json.dumps(what) + "\n")
+        self._process.stdin.flush()
+
+    def _start(self) -> None:
+        self.starts += 1
+        env = os.environ | self.orders.env | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, str(HERE / "host_app.py"), self._wanted],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=env,
+                cwd=self.directory,
+                start_new_session=True,
+            )
+        self._said = queue.Queue()
+        threading.Thread(target=self._listen, args=(self._process, self._said), daemon=True).start()
+        assert self._hear(PATIENCE_S) == {"ready": True}, f"no session: {self.text}"
+
+    def _listen(self, process: "subprocess.Popen[str]", said: "queue.Queue[dict[str, Any] | None]") -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("@"):
+                said.put(json.loads(line[1:]))
+        said.put(None)
+
+    def _hear(self, patience_s: float) -> dict[str, Any] | None:
+        try:
+            return self._said.get(timeout=patience_s)
+        except queue.Empty:
+            raise AssertionError(f"nothing was heard for {patience_s} s:\n{self.text}") from None
+
+    def ended(self, name: str, patience_s: float = PATIENCE_S) -> Ended:
+        while True:
+            said = self._hear(patience_s)
+            if said is None:
+                self.kill()
+                return Ended(died=True)
+            if said.get("ended") == name:
+                return Ended(said["error"], said["batches"])
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "host.log"
+
+    @property
+    def text(self) -> str:
+        return self.log.read_text(errors="replace")[-3000:]
+
+    def kill(self) -> None:
+        """Python, JVM and workers."""
+        process, self._process = self._process, None
+        if process is not None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+@dataclass
+class Pipe:
+    """A pipeline from a topic of four partitions, each of which is a task's, to one of two."""
+
+    host: Host
+    broker: Broker
+    directory: Path
+    per_batch: int = 100
+    read: dict[str, str] = field(default_factory=dict)
+    write: dict[str, str] = field(default_factory=dict)
+    sent: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.source = self.broker.topic(4)
+        self.target = self.broker.topic(2)
+        self.checkpoint = self.directory / "checkpoint"
+        self.prefix = names.prefix_of_checkpoint(str(self.checkpoint))
+
+    @property
+    def orders(self) -> Orders:
+        return self.host.orders
+
+    def send(self, count: int) -> None:
+        numbers = range(len(self.sent), len(self.sent) + count)
+        self.broker.send(self.source, numbers, keys=KEYS)
+        self.sent += numbers
+
+    def start(self, **trigger: Any) -> str:
+        """A trigger of Spark, availableNow=True unless given."""
+        name = uuid.uuid4().hex
+        servers = {"kafka.bootstrap.servers": self.broker.bootstrap_servers}
+        limit = {"maxOffsetsPerTrigger": str(self.per_batch), "subscribe": self.source, "startingOffsets": "earliest"}
+        options = servers | {"topic": self.target, "checkpointLocation": str(self.checkpoint)} | self.write
+        self.host.ask(
+            do="start",
+            name=name,
+            read=servers | limit | self.read,
+            sink={"shape": "plain", "options": options},
+            trigger=trigger or {"availableNow": True},
+        )
+        return name
+
+    def run(self) -> Ended:
+        return self.host.ended(self.start())
+
+    def run_to_end(self, attempts: int = 4) -> None:
+        """Until a run ends by itself: what a user does, or systemd."""
+        for _ in range(attempts):
+            ended = self.run()
+            if ended.well:
+                return
+        raise AssertionError(f"no run of {attempts} ended well: {ended}\n{self.host.text}")
+
+    @property
+    def open(self) -> list[str]:
+        return self.broker.open_transactions(self.prefix)
+
+    def wait_until_open(self, count: int, patience_s: float = 30) -> None:
+        wait_for(lambda: len(self.open) == count, f"{count} open transactions", patience_s, lambda: self.open)
+
+    @property
+    def visible(self) -> Counter[int]:
+        return Counter(int(value) for _, _, value in self.broker.read(self.target))
+
+    def check(self) -> None:
+        """Every order was carried out, every number is there once and in order, and nothing is open."""
+        assert self.orders.left == []
+        self.wait_until_open(0)
+        check_exactly_once(self.broker, self.target, self.sent, keys=KEYS)
+
+
+def wait_for(
+    condition: Callable[[], bool], what: str, patience_s: float = 60, found: Callable[[], Any] = lambda: ""
+) -> None:
+    deadline = time.monotonic() + patience_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {patience_s} s: {what} {found()}"
+        time.sleep(0.05)
+
+
+@contextmanager
+def restarted(server: TwofoldServer, orders: Orders, down_s: float = 0.3) -> Iterator[None]:
+    """Whoever kills the broker: it comes back after a while. Orders name it `broker-<ms>`."""
+    over = threading.Event()
+    failures: list[BaseException] = []
+
+    def watch() -> None:
+        while not over.wait(0.02):
+            if not server.running:
+                server.kill()
+                over.wait(down_s)
+                try:
+                    server.start()
+                    name(server, orders)
+                except BaseException as error:
+                    failures.append(error)
+                    return
+
+    name(server, orders)
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(60)
+        if not server.running:
+            server.start()
+        assert not failures, failures
+
+
+def name(server: TwofoldServer, orders: Orders) -> None:
+    orders.directory.mkdir(exist_ok=True)
+    temporary = orders.directory / "broker.new"
+    temporary.write_text(str(server.pid))
+    temporary.rename(orders.directory / "broker")

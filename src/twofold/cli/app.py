@@ -10,6 +10,7 @@ from twofold.cli.cluster import cluster_app
 from twofold.cli.common import EXIT_CODES, USAGE, OutputFormat, complain, print_json
 from twofold.cli.consume import consume
 from twofold.cli.group import group_app
+from twofold.cli.pipeline import pipeline_app
 from twofold.cli.produce import produce
 from twofold.cli.topic import topic_app
 from twofold.version import VERSION
@@ -26,6 +27,7 @@ app = typer.Typer(
 app.add_typer(topic_app, name="topic")
 app.add_typer(group_app, name="group")
 app.add_typer(cluster_app, name="cluster")
+app.add_typer(pipeline_app, name="pipeline")
 app.command("produce", epilog=EXIT_CODES)(produce)
 app.command("consume", epilog=EXIT_CODES)(consume)
 

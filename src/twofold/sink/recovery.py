@@ -1,0 +1,97 @@
+"""Ending what a query left behind, by somebody who is not the query: what is decided is done, the rest is aborted.
+
+1. It is what a query does when it starts: take the sink over, carry out the decision, abort everything else. So it can
+   be repeated, and be ended at any point.
+2. Nothing is aborted where no journal says what was decided: without it a decided transaction looks like any other.
+3. It is done when nothing of the sink is open, markers included.
+"""
+
+from dataclasses import dataclass
+
+from twofold.client.cluster import Cluster
+from twofold.client.config import ProducerConfig
+from twofold.client.waiting import Deadline
+from twofold.runtime.api import Runtime
+from twofold.sink.completion import COMMITTED, data_lost
+from twofold.sink.driver import Driver, Settings
+from twofold.sink.errors import SinkError
+from twofold.sink.inspection import Inspector, SinkState
+from twofold.sink.register import Mode
+
+SWEEPS = 5
+PAUSE_S, LONGEST_PAUSE_S = 0.01, 0.2
+
+
+class StillWriting(SinkError):
+    """Transactions are opened as fast as they are aborted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """Ids of the transactions that were open, by what became of them."""
+
+    before: SinkState
+    after: SinkState
+    mode: Mode
+    owner: str
+    committed: tuple[str, ...]
+    aborted: tuple[str, ...]
+
+    @property
+    def taken_back(self) -> bool:
+        """The decision was, and the query writes the batch again."""
+        pending = self.before.register.pending
+        return pending is not None and self.after.register.decided_batch(pending.query_id) < pending.batch_id
+
+
+async def recover(
+    runtime: Runtime,
+    cluster: Cluster,
+    config: ProducerConfig,
+    state: SinkState,
+    owner: str,
+    deadline: Deadline,
+    *,
+    accept_loss: bool = False,
+) -> Recovered:
+    """Take the sink over from whoever has it, and end what it has open. `state` is what was found to do."""
+    tally = state.tally
+    if tally is not None and tally.is_lost_in_part and not accept_loss:
+        raise data_lost(tally.decision, tally.lost)
+    inspector = Inspector(cluster)
+    driver = Driver(runtime, cluster, config, Settings(state.prefix, decision_topic=state.topic))
+    try:
+        conditions = await driver.take_over(owner, deadline, accept_loss=accept_loss)
+        after = await _until_quiet(runtime, inspector, driver, state, owner, deadline)
+        ids = [row.transactional_id for row in state.transactions if row.is_undecided]
+        ids += [] if tally is None else [participant.transactional_id for participant in tally.left]
+        found = await inspector.outcomes(ids, deadline)
+    finally:
+        await driver.close()
+        inspector.close()
+    committed = [name for name in ids if (row := found[name]) is not None and row.state in COMMITTED]
+    aborted = [name for name in ids if name not in committed]
+    return Recovered(state, after, conditions.mode, owner, tuple(committed), tuple(aborted))
+
+
+async def _until_quiet(
+    runtime: Runtime, inspector: Inspector, driver: Driver, state: SinkState, owner: str, deadline: Deadline
+) -> SinkState:
+    """What was ended has its markers, and what tasks opened that did not know it yet is aborted too."""
+    sweeps, pause_s = 0, PAUSE_S
+    while True:
+        after = await inspector.state(state.prefix, state.topic, driver.journal.register, deadline)
+        if not after.transactions:
+            return after
+        if after.undecided:
+            if sweeps == SWEEPS:
+                raise StillWriting(
+                    f"{len(after.undecided)} transactions of {state.prefix!r} were opened while others were aborted: "
+                    "a query still runs under this prefix. Stop it, and run this again"
+                )
+            sweeps += 1
+            await driver.sweep(owner, deadline)
+        if deadline.expired:
+            raise deadline.gave_up(f"waiting for the end of {len(after.transactions)} transactions of {state.prefix!r}")
+        await runtime.timers.sleep(pause_s)
+        pause_s = min(LONGEST_PAUSE_S, pause_s * 2)

@@ -12,6 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from connector import LONG, connector_jars
+from sink_kit import SETTINGS
 from spark_kit import Kit
 
 from support.server import TwofoldServer
@@ -64,6 +65,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwofoldServer]:
         "log.retention.check.interval.ms": "100",
         "message.max.bytes": "20000000",
         "replica.fetch.max.bytes": "20000000",
+        **SETTINGS,
     }
     with TwofoldServer(tmp_path_factory.mktemp("server"), settings) as running:
         yield running

@@ -67,6 +67,7 @@ class Plan:
     """What the tasks of a batch have to know."""
 
     owner: str
+    round: int
     decided: tuple[tuple[str, int], ...]
     conditions: Conditions
 
@@ -128,9 +129,10 @@ class Driver:
             if register.owner != owner:
                 raise self._superseded(register)
             if register.pending is None:
-                return Plan(owner, register.decided, plan.conditions)
+                return Plan(owner, register.round, register.decided, plan.conditions)
         conditions = await self.take_over(owner, deadline)
-        self._plan = Plan(owner, self.journal.register.decided, conditions)
+        register = self.journal.register
+        self._plan = Plan(owner, register.round, register.decided, conditions)
         return self._plan
 
     async def take_over(self, owner: str, deadline: Deadline, *, accept_loss: bool = False) -> Conditions:
@@ -228,26 +230,29 @@ class Driver:
         reached("commit: done")
         await self._sweep_quietly(votes.owner, deadline)
 
-    async def abort(self, owner: str | None, conditions: Conditions | None, participants: list[Participant]) -> None:
-        """Spark gave the batch up, perhaps after it was decided: what is decided is done, the rest is aborted."""
+    async def abort(self, owner: str, conditions: Conditions | None, participants: list[Participant]) -> None:
+        """Spark gave the batch up, perhaps after it was decided: what is decided is done, the rest is aborted.
+
+        A task may still be at work, and prepare its transaction after this: it looks at the round when it has, and
+        what it prepared before it looked is found by the sweep.
+        """
         reached("abort")
         deadline = self._deadline()
-        if owner is None or conditions is None:
-            return  # no task said whose they are: what they left is found by the next start
         try:
             await self._owned(owner, conditions, deadline)
         except Stale:
             await self._abort_own(participants, deadline)
             raise
         await self._settle(deadline)
+        await self.journal.append(self.journal.register.given_up(self._now_ms()))
         await self.sweep(owner, deadline)
 
-    async def _owned(self, owner: str, conditions: Conditions, deadline: Deadline) -> Register:
+    async def _owned(self, owner: str, conditions: Conditions | None, deadline: Deadline) -> Register:
         """The journal, open, with nothing unread in it and in the name of this driver."""
         register = await self.journal.read(deadline)
         if register.owner == owner and not self.journal.is_open:
             # Looked at before, so that a driver that has lost the query does not fence the one that has it.
-            register = await self._open(conditions, deadline)
+            register = await self._open(conditions or await self._agree(deadline), deadline)
         if register.owner != owner:
             raise self._superseded(register)
         return register
@@ -365,13 +370,17 @@ class Driver:
 
     # For tasks
 
-    async def check_current(self, owner: str, query_id: str, batch_id: int) -> None:
-        """Raise for a task that was left behind. It harms nothing, and would only hold back readers."""
-        register = await self.journal.peek(self._deadline())
-        if register.owner != owner:
+    async def check_current(self, plan: Plan, query_id: str, batch_id: int, *, prepared: bool = False) -> None:
+        """Raise for a task that was left behind. It harms nothing, but what it prepared would hold back readers: so
+        after that, everything that was written to the journal until now is looked at."""
+        journal, deadline = self.journal, self._deadline()
+        register = await (journal.read(deadline) if prepared else journal.peek(deadline))
+        if register.owner != plan.owner:
             raise self._superseded(register)
         if register.decided_batch(query_id) >= batch_id:
             raise Stale(f"batch {batch_id} of query {query_id} was decided without this attempt of the task")
+        if register.round != plan.round:
+            raise Stale(f"batch {batch_id} of query {query_id} was given up while this attempt of the task was at work")
 
     @property
     def _driver_id(self) -> str:

@@ -43,6 +43,7 @@ class Kind(StrEnum):
     COMMIT = "commit"
     DONE = "done"
     REVOKE = "revoke"
+    ABORT = "abort"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +71,11 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """`decided` has the last decided batch of each query, newest query last."""
+    """`decided` has the last decided batch of each query, newest query last. `round` counts how often a batch was given
+    up: tasks of an earlier round are left behind."""
 
     owner: str = ""
+    round: int = 0
     decided: tuple[tuple[str, int], ...] = ()
     pending: Decision | None = None
     kind: Kind = Kind.OWNER
@@ -88,21 +91,26 @@ class Register:
     def deciding(self, decision: Decision, now_ms: int) -> "Register":
         assert self.pending is None, "one decision at a time"
         decided = _with(self.decided, decision.query_id, decision.batch_id)
-        return Register(self.owner, decided, decision, Kind.COMMIT, now_ms)
+        return replace(self, decided=decided, pending=decision, kind=Kind.COMMIT, at_ms=now_ms)
 
     def done(self, now_ms: int) -> "Register":
-        return Register(self.owner, self.decided, None, Kind.DONE, now_ms)
+        return replace(self, pending=None, kind=Kind.DONE, at_ms=now_ms)
 
     def revoked(self, now_ms: int) -> "Register":
         """The batch before is the last one again."""
         assert self.pending is not None
         decided = _with(self.decided, self.pending.query_id, self.pending.batch_id - 1)
-        return Register(self.owner, decided, None, Kind.REVOKE, now_ms)
+        return replace(self, decided=decided, pending=None, kind=Kind.REVOKE, at_ms=now_ms)
+
+    def given_up(self, now_ms: int) -> "Register":
+        """Whoever still writes for the batch that was to come next need not go on."""
+        assert self.pending is None
+        return replace(self, round=self.round + 1, kind=Kind.ABORT, at_ms=now_ms)
 
     def finished(self, query_id: str, batch_id: int, now_ms: int) -> "Register":
         """A batch that had nothing to decide about, whose offsets are to be known all the same."""
         assert self.pending is None
-        return Register(self.owner, _with(self.decided, query_id, batch_id), None, Kind.DONE, now_ms)
+        return replace(self, decided=_with(self.decided, query_id, batch_id), kind=Kind.DONE, at_ms=now_ms)
 
 
 def _with(decided: tuple[tuple[str, int], ...], query_id: str, batch_id: int) -> tuple[tuple[str, int], ...]:
@@ -121,6 +129,7 @@ def encode(prefix: str, register: Register) -> list[tuple[bytes, bytes]]:
         "t": register.kind.value,
         "at": register.at_ms,
         "owner": register.owner,
+        "round": register.round,
         "decided": [list(entry) for entry in register.decided],
     }
     records = []
@@ -181,7 +190,7 @@ class Reader:
             rows = [row for index in range(body["parts"]) for row in self._parts[index]["tx"]]
             participants = tuple(map(_participant, [*rows, *body["tx"]]))
             pending = Decision(body["queryId"], body["runId"], body["batchId"], Mode(body["mode"]), participants)
-        return Register(body["owner"], decided, pending, Kind(body["t"]), body["at"])
+        return Register(body["owner"], body["round"], decided, pending, Kind(body["t"]), body["at"])
 
 
 def _row(participant: Participant) -> list[Any]:

@@ -6,7 +6,7 @@
    stay together, and every Arrow batch goes to the next partition.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -117,14 +117,25 @@ class Encoder:
         keyless = available[self._turn % len(available)]
         if layout.key is None and layout.partition is None:
             batches = columns.encode(codec=config.codec, level=config.compression_level, limit=config.max_request_size)
-            return iter([(keyless, batch) for batch in batches])
+            return self._checked(topic.name, {keyless: batches})
         partitions = columns.partitions(count, keyless)
         if layout.partition is not None:
             partitions = self._chosen(rows.column(layout.partition), partitions, topic)
         found = columns.encode_by_partition(
             partitions, count, codec=config.codec, level=config.compression_level, limit=config.max_request_size
         )
-        return ((partition, batch) for partition, batches in found.items() for batch in batches)
+        return self._checked(topic.name, found)
+
+    def _checked(self, topic: str, found: Mapping[int, list[EncodedBatch]]) -> Iterator[tuple[int, EncodedBatch]]:
+        limit = self._config.max_request_size
+        for partition, batches in found.items():
+            for batch in batches:
+                if batch.count == 1 and batch.size_estimate > limit:
+                    raise ValueError(
+                        f"a row for topic {topic!r} is {batch.size_estimate} bytes large, above "
+                        f"kafka.max.request.size={limit}: raise it, and max.message.bytes of the topic"
+                    )
+                yield partition, batch
 
     def _chosen(self, column: Any, otherwise: Int32s, topic: TopicMetadata) -> Int32s:
         """The column's choice where it has one."""

@@ -92,10 +92,10 @@ class Sink:
         self._slots: Slots | None = None
         self._writer: TaskWriter | PlainWriter | None = None
 
-    def start(self) -> Plan:
+    def start(self, owner: str) -> Plan:
         if self._checkpoint is not None:
             self._checkpoint.check()
-        return self.client.run(self.driver.start(_owner(self.options)))
+        return self.client.run(self.driver.start(owner))
 
     def writer(self) -> TaskWriter:
         if self._slots is None:
@@ -152,15 +152,27 @@ def sink_for(options: WriteOptions) -> Sink:
     return sink
 
 
-def _owner(options: WriteOptions) -> str:
-    """The same for every Python process of one driver: they have one parent, which lives as long as it does."""
-    parent = os.getppid()
-    try:
-        started = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[19]
-    except OSError:
-        started = ""
-    parts = (socket.gethostname(), str(parent), started, options.checkpoint_location or "", options.write_id or "")
+def owner_of(options: WriteOptions, run_id: str = "") -> str:
+    """The same for every Python process of one driver: they are below one JVM."""
+    pid = os.getppid()
+    while _command(pid) not in ("", "java"):
+        pid = int(_stat(pid)[1])
+    started = _stat(pid)[19] if _command(pid) else ""
+    parts = (socket.gethostname(), str(pid), started, options.checkpoint_location or "", run_id)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
+
+
+def _command(pid: int) -> str:
+    """Empty where nobody tells."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _stat(pid: int) -> list[str]:
+    """State, parent, ... as proc(5) numbers them from 3."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
 # Tasks
@@ -177,7 +189,7 @@ def write_rows(
         for _ in rows:  # to its end: a query with state commits its state there
             pass
         return Written(0, batch, plan.owner, plan.conditions, skipped=True)
-    sink.client.run(sink.driver.check_current(plan.owner, batch.query_id, batch.batch_id))
+    sink.client.run(sink.driver.check_current(plan, batch.query_id, batch.batch_id))
     reached("task")
     writer = sink.writer()
     context = TaskContext.get()
@@ -193,7 +205,7 @@ def write_rows(
         participant = sink.client.run(writer.prepare(partition))
         reached("task: prepared")
         if participant is not None:
-            sink.client.run(sink.driver.check_current(plan.owner, batch.query_id, batch.batch_id))
+            sink.client.run(sink.driver.check_current(plan, batch.query_id, batch.batch_id, prepared=True))
         return Written(count, batch, plan.owner, plan.conditions, participant)
     except BaseException:
         sink.client.run(writer.abort(participant))
@@ -236,8 +248,12 @@ class _Writer:
 
     def __getstate__(self) -> dict[str, Any]:
         if self._plan is None and self._options.exactly_once != "off":
-            self._plan = sink_for(self._options).start()
+            self._plan = sink_for(self._options).start(self._owner)
         return self.__dict__
+
+    @property
+    def _owner(self) -> str:
+        return owner_of(self._options)
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         written = [message for message in messages if isinstance(message, Written) and message.batch is not None]
@@ -254,7 +270,7 @@ class _Writer:
         if self._options.exactly_once == "off":
             return
         written = [message for message in messages if isinstance(message, Written) and message.batch is not None]
-        owner, conditions = (written[0].owner, written[0].conditions) if written else (None, None)
+        owner, conditions = (written[0].owner, written[0].conditions) if written else (self._owner, None)
         participants = [message.participant for message in written if message.participant is not None]
         sink = sink_for(self._options)
         sink.client.run(sink.driver.abort(owner, conditions, participants))
@@ -278,6 +294,11 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         super().__init__(options, layout)
         run_id = uuid.uuid4().hex
         self._batch = Identified(options.write_id or run_id, run_id, 0)
+
+    @property
+    def _owner(self) -> str:
+        """Two jobs of one driver are two owners."""
+        return owner_of(self._options, self._batch.run_id)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return write_rows(self._options, self._layout, self._plan, self._batch, iterator)

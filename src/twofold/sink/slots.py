@@ -56,10 +56,10 @@ class Slot:
 class Slots:
     """Of one process and one prefix. Slots stay leased until the process ends: to take one again costs nothing."""
 
-    def __init__(self, prefix: str, directory: Path | None = None) -> None:
+    def __init__(self, prefix: str, directory: Path | None = None, *, process: str | None = None) -> None:
         self._prefix = prefix
         self._directory = directory or _default_directory() / hashlib.sha256(prefix.encode()).hexdigest()[:16]
-        self._process = uuid.uuid4().hex[:8]
+        self._process = process or uuid.uuid4().hex[:8]
         self._made = 0
         self._held: list[Slot] = []
 

@@ -5,7 +5,7 @@
    committed before; one that was aborted is an operator's doing, and is told.
 2. Without it a transaction may have timed out. If none was committed the decision is taken back: the others are
    aborted, by a request that tells whether somebody has committed one meanwhile. If one was, a part of the batch is
-   lost, and the query stops.
+   lost, and the query stops; so it does if a coordinator has forgotten what became of one.
 3. Nothing is done until every marker is written: after that an id is free for its next transaction.
 """
 
@@ -136,8 +136,11 @@ class Completion:
             participants = self._decision.participants
             left = [p for p in participants if is_open(found, p)]
             committed = [p for p in participants if was_committed(found, p)]
-            lost = [p for p in participants if p not in left and p not in committed]
-            if lost and committed:
+            forgotten = [p for p in participants if found[p.transactional_id] is None]
+            lost = [p for p in participants if p not in left and p not in committed and p not in forgotten]
+            if forgotten:
+                self._report_forgotten(forgotten)
+            if lost and (committed or forgotten):
                 self._report_loss(lost)
                 lost = []
             if lost:
@@ -146,6 +149,8 @@ class Completion:
                 await self._until_complete()
                 return Outcome.COMMITTED
             # One timed out between the question and the commit.
+            if self._deadline.expired:
+                raise self._deadline.gave_up(f"committing the transactions of {self._decision}")
             await self._runtime.timers.sleep(PAUSE_S)
 
     async def _take_back(self, left: Sequence[Participant], lost: Sequence[Participant]) -> Outcome:
@@ -165,6 +170,20 @@ class Completion:
         if not self._accept_loss:
             raise data_lost(self._decision, lost)
         log.error("%s; going on, for the loss was accepted", _what_is_lost(self._decision, lost))
+
+    def _report_forgotten(self, forgotten: Sequence[Participant]) -> None:
+        """Committed or aborted, and then not used for so long that the coordinator removed the id: to write the batch
+        again could double it, to go on could lose it."""
+        message = (
+            f"{self._decision} was decided, and the coordinators do not know any more what became of {len(forgotten)} "
+            f"of them ({_ids(forgotten)}), for that was longer ago than transactional.id.expiration.ms"
+        )
+        if not self._accept_loss:
+            raise DecidedDataLost(
+                f"{message}. See whether the output has the batch; `twofold pipeline recover --accept-loss` takes it "
+                "as written, then repair the output"
+            )
+        log.error("%s; going on, for the loss was accepted", message)
 
     async def _until_complete(self) -> None:
         pause_s = PAUSE_S
@@ -186,17 +205,20 @@ def data_lost(decision: Decision, lost: Sequence[Participant]) -> DecidedDataLos
 
 
 def _what_is_lost(decision: Decision, lost: Sequence[Participant]) -> str:
-    ids = ", ".join(repr(participant.transactional_id) for participant in lost[:3])
-    more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
     why = (
         "an operator or another program ended them"
         if decision.mode is Mode.TWO_PHASE
         else "they timed out after the decision (transactionTimeoutMs), or an operator ended them"
     )
     return (
-        f"{decision} was decided, and {len(lost)} of them ({ids}{more}) were aborted all the same: {why}. "
+        f"{decision} was decided, and {len(lost)} of them ({_ids(lost)}) were aborted all the same: {why}. "
         "What they wrote is lost, and other parts of the batch are committed: to write it again would double those"
     )
+
+
+def _ids(participants: Sequence[Participant]) -> str:
+    ids = ", ".join(repr(participant.transactional_id) for participant in participants[:3])
+    return ids + (f" and {len(participants) - 3} more" if len(participants) > 3 else "")
 
 
 def is_open(found: Found, participant: Participant) -> bool:

@@ -308,7 +308,7 @@ class Driver:
         completion = Completion(self._runtime, self._calls, pending, deadline, accept_loss=accept_loss)
         outcome = await (completion.run() if just_decided else completion.run_again())
         if outcome is Outcome.ABORTED:
-            await self.journal.append(self.journal.register.revoked(self._now_ms()))
+            await self._append(self.journal.register.revoked(self._now_ms()), deadline)
             if just_decided:
                 raise Revoked(
                     f"{pending} was taken back, for its transactions have timed out: it will be written again"
@@ -316,7 +316,18 @@ class Driver:
             log.warning("%s was taken back, for its transactions have timed out", pending)
             return
         offsets = self._offsets_of(pending.query_id, pending.batch_id)
-        await self.journal.append(self.journal.register.done(self._now_ms()), offsets)
+        await self._append(self.journal.register.done(self._now_ms()), deadline, offsets)
+
+    async def _append(self, register: Register, deadline: Deadline, offsets: GroupOffsets | None = None) -> None:
+        """For one who has lost the query meanwhile the error says to whom."""
+        before = self.journal.register.owner
+        try:
+            await self.journal.append(register, offsets)
+        except KafkaError as error:
+            found = await self.journal.read(deadline)
+            if found.owner != before:
+                raise self._superseded(found) from error
+            raise
 
     # What nobody decided about
 

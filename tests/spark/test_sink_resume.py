@@ -1,0 +1,311 @@
+"""The resume path, for brokers that have no two-phase commit: decided transactions are ended by their producer id and
+epoch, and may time out before (docs/spark-protocol.md). Ours and Apache Kafka, with transaction.version 2 and 1.
+
+No Spark here: drivers and tasks of `twofold.sink`, stopped where it hurts.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from protocol_kit import Crash, Query, Steps, closing, set_level, steps_of_this_process
+
+from oracle.kafka import EXACT_SETTINGS, running_oracle
+from support.server import TwofoldServer
+from twofold.sink.driver import Votes
+from twofold.sink.errors import DecidedDataLost, Revoked, Stale, VoteFailed
+from twofold.sink.register import Kind, Mode
+from twofold.wire.errors import KafkaError
+
+pytestmark = [pytest.mark.timeout(180)]
+
+CLEANUP = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
+TWO_PHASE = {"transaction.two.phase.commit.enable": "true"}
+SHORT_MS = 2_500
+OVER = ("CompleteAbort",)
+
+
+class Place(NamedTuple):
+    server: Any
+    exactly_once: str
+    level: int
+
+
+PLACES = [
+    pytest.param("twofold-2", id="ours-tv2"),
+    pytest.param("twofold-1", id="ours-tv1"),
+    pytest.param("oracle-2", id="kafka-tv2", marks=pytest.mark.oracle),
+    pytest.param("oracle-1", id="kafka-tv1", marks=pytest.mark.oracle),
+]
+
+
+@pytest.fixture(scope="module", params=PLACES)
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """Ours has two-phase commit, and is asked not to use it; Apache Kafka has not, which auto finds out."""
+    kind, level = request.param.split("-")
+    if kind == "oracle":
+        with running_oracle(EXACT_SETTINGS) as node:
+            if level == "1":
+                set_level(node, 1)
+            yield Place(node, "auto", int(level))
+        return
+    with TwofoldServer(tmp_path_factory.mktemp("server"), {CLEANUP: "100"} | TWO_PHASE) as running:
+        if level == "1":
+            set_level(running, 1)
+        yield Place(running, "resume", int(level))
+
+
+@pytest.fixture
+def query(place: Place, tmp_path: Path) -> Iterator[Query]:
+    with closing(Query(place.server.bootstrap_servers, tmp_path / "slots", place.exactly_once)) as made:
+        yield made
+
+
+@pytest.fixture
+def steps() -> Iterator[Steps]:
+    with steps_of_this_process() as made:
+        yield made
+
+
+def decided_and_left(query: Query, steps: Steps, batch_id: int, timeout_ms: int | None = None) -> Votes:
+    """A driver decides about a batch and is gone. With a timeout that leaves it the time to: a busy machine is slow."""
+    while True:
+        driver = query.driver(timeout_ms)
+        driver.start()
+        votes = driver.write(batch_id)
+        steps.crash(driver, "commit: decided")
+        try:
+            with pytest.raises(Crash):
+                driver.commit(votes)
+        except VoteFailed:
+            assert timeout_ms is not None
+            timeout_ms *= 2
+            continue
+        return votes
+
+
+# All goes well, or a driver crashes
+
+
+def test_batches_are_committed_one_after_the_other(query: Query, place: Place) -> None:
+    driver = query.driver()
+    for batch_id in range(3):
+        driver.batch(batch_id)
+        assert driver.plan is not None and driver.plan.conditions.mode is Mode.RESUME
+    query.check(0, 1, 2)
+
+
+def test_transactions_have_the_protocol_of_the_cluster(query: Query, place: Place) -> None:
+    driver = query.driver()
+    driver.start()
+    votes = driver.write(0)
+    assert {participant.v2 for participant in votes.participants} == {place.level == 2}
+    driver.commit(votes)
+    query.check(0)
+
+
+@pytest.mark.parametrize("ended", [0, 1, 2])
+def test_what_was_decided_is_committed_by_the_next_driver(query: Query, steps: Steps, ended: int) -> None:
+    query.driver().batch(0)
+    votes = decided_and_left(query, steps, 1)
+    after = query.driver()
+    for participant in votes.participants[:ended]:
+        after.end(participant, commit=True)
+    for batch_id in (1, 2):
+        after.batch(batch_id)
+    query.check(0, 1, 2)
+
+
+@pytest.mark.parametrize("step", ["commit", "commit: checked"])
+def test_what_was_not_decided_is_aborted_by_the_next_driver(query: Query, steps: Steps, step: str) -> None:
+    driver = query.driver()
+    driver.start()
+    votes = driver.write(0)
+    steps.crash(driver, step)
+    with pytest.raises(Crash):
+        driver.commit(votes)
+    after = query.driver()
+    after.start()
+    query.check()
+    after.batch(0)
+    query.check(0)
+
+
+@pytest.mark.parametrize("step", ["start: fenced", "start: settled"])
+def test_a_driver_that_crashes_while_it_takes_over_leaves_the_same_to_the_next(
+    query: Query, steps: Steps, step: str
+) -> None:
+    decided_and_left(query, steps, 0)
+    second = query.driver()
+    steps.crash(second, step)
+    with pytest.raises(Crash):
+        second.start()
+    third = query.driver()
+    third.batch(0)
+    third.batch(1)
+    query.check(0, 1)
+
+
+def test_a_batch_that_is_given_up_before_the_decision_leaves_nothing(query: Query) -> None:
+    driver = query.driver()
+    driver.start()
+    driver.abort(driver.write(0))
+    query.check()
+    query.driver().batch(0)
+    query.check(0)
+
+
+def test_a_batch_that_is_given_up_after_the_decision_is_completed(query: Query, steps: Steps) -> None:
+    driver = query.driver()
+    driver.start()
+    votes = driver.write(0)
+    steps.crash(driver, "commit: decided")
+    with pytest.raises(Crash):
+        driver.commit(votes)
+    driver.abort(votes)
+    query.check(0)
+    query.driver().batch(0)
+    query.check(0)
+
+
+# Outages that are longer than the transaction's timeout
+
+
+def test_transactions_that_timed_out_are_not_decided_about(query: Query) -> None:
+    driver = query.driver(timeout_ms=SHORT_MS)
+    driver.start()
+    votes = driver.write(0)
+    driver.wait_for_states(votes, *OVER)
+    with pytest.raises(VoteFailed, match=r"is over .* batch 0 is not decided, nothing of it is visible"):
+        driver.commit(votes)
+    assert driver.driver.journal.register.decided_batch(query.query_id) == -1
+    query.check()
+    query.driver().batch(0)
+    query.check(0)
+
+
+def test_a_decision_that_timed_out_whole_is_taken_back_and_the_batch_written_again(query: Query, steps: Steps) -> None:
+    query.driver().batch(0)
+    votes = decided_and_left(query, steps, 1, timeout_ms=SHORT_MS)
+    after = query.driver()
+    after.wait_for_states(votes, *OVER)
+    plan = after.start()
+    assert dict(plan.decided)[query.query_id] == 0
+    query.check(0)
+    after.batch(1)
+    query.check(0, 1)
+
+
+def test_a_decision_that_timed_out_in_part_is_taken_back_while_nothing_is_committed(query: Query, steps: Steps) -> None:
+    votes = decided_and_left(query, steps, 0)
+    after = query.driver()
+    # As a timeout does, which cannot be had for one of two.
+    after.end(votes.participants[0], commit=False)
+    after.start()
+    assert after.driver.journal.register.decided_batch(query.query_id) == -1
+    query.check()
+    after.batch(0)
+    query.check(0)
+
+
+def test_a_driver_that_finds_its_own_decision_timed_out_says_so(query: Query, steps: Steps) -> None:
+    driver = query.driver(timeout_ms=SHORT_MS)
+    driver.start()
+    votes = driver.write(0)
+    pause = steps.pause(driver, "commit: decided")
+    committing = driver.commit_in_background(votes)
+    pause.wait_until_reached()
+    query.driver().wait_for_states(votes, *OVER)
+    pause.go()
+    with pytest.raises(Revoked, match=r"batch 0 .* was taken back"):
+        committing.result()
+    assert driver.driver.journal.register.kind is Kind.REVOKE
+    query.check()
+    query.driver().batch(0)
+    query.check(0)
+
+
+def test_a_decision_that_is_committed_in_part_stops_the_query_until_the_loss_is_accepted(
+    query: Query, steps: Steps
+) -> None:
+    votes = decided_and_left(query, steps, 0, timeout_ms=SHORT_MS)
+    kept, lost = votes.participants
+    after = query.driver()
+    after.end(kept, commit=True)
+    after.wait_for_states(votes, *OVER, "CompleteCommit")
+    for driver in (after, query.driver()):
+        with pytest.raises(DecidedDataLost, match="twofold pipeline recover --accept-loss") as raised:
+            driver.start()
+        assert lost.transactional_id in str(raised.value)
+        assert kept.transactional_id not in str(raised.value)
+    query.check(0, tasks=[kept.partition])
+    query.driver().take_over(accept_loss=True)
+    last = query.driver()
+    last.batch(0)
+    query.check(0, tasks=[kept.partition])
+    last.batch(1)
+    found = sorted(int(value) for _, _, value in query.broker.read(query.target))
+    assert found == [number for number in query.numbers(0) if number % 2 == kept.partition] + list(query.numbers(1))
+
+
+# Drivers that are not dead
+
+
+def test_a_driver_that_comes_back_after_another_has_completed_its_decision_changes_nothing(
+    query: Query, steps: Steps
+) -> None:
+    late = query.driver()
+    late.start()
+    votes = late.write(0)
+    pause = steps.pause(late, "commit: decided")
+    committing = late.commit_in_background(votes)
+    pause.wait_until_reached()
+    after = query.driver()
+    after.batch(0)
+    after.batch(1)
+    pause.go()
+    with pytest.raises(Stale, match=f"driver {after.name} has taken over"):
+        committing.result()
+    with pytest.raises(Stale, match="has taken over"):
+        late.abort(votes)
+    after.batch(2)
+    query.check(0, 1, 2)
+
+
+def test_a_commit_that_comes_after_the_decision_was_taken_back_is_refused(query: Query, steps: Steps) -> None:
+    late = query.driver(timeout_ms=SHORT_MS)
+    late.start()
+    votes = late.write(0)
+    pause = steps.pause(late, "commit: decided")
+    committing = late.commit_in_background(votes)
+    pause.wait_until_reached()
+    after = query.driver()
+    after.wait_for_states(votes, *OVER)
+    after.batch(0)
+    pause.go()
+    with pytest.raises(KafkaError):
+        committing.result()
+    for participant in votes.participants:
+        with pytest.raises(KafkaError):
+            late.end(participant, commit=True)
+    query.check(0)
+    after.batch(1)
+    query.check(0, 1)
+
+
+def test_a_driver_that_was_overtaken_before_its_decision_decides_nothing(query: Query, steps: Steps) -> None:
+    late = query.driver()
+    late.start()
+    votes = late.write(0)
+    pause = steps.pause(late, "commit: checked")
+    committing = late.commit_in_background(votes)
+    pause.wait_until_reached()
+    after = query.driver()
+    after.batch(0)
+    pause.go()
+    with pytest.raises(Stale, match=f"driver {after.name} has taken over"):
+        committing.result()
+    with pytest.raises(Stale, match="has taken over"):
+        late.abort(votes)
+    query.check(0)

@@ -48,6 +48,8 @@ def main() -> None:
         if asked["do"] == "stop":
             threading.Thread(target=queries[name].stop, daemon=True).start()
             continue
+        for option, value in asked.get("conf", {}).items():
+            spark.conf.set(option, value)
         reader = spark.readStream.format("twofold")
         for option, value in asked["read"].items():
             reader = reader.option(option, value)

@@ -126,6 +126,9 @@ class Pipe:
     per_batch: int = 100
     read: dict[str, str] = field(default_factory=dict)
     write: dict[str, str] = field(default_factory=dict)
+    shape: str = "plain"
+    conf: dict[str, str] = field(default_factory=dict)
+    """Of the session, from this query on."""
     sent: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -153,7 +156,8 @@ class Pipe:
             do="start",
             name=name,
             read=servers | limit | self.read,
-            sink={"shape": "plain", "options": options},
+            sink={"shape": self.shape, "options": options},
+            conf=self.conf,
             trigger=trigger or {"availableNow": True},
         )
         return name

@@ -31,7 +31,8 @@ def main() -> None:
 
 
 def start_query(frame: Any, sink: dict[str, Any], trigger: dict[str, Any]) -> Any:
-    shaped = {"plain": _plain, "shuffled": _shuffled, "windowed": _windowed}[sink["shape"]](frame)
+    shapes = {"plain": _plain, "shuffled": _shuffled, "by key": _by_key, "windowed": _windowed}
+    shaped = shapes[sink["shape"]](frame)
     writer = shaped.writeStream.format("twofold").outputMode("append")
     for name, value in sink["options"].items():
         writer = writer.option(name, value)
@@ -44,6 +45,11 @@ def _plain(frame: Any) -> Any:
 
 def _shuffled(frame: Any) -> Any:
     return frame.select("key", "value").repartition(4, "key")
+
+
+def _by_key(frame: Any) -> Any:
+    """As many tasks as Spark finds good."""
+    return frame.select("key", "value").repartition("key")
 
 
 def _windowed(frame: Any) -> Any:

@@ -8,6 +8,8 @@ their numbers. Actions:
     die           SIGKILL to this process
     kill-driver   SIGKILL to the driver's JVM, then to this process
     sleep-<s>     go on after so many seconds
+    stop          SIGSTOP to this process
+    stop-writing  the same, at "task: opened", between the first rows of a task and the next
     wait          go on when a file `go` is there, or `go-<number>`
     kill-<pid>    SIGKILL to that process (the broker)
     broker-<ms>   SIGKILL to the process whose id is in the file `broker`, so many milliseconds from now
@@ -22,6 +24,7 @@ import signal
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 
 def on_step(step: str) -> None:
@@ -55,6 +58,10 @@ def _act(directory: Path, number: str, action: str) -> None:
         threading.Timer(float(argument) / 1000, _kill, [pid]).start() if float(argument) else _kill(pid)
     elif kind == "kill":
         os.kill(int(argument), signal.SIGKILL)
+    elif action == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    elif action == "stop-writing":
+        _stop_before_second_send()
     elif kind == "sleep":
         time.sleep(float(argument))
     elif action == "wait":
@@ -65,6 +72,21 @@ def _act(directory: Path, number: str, action: str) -> None:
             time.sleep(0.02)
     else:
         raise AssertionError(f"no such action: {action}")
+
+
+def _stop_before_second_send() -> None:
+    from twofold.sink.writer import TaskWriter
+
+    original, sent = TaskWriter.send, []
+
+    async def send(self: TaskWriter, topic: str, batches: Any) -> None:
+        if len(sent) == 1:
+            await self._sender.flush()
+            os.kill(os.getpid(), signal.SIGSTOP)
+        sent.append(topic)
+        await original(self, topic, batches)
+
+    TaskWriter.send = send  # type: ignore[method-assign]
 
 
 def _kill(pid: int) -> None:

@@ -4,17 +4,22 @@ epoch, and may time out before (docs/spark-protocol.md). Ours and Apache Kafka, 
 No Spark here: drivers and tasks of `twofold.sink`, stopped where it hurts.
 """
 
-from collections.abc import Iterator
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from connector import LONG
 from protocol_kit import Crash, Query, Steps, closing, set_level, steps_of_this_process
 
 from oracle.kafka import EXACT_SETTINGS, running_oracle
 from support.server import TwofoldServer
+from twofold.client.transaction_calls import NO_TIMEOUT_MS
 from twofold.sink.driver import Votes
-from twofold.sink.errors import DecidedDataLost, Revoked, Stale, VoteFailed
+from twofold.sink.errors import DecidedDataLost, Revoked, Stale, Unsupported, VoteFailed
 from twofold.sink.register import Kind, Mode
 from twofold.wire.errors import KafkaError
 
@@ -36,7 +41,11 @@ PLACES = [
     pytest.param("twofold-2", id="ours-tv2"),
     pytest.param("twofold-1", id="ours-tv1"),
     pytest.param("oracle-2", id="kafka-tv2", marks=pytest.mark.oracle),
-    pytest.param("oracle-1", id="kafka-tv1", marks=pytest.mark.oracle),
+    pytest.param(
+        "oracle-1",
+        id="kafka-tv1",
+        marks=[pytest.mark.oracle, pytest.mark.skipif(not LONG, reason="TWOFOLD_LONG=1 runs both levels there")],
+    ),
 ]
 
 
@@ -309,3 +318,158 @@ def test_a_driver_that_was_overtaken_before_its_decision_decides_nothing(query: 
     with pytest.raises(Stale, match="has taken over"):
         late.abort(votes)
     query.check(0)
+
+
+# What is not known, and what is not allowed
+
+
+@contextmanager
+def ours(tmp_path: Path, settings: Mapping[str, str], exactly_once: str) -> Iterator[Query]:
+    with (
+        TwofoldServer(tmp_path / "server", settings) as running,
+        closing(Query(running.bootstrap_servers, tmp_path / "slots", exactly_once)) as query,
+    ):
+        yield query
+
+
+def test_a_decision_of_transactions_that_are_forgotten_is_not_taken_back(tmp_path: Path, steps: Steps) -> None:
+    """All of them were committed, and their ids expired before anybody came back: to write again would double."""
+    settings = {
+        "transactional.id.expiration.ms": "1000",
+        "transaction.remove.expired.transaction.cleanup.interval.ms": "100",
+    }
+    with ours(tmp_path, settings, "resume") as query:
+        votes = decided_and_left(query, steps, 0)
+        after = query.driver()
+        for participant in votes.participants:
+            after.end(participant, commit=True)
+        after.wait_for_states(votes, None)
+        with pytest.raises(DecidedDataLost, match=r"transactional\.id\.expiration\.ms.* --accept-loss"):
+            after.start()
+        query.check(0)
+        query.driver().take_over(accept_loss=True)
+        last = query.driver()
+        last.batch(0)
+        last.batch(1)
+        query.check(0, 1)
+
+
+def test_a_transaction_with_little_time_left_is_not_decided_about(tmp_path: Path) -> None:
+    """Open, for the broker looks seldom, but it might be gone before it could be committed."""
+    with ours(tmp_path, {CLEANUP: "600000"}, "resume") as query:
+        driver = query.driver(timeout_ms=1_000)
+        driver.start()
+        votes = driver.write(0)
+        time.sleep(1)  # of the broker's clock, by which the transaction has its time
+        with pytest.raises(VoteFailed, match=r"has only -?\d+ of its 1000 ms left \(transactionTimeoutMs\)"):
+            driver.commit(votes)
+        driver.abort(votes)
+        query.check()
+        query.driver().batch(0)
+        query.check(0)
+
+
+@pytest.mark.parametrize("heartbeats", ["true", "false"])
+def test_auto_takes_two_phase_commit_where_it_is_allowed(tmp_path: Path, steps: Steps, heartbeats: str) -> None:
+    with ours(tmp_path, TWO_PHASE | {"transaction.heartbeat.enable": heartbeats}, "auto") as query:
+        driver = query.driver()
+        conditions = driver.start().conditions
+        assert conditions.mode is Mode.TWO_PHASE
+        assert conditions.vows is (heartbeats == "true")
+        votes = driver.write(0)
+        assert {row.timeout_ms for row in driver.describe(votes) if row is not None} == {NO_TIMEOUT_MS}
+        vowed = [participant.client != participant.ongoing for participant in votes.participants]
+        assert vowed == [conditions.vows] * 2
+        driver.commit(votes)
+        decided_and_left(query, steps, 1)
+        after = query.driver()
+        after.batch(1)
+        after.start()
+        after.write(2)
+        last = query.driver()
+        last.start()
+        query.check(0, 1)
+        last.batch(2)
+        query.check(0, 1, 2)
+
+
+def test_auto_resumes_where_two_phase_commit_is_off_and_names_the_setting(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with ours(tmp_path, {"transaction.two.phase.commit.enable": "false"}, "auto") as query:
+        driver = query.driver()
+        with caplog.at_level(logging.WARNING, "twofold.sink.driver"):
+            assert driver.start().conditions.mode is Mode.RESUME
+        (line,) = [record.getMessage() for record in caplog.records if record.name == "twofold.sink.driver"]
+        assert "exactlyOnce=auto takes the resume path" in line
+        assert "transaction.two.phase.commit.enable" in line
+        driver.batch(0)
+        query.check(0)
+
+
+def test_auto_names_what_the_brokers_lack(place: Place, query: Query, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "twofold.sink.driver"):
+        query.driver(exactly_once="auto").start()
+    lines = [record.getMessage() for record in caplog.records if record.name == "twofold.sink.driver"]
+    if place.exactly_once == "resume" and place.level == 2:
+        assert lines == []
+    else:
+        (line,) = lines
+        assert ("KIP-939" if place.exactly_once == "auto" else "transaction.version=1") in line
+
+
+def test_two_phase_commit_is_refused_where_it_is_off(tmp_path: Path) -> None:
+    with ours(tmp_path, {"transaction.two.phase.commit.enable": "false"}, "2pc") as query:
+        with pytest.raises(Unsupported, match=r"exactlyOnce=2pc: .*transaction\.two\.phase\.commit\.enable"):
+            query.driver().start()
+        assert query.broker.open_transactions() == []
+
+
+def test_two_phase_commit_is_refused_by_brokers_that_lack_it(place: Place, query: Query) -> None:
+    if place.exactly_once == "resume" and place.level == 2:
+        query.driver(exactly_once="2pc").batch(0)
+        query.check(0)
+    else:
+        with pytest.raises(Unsupported, match=r"exactlyOnce=2pc: .*(KIP-939|KIP-890)"):
+            query.driver(exactly_once="2pc").start()
+
+
+def test_a_two_phase_decision_is_carried_out_where_two_phase_commit_was_switched_off(
+    tmp_path: Path, steps: Steps
+) -> None:
+    server = TwofoldServer(tmp_path / "server", TWO_PHASE)
+    server.start()
+    try:
+        with closing(Query(server.bootstrap_servers, tmp_path / "slots", "auto")) as query:
+            votes = decided_and_left(query, steps, 0)
+            assert votes.conditions.mode is Mode.TWO_PHASE
+            server.stop()
+            server.settings.clear()
+            server.start()
+            after = query.driver()
+            assert after.start().conditions.mode is Mode.RESUME
+            query.check(0)
+            after.batch(1)
+            query.check(0, 1)
+    finally:
+        server.kill()
+
+
+@pytest.mark.parametrize("ended", [0, 1])
+def test_transactions_are_ended_by_the_protocol_that_wrote_them_when_the_level_has_changed(
+    place: Place, query: Query, steps: Steps, ended: int
+) -> None:
+    votes = decided_and_left(query, steps, 0)
+    for participant in votes.participants[:ended]:
+        query.driver().end(participant, commit=True)
+    set_level(place.server, 3 - place.level)
+    try:
+        after = query.driver()
+        after.batch(0)
+        after.start()
+        assert {participant.v2 for participant in after.write(1).participants} == {place.level == 1}
+        last = query.driver()
+        last.batch(1)
+        query.check(0, 1)
+    finally:
+        set_level(place.server, place.level)

@@ -59,7 +59,8 @@ def _decision(state: SinkState) -> str:
         return "done" if any(batch_id != NONE_DECIDED for _, batch_id in state.register.decided) else "-"
     total = len(tally.decision.participants)
     text = f"in doubt: {len(tally.left)} of {plural(total, 'transaction')} still open, {len(tally.committed)} committed"
-    return f"{text}, {len(tally.lost)} lost" if tally.lost else text
+    text += f", {len(tally.lost)} lost" if tally.lost else ""
+    return f"{text}, {len(tally.forgotten)} forgotten" if tally.forgotten else text
 
 
 def _earlier(decided: list[tuple[str, int]]) -> str:
@@ -108,6 +109,7 @@ def _pending_json(tally: Tally) -> Json:
         "open": len(tally.left),
         "committed": len(tally.committed),
         "lost": [participant.transactional_id for participant in tally.lost],
+        "forgotten": [participant.transactional_id for participant in tally.forgotten],
     }
 
 
@@ -149,6 +151,7 @@ def _completion(tally: Tally) -> str:
             "and none is committed; the query writes the batch again"
         )
     lost = f", without {len(tally.lost)} that were aborted" if tally.lost else ""
+    lost += f", as if {len(tally.forgotten)} were committed that no coordinator knows" if tally.forgotten else ""
     left = f"commits {len(tally.left)} of its {plural(total, 'transaction')}" if tally.left else "nothing of it is open"
     return f"completes {batch}: {left}{lost}"
 
@@ -165,12 +168,11 @@ def print_recovered(done: Recovered) -> None:
     before = done.before
     print(f"sink         {before.prefix}")
     print(f"owner        {done.owner}")
-    pending = before.register.pending
-    if pending is not None:
+    if done.decision is not None:
+        query_id, batch_id = done.decision
         text = "taken back: the query writes it again" if done.taken_back else "done"
-        lost = 0 if before.tally is None or done.taken_back else len(before.tally.lost)
-        text += f", without {plural(lost, 'transaction')} that were aborted" if lost else ""
-        print(f"batch        {pending.batch_id} of query {pending.query_id}: {text}")
+        text += f", without {plural(len(done.lost), 'transaction')} (--accept-loss)" if done.lost else ""
+        print(f"batch        {batch_id} of query {query_id}: {text}")
     print(f"committed    {plural(len(done.committed), 'transaction')}")
     print(f"aborted      {plural(len(done.aborted), 'transaction')}")
     rows = [(row["transactional_id"], row["outcome"]) for row in _outcomes(done)]
@@ -184,15 +186,11 @@ def recovered_json(state: SinkState, done: Recovered | None) -> Json:
     told: Json = {"prefix": state.prefix, "decision_topic": state.topic, "changed": done is not None}
     if done is None:
         return told | {"owner": state.register.owner, "mode": None, "decision": None, "transactions": []}
-    pending, tally = done.before.register.pending, done.before.tally
     decision: Json | None = None
-    if pending is not None and tally is not None:
-        decision = {
-            "query_id": pending.query_id,
-            "batch_id": pending.batch_id,
-            "outcome": "revoked" if done.taken_back else "done",
-            "lost": [] if done.taken_back else [participant.transactional_id for participant in tally.lost],
-        }
+    if done.decision is not None:
+        query_id, batch_id = done.decision
+        outcome = "revoked" if done.taken_back else "done"
+        decision = {"query_id": query_id, "batch_id": batch_id, "outcome": outcome, "lost": list(done.lost)}
     return told | {
         "owner": done.owner,
         "mode": done.mode.value,

@@ -137,7 +137,8 @@ class Completion:
             left = [p for p in participants if is_open(found, p)]
             committed = [p for p in participants if was_committed(found, p)]
             forgotten = [p for p in participants if found[p.transactional_id] is None]
-            lost = [p for p in participants if p not in left and p not in committed and p not in forgotten]
+            known = {*left, *committed, *forgotten}
+            lost = [p for p in participants if p not in known]
             if forgotten:
                 self._report_forgotten(forgotten)
             if lost and (committed or forgotten):
@@ -172,18 +173,9 @@ class Completion:
         log.error("%s; going on, for the loss was accepted", _what_is_lost(self._decision, lost))
 
     def _report_forgotten(self, forgotten: Sequence[Participant]) -> None:
-        """Committed or aborted, and then not used for so long that the coordinator removed the id: to write the batch
-        again could double it, to go on could lose it."""
-        message = (
-            f"{self._decision} was decided, and the coordinators do not know any more what became of {len(forgotten)} "
-            f"of them ({_ids(forgotten)}), for that was longer ago than transactional.id.expiration.ms"
-        )
         if not self._accept_loss:
-            raise DecidedDataLost(
-                f"{message}. See whether the output has the batch; `twofold pipeline recover --accept-loss` takes it "
-                "as written, then repair the output"
-            )
-        log.error("%s; going on, for the loss was accepted", message)
+            raise outcome_forgotten(self._decision, forgotten)
+        log.error("%s; going on, for the loss was accepted", _what_is_forgotten(self._decision, forgotten))
 
     async def _until_complete(self) -> None:
         pause_s = PAUSE_S
@@ -201,6 +193,22 @@ def data_lost(decision: Decision, lost: Sequence[Participant]) -> DecidedDataLos
     return DecidedDataLost(
         f"{_what_is_lost(decision, lost)}. `twofold pipeline recover --accept-loss` goes on without them; then repair "
         "the output"
+    )
+
+
+def outcome_forgotten(decision: Decision, forgotten: Sequence[Participant]) -> DecidedDataLost:
+    """Committed or aborted, and then not used for so long that the coordinator removed the id: to write the batch again
+    could double it, to go on could lose it."""
+    return DecidedDataLost(
+        f"{_what_is_forgotten(decision, forgotten)}. See whether the output has the batch; `twofold pipeline recover "
+        "--accept-loss` takes it as written, then repair the output"
+    )
+
+
+def _what_is_forgotten(decision: Decision, forgotten: Sequence[Participant]) -> str:
+    return (
+        f"{decision} was decided, and the coordinators do not know any more what became of {len(forgotten)} of them "
+        f"({_ids(forgotten)}), for that was longer ago than transactional.id.expiration.ms"
     )
 
 

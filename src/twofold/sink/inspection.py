@@ -6,7 +6,7 @@
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -72,27 +72,31 @@ class Tally:
     left: tuple[Participant, ...]
     committed: tuple[Participant, ...]
     lost: tuple[Participant, ...]
+    forgotten: tuple[Participant, ...] = ()
+    """Lost or committed: their coordinators do not know the ids any more."""
 
     @classmethod
     def of(cls, decision: Decision, found: Mapping[str, Described | None]) -> "Tally":
         left = tuple(p for p in decision.participants if is_open(found, p))
+        forgotten: tuple[Participant, ...] = ()
         if decision.mode is Mode.TWO_PHASE:
-            # Only somebody's hand aborts one: those that are neither were committed, and their ids are forgotten.
+            # Only somebody's hand aborts one: those that are neither were committed, and their ids may be forgotten.
             lost = tuple(p for p in decision.participants if was_aborted(found, p))
-            committed = tuple(p for p in decision.participants if p not in left and p not in lost)
+            committed = _without(decision.participants, left, lost)
         else:
             committed = tuple(p for p in decision.participants if was_committed(found, p))
-            lost = tuple(p for p in decision.participants if p not in left and p not in committed)
-        return cls(decision, left, committed, lost)
+            forgotten = tuple(p for p in decision.participants if found[p.transactional_id] is None)
+            lost = _without(decision.participants, left, committed, forgotten)
+        return cls(decision, left, committed, lost, forgotten)
 
     @property
     def is_taken_back(self) -> bool:
         """Without two-phase commit: nothing of it is committed, and it cannot be committed whole any more."""
-        return self.decision.mode is Mode.RESUME and bool(self.lost) and not self.committed
+        return self.decision.mode is Mode.RESUME and bool(self.lost) and not self.committed and not self.forgotten
 
     @property
     def is_lost_in_part(self) -> bool:
-        return bool(self.lost) and not self.is_taken_back
+        return bool(self.lost or self.forgotten) and not self.is_taken_back
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +251,11 @@ class Scan:
             for name, reader in self._readers.items()
             if reader.register is not None or name in self._problems
         }
+
+
+def _without(participants: Iterable[Participant], *some: Iterable[Participant]) -> tuple[Participant, ...]:
+    out = {participant for group in some for participant in group}
+    return tuple(participant for participant in participants if participant not in out)
 
 
 def _is_ours(name: str, value: bytes | None) -> bool:

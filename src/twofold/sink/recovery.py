@@ -12,7 +12,7 @@ from twofold.client.cluster import Cluster
 from twofold.client.config import ProducerConfig
 from twofold.client.waiting import Deadline
 from twofold.runtime.api import Runtime
-from twofold.sink.completion import COMMITTED, data_lost
+from twofold.sink.completion import COMMITTED, data_lost, outcome_forgotten
 from twofold.sink.driver import Driver, Settings
 from twofold.sink.errors import SinkError
 from twofold.sink.inspection import Inspector, SinkState
@@ -38,10 +38,29 @@ class Recovered:
     aborted: tuple[str, ...]
 
     @property
+    def decision(self) -> tuple[str, int] | None:
+        """The query and the batch whose decision was carried out, or taken back; None where none was to do. It may have
+        been made after this had looked, and before it took over."""
+        pending, decided = self.before.register.pending, self.after.register.decided
+        if pending is not None:
+            return pending.query_id, pending.batch_id
+        return decided[-1] if decided != self.before.register.decided else None
+
+    @property
     def taken_back(self) -> bool:
         """The decision was, and the query writes the batch again."""
-        pending = self.before.register.pending
-        return pending is not None and self.after.register.decided_batch(pending.query_id) < pending.batch_id
+        if self.decision is None:
+            return False
+        query_id, batch_id = self.decision
+        return self.after.register.decided_batch(query_id) < batch_id
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """Ids of the decision whose rows are missing for ever, or may be."""
+        tally = self.before.tally
+        if tally is None or self.taken_back:
+            return ()
+        return tuple(participant.transactional_id for participant in (*tally.lost, *tally.forgotten))
 
 
 async def recover(
@@ -57,6 +76,8 @@ async def recover(
     """Take the sink over from whoever has it, and end what it has open. `state` is what was found to do."""
     tally = state.tally
     if tally is not None and tally.is_lost_in_part and not accept_loss:
+        if tally.forgotten:
+            raise outcome_forgotten(tally.decision, tally.forgotten)
         raise data_lost(tally.decision, tally.lost)
     inspector = Inspector(cluster)
     driver = Driver(runtime, cluster, config, Settings(state.prefix, decision_topic=state.topic))
@@ -69,9 +90,11 @@ async def recover(
     finally:
         await driver.close()
         inspector.close()
-    committed = [name for name in ids if (row := found[name]) is not None and row.state in COMMITTED]
-    aborted = [name for name in ids if name not in committed]
-    return Recovered(state, after, conditions.mode, owner, tuple(committed), tuple(aborted))
+    outcomes: dict[bool, list[str]] = {True: [], False: []}
+    for name in ids:
+        row = found[name]
+        outcomes[row is not None and row.state in COMMITTED].append(name)
+    return Recovered(state, after, conditions.mode, owner, tuple(outcomes[True]), tuple(outcomes[False]))
 
 
 async def _until_quiet(

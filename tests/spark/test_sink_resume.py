@@ -473,3 +473,14 @@ def test_transactions_are_ended_by_the_protocol_that_wrote_them_when_the_level_h
         query.check(0, 1)
     finally:
         set_level(place.server, place.level)
+
+
+def test_brokers_that_allow_only_short_transactions_get_short_ones(tmp_path: Path) -> None:
+    with ours(tmp_path, {"transaction.max.timeout.ms": "20000"}, "resume") as query:
+        driver = query.driver()
+        assert driver.start().conditions.timeout_ms == 20_000
+        driver.batch(0)
+        driver.write(1)
+        after = query.driver()
+        after.batch(1)
+        query.check(0, 1)

@@ -40,7 +40,8 @@ log = logging.getLogger(__name__)
 DEFAULT_TIMEOUT_MS = 900_000
 DEFAULT_HEARTBEAT_INTERVAL_MS = 3_000
 PATIENCE_MS = 10_000
-SWEEP_TIMEOUT_MS = 60_000
+DRIVER_TIMEOUT_MS = 60_000
+"""Of the journal's transactions and of those that are ended by a sweep; less where brokers allow less."""
 SWEEP_ATTEMPTS = 5
 PAUSE_S = 0.02
 DECIDING_ATTEMPTS = 5
@@ -112,6 +113,7 @@ class Driver:
         self._calls = TransactionCalls(cluster, self._coordinators)
         self.journal = Journal(runtime, cluster, config, settings.prefix, settings.decision_topic)
         self._plan: Plan | None = None
+        self._timeout_ms = DRIVER_TIMEOUT_MS
 
     async def close(self) -> None:
         await self.journal.close()
@@ -194,7 +196,9 @@ class Driver:
         return DEFAULT_TIMEOUT_MS
 
     async def _open(self, conditions: Conditions, deadline: Deadline) -> Register:
-        return await self.journal.open(deadline, two_phase=conditions.mode is Mode.TWO_PHASE)
+        self._timeout_ms = min(DRIVER_TIMEOUT_MS, conditions.timeout_ms)
+        two_phase = conditions.mode is Mode.TWO_PHASE
+        return await self.journal.open(deadline, two_phase=two_phase, timeout_ms=self._timeout_ms)
 
     # After them
 
@@ -359,7 +363,7 @@ class Driver:
     async def _abort_left(self, name: str, deadline: Deadline) -> None:
         for attempt in range(1, SWEEP_ATTEMPTS + 1):
             try:
-                await self._calls.init(name, Terms(SWEEP_TIMEOUT_MS), deadline, patient=False)
+                await self._calls.init(name, Terms(self._timeout_ms), deadline, patient=False)
             except ConcurrentTransactions:
                 pass  # its abort is under way
             except KafkaError as error:

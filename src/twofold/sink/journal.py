@@ -77,14 +77,14 @@ class Journal:
     def is_open(self) -> bool:
         return self._producer is not None
 
-    async def open(self, deadline: Deadline, *, two_phase: bool) -> Register:
+    async def open(self, deadline: Deadline, *, two_phase: bool, timeout_ms: int) -> Register:
         """Fence whoever wrote before, then read to the end."""
         await self.close()
         config = replace(
             self._config,
             transactional_id=names.driver_id(self.prefix),
             transaction_two_phase_commit_enable=two_phase,
-            transaction_timeout_ms=None,
+            transaction_timeout_ms=None if two_phase else timeout_ms,
             transaction_heartbeat_interval_ms=0,
             max_block_ms=max(1, deadline.remaining_ms()),
         )

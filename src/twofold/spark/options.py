@@ -81,7 +81,7 @@ HEARTBEAT_INTERVAL = "kafka.transaction.heartbeat.interval.ms"
 DEFAULT_HEARTBEAT_INTERVAL_MS = 3_000
 EXACTLY_ONCE = ("auto", "2pc", "resume", "off")
 _TIME_UNITS_MS = {"us": 0.001, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
-# Larger than Kafka's megabyte: a task reads one partition, and each request costs a way to the broker and back.
+# Larger than Kafka's megabyte: each answer becomes one Arrow batch, and Spark pays for every one.
 MAX_PARTITION_FETCH_BYTES = 4 * 1024 * 1024
 # What a task asks for is known to be there, so an answer without records tells that the log has none in between.
 FETCH_MAX_WAIT_MS = 10

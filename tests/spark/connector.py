@@ -19,6 +19,8 @@ JARS = (
     "org.apache.commons:commons-pool2:2.12.1",
 )
 LONG = os.environ.get("TWOFOLD_LONG") == "1"
+# For what says little more than its neighbours: it runs when there is time to compare.
+when_long = pytest.mark.skipif(not LONG, reason="TWOFOLD_LONG=1 runs all")
 
 
 def connector_jars() -> list[Path]:

@@ -1,5 +1,6 @@
 """What the tests of the Spark source have in common: topics, records, frames, queries."""
 
+import contextlib
 import json
 import time
 import uuid
@@ -9,6 +10,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from pyspark.errors import StreamingQueryException
 
 PATIENCE_S = 60
 OLD_MS = 1_700_000_000_000
@@ -125,6 +127,21 @@ class Kit:
         assert not query.query.isActive, "the query did not end"
         return query
 
+    def fail(self, name: str = "q", **options: Any) -> "Query":
+        """A query whose first batch is read and then fails."""
+
+        def broken(batch: Any, _: int) -> None:
+            batch.collect()
+            raise RuntimeError("as the test asked for")
+
+        writer = self.stream(**options).writeStream.foreachBatch(broken)
+        query = writer.option("checkpointLocation", str(self.directory / name)).start()
+        self._queries.append(query)
+        with contextlib.suppress(StreamingQueryException):
+            query.awaitTermination(PATIENCE_S)
+        assert "as the test asked for" in str(query.exception()), query.exception()
+        return Query(query, [], self.directory / name)
+
     def wait_for(self, condition: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
         deadline = time.monotonic() + patience_s
         while not condition():
@@ -146,6 +163,10 @@ class Query:
     def batches(self) -> list[int]:
         """Rows of each batch."""
         return [progress["numInputRows"] for progress in self.query.recentProgress]
+
+    @property
+    def last_batch(self) -> int:
+        return max(int(path.name) for path in (self.checkpoint / "offsets").iterdir() if path.name.isdigit())
 
     def logged(self, batch: int) -> dict[str, Any]:
         """The offset that the checkpoint has for a batch."""

@@ -4,6 +4,7 @@ import os
 from datetime import UTC, datetime
 
 import pytest
+from connector import when_long
 from spark_kit import OLD_MS, Kit
 
 SCHEMA = [
@@ -73,6 +74,8 @@ def test_every_compression_is_read(kit: Kit, codec: str):
     kit.send(topic, ({"value": value, "partition": 0} for value in values), **{"compression.type": codec})
     rows = kit.batch(subscribe=topic).orderBy("offset").collect()
     assert [row.value for row in rows] == values
+    middle = kit.batch(subscribe=topic, startingOffsets={topic: {"0": 1500}}, endingOffsets={topic: {"0": 1503}})
+    assert [row.value for row in middle.orderBy("offset").collect()] == values[1500:1503]
 
 
 def test_a_record_of_ten_megabytes_is_read(kit: Kit):
@@ -102,10 +105,10 @@ def test_offsets_are_chosen_by_partition(kit: Kit, twenty: str):
     [
         ({"startingTimestamp": OLD_MS + 15_000}, [15, 16, 17, 18, 19]),
         ({"startingTimestamp": OLD_MS + 5_000, "endingTimestamp": OLD_MS + 9_000}, [5, 6, 7, 8]),
-        ({"startingTimestamp": -2, "endingTimestamp": OLD_MS + 2_000}, [0, 1]),
-        ({"startingTimestamp": -1}, []),
-        ({"startingOffsets": "earliest", "startingTimestamp": OLD_MS + 18_000}, [18, 19]),
-        ({"endingTimestamp": OLD_MS + 500_000}, list(range(20))),
+        pytest.param({"startingTimestamp": -2, "endingTimestamp": OLD_MS + 2_000}, [0, 1], marks=when_long),
+        pytest.param({"startingTimestamp": -1}, [], marks=when_long),
+        pytest.param({"startingOffsets": "earliest", "startingTimestamp": OLD_MS + 18_000}, [18, 19], marks=when_long),
+        pytest.param({"endingTimestamp": OLD_MS + 500_000}, list(range(20)), marks=when_long),
         ({"startingTimestamp": OLD_MS + 500_000, "startingOffsetsByTimestampStrategy": "latest"}, []),
     ],
 )
@@ -127,30 +130,35 @@ def test_a_start_at_the_end_reads_nothing(kit: Kit, twenty: str):
 @pytest.mark.parametrize(
     "options",
     [
-        {"startingOffsets": "latest"},
-        {"startingOffsets": {"TOPIC": {"0": -1, "1": 0}}},
-        {"endingOffsets": "earliest"},
-        {"endingOffsets": {"TOPIC": {"0": -2, "1": 1}}},
+        pytest.param({"startingOffsets": "latest"}, marks=when_long),
+        pytest.param({"startingOffsets": {"TOPIC": {"0": -1, "1": 0}}}, marks=when_long),
+        pytest.param({"endingOffsets": "earliest"}, marks=when_long),
+        pytest.param({"endingOffsets": {"TOPIC": {"0": -2, "1": 1}}}, marks=when_long),
         {"startingOffsets": {"TOPIC": {"0": 1}}},
-        {"startingOffsets": {"TOPIC": {"0": 1, "1": 1, "2": 1}}},
-        {"startingOffsets": {"TOPIC": {"0": 8, "1": 8}}, "endingOffsets": {"TOPIC": {"0": 3, "1": 9}}},
-        {"startingOffsets": {"TOPIC": {"0": 1, "1": 1}}, "endingOffsets": {"TOPIC": {"0": 9}}},
+        pytest.param({"startingOffsets": {"TOPIC": {"0": 1, "1": 1, "2": 1}}}, marks=when_long),
+        pytest.param(
+            {"startingOffsets": {"TOPIC": {"0": 8, "1": 8}}, "endingOffsets": {"TOPIC": {"0": 3, "1": 9}}},
+            marks=when_long,
+        ),
+        pytest.param(
+            {"startingOffsets": {"TOPIC": {"0": 1, "1": 1}}, "endingOffsets": {"TOPIC": {"0": 9}}}, marks=when_long
+        ),
         {"startingOffsets": {"TOPIC": {"0": 18, "1": 18}}, "failOnDataLoss": "false"},
-        {"startingOffsetsByTimestamp": {"TOPIC": {"0": OLD_MS}}},
+        pytest.param({"startingOffsetsByTimestamp": {"TOPIC": {"0": OLD_MS}}}, marks=when_long),
         {"startingTimestamp": OLD_MS + 500_000},
-        {"startingTimestamp": "soon"},
-        {"startingOffsets": "the beginning"},
-        {"minPartitions": "0"},
-        {"maxRecordsPerPartition": "-1"},
-        {"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"},
-        {"failOnDataLoss": "maybe"},
-        {"subscribe": " , "},
-        {"subscribePattern": ".*"},
-        {"kafka__auto__offset__reset": "earliest"},
-        {"kafka__key__deserializer": "x"},
-        {"kafka__value__deserializer": "x"},
-        {"kafka__enable__auto__commit": "true"},
-        {"kafka__interceptor__classes": "x"},
+        pytest.param({"startingTimestamp": "soon"}, marks=when_long),
+        pytest.param({"startingOffsets": "the beginning"}, marks=when_long),
+        pytest.param({"minPartitions": "0"}, marks=when_long),
+        pytest.param({"maxRecordsPerPartition": "-1"}, marks=when_long),
+        pytest.param({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, marks=when_long),
+        pytest.param({"failOnDataLoss": "maybe"}, marks=when_long),
+        pytest.param({"subscribe": " , "}, marks=when_long),
+        pytest.param({"subscribePattern": ".*"}, marks=when_long),
+        pytest.param({"kafka__auto__offset__reset": "earliest"}, marks=when_long),
+        pytest.param({"kafka__key__deserializer": "x"}, marks=when_long),
+        pytest.param({"kafka__value__deserializer": "x"}, marks=when_long),
+        pytest.param({"kafka__enable__auto__commit": "true"}, marks=when_long),
+        pytest.param({"kafka__interceptor__classes": "x"}, marks=when_long),
     ],
     ids=str,
 )
@@ -180,13 +188,13 @@ def test_assigned_partitions_that_do_not_exist_are_dropped(kit: Kit, twenty: str
 @pytest.mark.parametrize(
     ("pattern", "expected"),
     [
-        ("NAME-a.*", ["-a1", "-a2"]),
-        (r"NAME\.c", [".c"]),
-        ("NAME-[ab]", ["-a1", "-a2", "-b"]),
+        pytest.param("NAME-a.*", ["-a1", "-a2"], marks=when_long),
+        pytest.param(r"NAME\.c", [".c"], marks=when_long),
+        pytest.param("NAME-[ab]", ["-a1", "-a2", "-b"], marks=when_long),
         (r"^NAME-\p{Alpha}$", ["-b"]),
-        (r"NAME\Q.c\E", [".c"]),
+        pytest.param(r"NAME\Q.c\E", [".c"], marks=when_long),
         ("(?i)name-B", ["-b"]),
-        (r"NAME-\w\d", ["-a1", "-a2"]),
+        pytest.param(r"NAME-\w\d", ["-a1", "-a2"], marks=when_long),
         ("NAME-zzz", []),
     ],
 )
@@ -284,3 +292,16 @@ def test_an_end_past_the_log_is_waited_for_and_then_counts_as_loss(kit: Kit, twe
     with pytest.raises(Exception, match=r"(?i)offset"):
         kit.values(subscribe=twenty, **past)
     assert kit.values(subscribe=twenty, failOnDataLoss="false", **past) == [16, 17, 18]
+
+
+# What is not there
+
+
+def test_a_topic_that_does_not_exist_is_an_error_that_names_it(kit: Kit):
+    with pytest.raises(Exception, match="t-that-is-not-there"):
+        kit.values(subscribe="t-that-is-not-there", fetchOffset__retryIntervalMs=10)
+
+
+def test_a_broker_that_cannot_be_reached_is_named(ours: Kit):
+    with pytest.raises(Exception, match=r"127\.0\.0\.1:1\b"):
+        ours.values(subscribe="t", kafka__bootstrap__servers="127.0.0.1:1", fetchOffset__retryIntervalMs=10)

@@ -11,6 +11,7 @@ from twofold.spark.options import Assign, Subscribe, SubscribePattern, check_rea
 from twofold.types import TopicPartition
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
+NAMED = {"transactionalIdPrefix": "p"}
 BASE = SERVERS | {"subscribe": "t"}
 
 
@@ -72,7 +73,8 @@ def test_an_option_like_no_other_is_refused_too():
 
 def test_options_of_the_other_side_and_of_spark_are_no_mistake():
     check_read(BASE | {"topic": "t", "checkpointLocation": "/x", "kafka.acks": "all", "kafka.session.timeout.ms": "1"})
-    write_options(BASE | {"startingOffsets": "earliest", "kafka.max.poll.records": "1", "queryName": "q"})
+    reading = {"startingOffsets": "earliest", "kafka.max.poll.records": "1", "queryName": "q"}
+    write_options(BASE | NAMED | reading, streaming=True)
 
 
 @pytest.mark.parametrize(
@@ -218,10 +220,11 @@ def test_options_travel_to_tasks():
 )
 def test_options_of_the_sink_are_refused_in_the_same_way(options: dict[str, str], message: str):
     with pytest.raises(OptionError, match=re.escape(message)):
-        write_options(SERVERS | options)
+        write_options(SERVERS | NAMED | options, streaming=True)
 
 
 def test_options_of_the_sink():
-    options = write_options(SERVERS | {"topic": " out ", "exactlyOnce": "2PC", "kafka.compression.type": "zstd"})
+    chosen = {"topic": " out ", "exactlyOnce": "2PC", "kafka.compression.type": "zstd"}
+    options = write_options(SERVERS | NAMED | chosen, streaming=True)
     assert (options.topic, options.exactly_once, options.producer.compression_type) == ("out", "2pc", "zstd")
-    assert options.transactional_id_prefix is None
+    assert options.transactional_id_prefix == "p"

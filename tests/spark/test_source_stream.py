@@ -5,7 +5,9 @@ import json
 import shutil
 
 import pytest
+from connector import when_long
 from pyspark.errors import StreamingQueryException
+from pyspark.sql.functions import spark_partition_id
 from spark_kit import OLD_MS, Kit, Query
 
 
@@ -31,14 +33,22 @@ def offsets_of(query: Query, batch: int) -> dict[str, dict[str, int]]:
     ("starting", "expected"),
     [
         ({}, []),
-        ({"startingOffsets": "latest"}, []),
-        ({"startingOffsets": "earliest"}, list(range(20))),
-        ({"startingOffsets": {"TOPIC": {"0": 8, "1": -1}}}, [16, 18]),
+        pytest.param({"startingOffsets": "latest"}, [], marks=when_long),
+        pytest.param({"startingOffsets": "earliest"}, list(range(20)), marks=when_long),
+        pytest.param({"startingOffsets": {"TOPIC": {"0": 8, "1": -1}}}, [16, 18], marks=when_long),
         ({"startingOffsets": {"TOPIC": {"0": 9, "1": -2}}}, [1, 3, 5, 7, 9, 11, 13, 15, 17, 18, 19]),
         ({"startingTimestamp": OLD_MS + 17_000}, [17, 18, 19]),
-        ({"startingOffsetsByTimestamp": {"TOPIC": {"0": OLD_MS + 18_000, "1": OLD_MS + 17_000}}}, [17, 18, 19]),
-        ({"startingTimestamp": OLD_MS + 500_000, "startingOffsetsByTimestampStrategy": "LATEST"}, []),
-        ({"startingOffsets": "earliest", "endingTimestamp": 1}, list(range(20))),
+        pytest.param(
+            {"startingOffsetsByTimestamp": {"TOPIC": {"0": OLD_MS + 18_000, "1": OLD_MS + 17_000}}},
+            [17, 18, 19],
+            marks=when_long,
+        ),
+        pytest.param(
+            {"startingTimestamp": OLD_MS + 500_000, "startingOffsetsByTimestampStrategy": "LATEST"}, [], marks=when_long
+        ),
+        pytest.param({"startingTimestamp": -2}, list(range(20)), marks=when_long),
+        pytest.param({"startingTimestamp": -1}, [], marks=when_long),
+        pytest.param({"startingOffsets": "earliest", "endingTimestamp": 1}, list(range(20)), marks=when_long),
     ],
     ids=str,
 )
@@ -79,12 +89,14 @@ def test_a_query_that_starts_again_goes_on_where_it_was(kit: Kit, twenty: str):
     ("options", "batches"),
     [
         ({"maxOffsetsPerTrigger": 7}, [6, 6, 6, 2]),
-        ({"maxOffsetsPerTrigger": 1, "startingOffsets": {"TOPIC": {"0": 8, "1": 8}}}, [2, 2]),
+        pytest.param(
+            {"maxOffsetsPerTrigger": 1, "startingOffsets": {"TOPIC": {"0": 8, "1": 8}}}, [2, 2], marks=when_long
+        ),
         ({"maxOffsetsPerTrigger": 6, "startingOffsets": {"TOPIC": {"0": 9, "1": 0}}}, [6, 5]),
-        ({"maxOffsetsPerTrigger": 0}, [0]),
-        ({"minOffsetsPerTrigger": 100}, [20]),
+        pytest.param({"maxOffsetsPerTrigger": 0}, [0], marks=when_long),
+        pytest.param({"minOffsetsPerTrigger": 100}, [20], marks=when_long),
         ({"maxOffsetsPerTrigger": 15, "minOffsetsPerTrigger": 15}, [14]),
-        ({"maxOffsetsPerTrigger": 1000}, [20]),
+        pytest.param({"maxOffsetsPerTrigger": 1000}, [20], marks=when_long),
     ],
     ids=str,
 )
@@ -95,6 +107,7 @@ def test_limits_of_a_batch(kit: Kit, twenty: str, options: dict, batches: list[i
     assert kit.run(subscribe=twenty, **chosen).batches == batches
 
 
+@when_long
 def test_a_trigger_for_once_takes_everything(kit: Kit, twenty: str):
     frame = kit.stream(subscribe=twenty, startingOffsets="earliest", maxOffsetsPerTrigger=7)
     query = kit.start(frame, once=True)
@@ -124,7 +137,7 @@ def test_a_batch_is_not_held_back_longer_than_the_delay(kit: Kit):
 
 
 def test_what_is_available_now_does_not_grow_while_it_is_read(kit: Kit, twenty: str):
-    frame = kit.stream(subscribe=twenty, startingOffsets="earliest", maxOffsetsPerTrigger=2)
+    frame = kit.stream(subscribe=twenty, startingOffsets="earliest", maxOffsetsPerTrigger=8)
     query = kit.start(frame, availableNow=True)
     kit.wait_for(lambda: bool(query.batches))
     kit.send(twenty, range(20, 24))
@@ -133,9 +146,63 @@ def test_what_is_available_now_does_not_grow_while_it_is_read(kit: Kit, twenty: 
     assert kit.run(subscribe=twenty).values == [20, 21, 22, 23]
 
 
-def test_batches_are_divided_among_tasks(kit: Kit, twenty: str):
-    query = kit.run(subscribe=twenty, startingOffsets="earliest", minPartitions=7, maxRecordsPerPartition=4)
-    assert query.values == list(range(20))
+@pytest.mark.parametrize(
+    ("options", "tasks"),
+    [
+        ({"minPartitions": 9, "maxRecordsPerPartition": 3}, 8),
+        pytest.param({}, 2, marks=when_long),
+        pytest.param({"minPartitions": 5}, 6, marks=when_long),
+        pytest.param({"maxRecordsPerPartition": 3}, 8, marks=when_long),
+    ],
+    ids=str,
+)
+def test_batches_are_divided_among_tasks(kit: Kit, twenty: str, options: dict, tasks: int):
+    frame = kit.stream(subscribe=twenty, startingOffsets="earliest", **options).withColumn("task", spark_partition_id())
+    query = kit.start(frame)
+    assert query.process() == list(range(20))
+    assert len({row.task for row in query.rows}) == tasks
+
+
+def test_only_assigned_partitions_are_read(kit: Kit, twenty: str):
+    query = kit.run(assign={twenty: [1, 7]}, startingOffsets="earliest")
+    assert query.values == list(range(1, 20, 2))
+    assert offsets_of(query, 0) == {twenty: {"1": 10}}
+
+
+def test_a_stream_shows_of_a_record_what_a_batch_query_shows(kit: Kit):
+    topic = kit.topic(1)
+    headers = [("a", b"1"), ("a", None), ("ü", b"")]
+    kit.send(
+        topic,
+        [
+            {"key": b"k", "value": b"1", "partition": 0, "timestamp": OLD_MS + 7, "headers": headers},
+            {"key": None, "value": None, "partition": 0},
+            {"key": b"", "value": b"", "partition": 0},
+        ],
+    )
+    options = {"subscribe": topic, "startingOffsets": "earliest", "includeHeaders": "true"}
+    rows = sorted(kit.run(**options).rows, key=lambda row: row.offset)
+    assert rows == kit.batch(**options).orderBy("offset").collect()
+    assert [row.headers is None for row in rows] == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"startingOffsets": {"TOPIC": {"0": 1}}},
+        pytest.param({"startingTimestamp": OLD_MS + 500_000}, marks=when_long),
+        pytest.param({"startingOffsetsByTimestamp": {"TOPIC": {"0": OLD_MS}}}, marks=when_long),
+        pytest.param({"endingOffsets": "latest"}, marks=when_long),
+        pytest.param({"endingOffsetsByTimestamp": {"TOPIC": {"0": OLD_MS, "1": OLD_MS}}}, marks=when_long),
+        pytest.param({"maxOffsetsPerTrigger": "many"}, marks=when_long),
+        pytest.param({"minOffsetsPerTrigger": 9, "maxOffsetsPerTrigger": 8}, marks=when_long),
+    ],
+    ids=str,
+)
+def test_a_stream_that_makes_no_sense_is_refused(kit: Kit, twenty: str, options: dict):
+    chosen = {name: {twenty: value["TOPIC"]} if isinstance(value, dict) else value for name, value in options.items()}
+    with pytest.raises(Exception):  # noqa: B017  each format has its own kind, and its own time
+        kit.run(subscribe=twenty, **chosen)
 
 
 # Topics that change
@@ -156,6 +223,7 @@ def test_partitions_that_are_added_are_read_from_their_start(kit: Kit):
     assert kit.run(subscribe=topic).values == [4]
 
 
+@when_long
 def test_partitions_that_are_added_share_the_limit(kit: Kit):
     topic = kit.topic(1)
     kit.send(topic, range(4), partition=0)
@@ -168,6 +236,7 @@ def test_partitions_that_are_added_share_the_limit(kit: Kit):
     assert query.values == list(range(4, 12))
 
 
+@when_long
 def test_topics_that_match_later_are_read_from_their_start(kit: Kit):
     name = kit.topic().replace("t", "p")
     kit.send(kit.topic(1, f"{name}-a"), [0], partition=0)
@@ -189,7 +258,7 @@ def test_a_topic_that_is_taken_out_of_the_query_counts_as_loss(kit: Kit):
     assert kit.run("copy", subscribe=first, failOnDataLoss="false").values == [2]
 
 
-@pytest.mark.parametrize("fail", ["true", "false"])
+@pytest.mark.parametrize("fail", [pytest.param("true", marks=when_long), "false"])
 def test_a_subscribed_topic_that_is_deleted_ends_the_query(kit: Kit, fail: str):
     topic = kit.topic(1)
     kit.send(topic, [0], partition=0)
@@ -201,6 +270,7 @@ def test_a_subscribed_topic_that_is_deleted_ends_the_query(kit: Kit, fail: str):
         query.query.awaitTermination(60)
 
 
+@when_long
 def test_a_matching_topic_that_is_deleted_is_loss_or_forgotten(kit: Kit):
     name = kit.topic().replace("t", "p")
     first, second = kit.topic(1, f"{name}-a"), kit.topic(1, f"{name}-b")
@@ -233,6 +303,16 @@ def test_a_topic_that_is_made_anew_and_is_shorter_is_loss_or_silence(kit: Kit):
     assert query.process() == []
 
 
+def test_a_topic_that_is_made_anew_and_is_longer_is_read_on_from_the_old_offset(kit: Kit):
+    topic = kit.topic(1)
+    kit.send(topic, range(10), partition=0)
+    assert kit.run(subscribe=topic, startingOffsets="earliest").values == list(range(10))
+    kit.delete(topic)
+    kit.topic(1, topic)
+    kit.send(topic, range(100, 112), partition=0)
+    assert kit.run(subscribe=topic).values == [110, 111]
+
+
 def test_records_that_are_gone_end_the_stream_or_are_stepped_over(kit: Kit):
     topic = kit.topic_that_lost(5)
     kit.send(topic, range(5, 20), partition=0)
@@ -243,6 +323,7 @@ def test_records_that_are_gone_end_the_stream_or_are_stepped_over(kit: Kit):
     assert query.values == list(range(5, 20))
 
 
+@when_long
 def test_an_added_partition_that_does_not_start_at_zero_is_loss(kit: Kit):
     topic = kit.topic_that_lost(3)
     kit.send(topic, [3], partition=0)
@@ -253,40 +334,3 @@ def test_an_added_partition_that_does_not_start_at_zero_is_loss(kit: Kit):
     with pytest.raises(StreamingQueryException, match=r"(?i)added"):
         kit.run(subscribe=f"{other},{topic}")
     assert kit.run("copy", subscribe=f"{other},{topic}", failOnDataLoss="false").values == [3]
-
-
-# Transactions
-
-
-def test_a_stream_stops_at_an_open_transaction_and_goes_on_after_it(kit: Kit):
-    topic = kit.topic(1)
-    kit.transaction(topic, range(3))
-    producer = kit.open_transaction(topic, [3, 4])
-    kit.send(topic, [5], partition=0)
-    frame = kit.stream(subscribe=topic, startingOffsets="earliest", kafka__isolation__level="read_committed")
-    query = kit.start(frame)
-    assert query.process() == [0, 1, 2]
-    producer.commit_transaction(60)
-    assert query.process() == [0, 1, 2, 3, 4, 5]
-    kit.transaction(topic, [99], commit=False)
-    kit.transaction(topic, [6])
-    assert query.process() == list(range(7))
-
-
-# Checkpoints of both
-
-
-def test_a_checkpoint_of_one_format_serves_the_other(ours: Kit):
-    pytest.importorskip("connector")
-    from connector import LONG
-
-    if not LONG:
-        pytest.skip("TWOFOLD_LONG=1 compares")
-    theirs = Kit(ours.spark, ours.bootstrap_servers, "kafka", ours.directory)
-    topic = ours.topic()
-    ours.send(topic, range(4))
-    assert theirs.run(subscribe=topic, startingOffsets="earliest").values == [0, 1, 2, 3]
-    ours.send(topic, range(4, 8))
-    assert ours.run(subscribe=topic).values == [4, 5, 6, 7]
-    ours.send(topic, range(8, 12))
-    assert theirs.run(subscribe=topic).values == [8, 9, 10, 11]

@@ -4,7 +4,18 @@ import argparse
 import inspect
 from collections.abc import Callable
 
-from bench import columnar, groups, growth, producer, start, throughput, transaction_curves, transactions, two_phase
+from bench import (
+    columnar,
+    groups,
+    growth,
+    producer,
+    spark_source,
+    start,
+    throughput,
+    transaction_curves,
+    transactions,
+    two_phase,
+)
 from bench.report import Report, console
 
 SUITES: dict[str, Callable[..., None]] = {
@@ -16,6 +27,7 @@ SUITES: dict[str, Callable[..., None]] = {
     "two_phase": two_phase.run,
     "producer": producer.run,
     "columnar": columnar.run,
+    "spark_source": spark_source.run,
 }
 # What a suite consists of, to be asked for by name.
 PARTS: dict[str, Callable[..., None]] = {

@@ -288,6 +288,22 @@ def test_a_record_that_the_driver_left_half_written_is_dropped(
     assert not look(two_phase, prefix, tmp_path).transactions and committed(two_phase, topic) == []
 
 
+def order(directory: Path, step: str, action: str) -> dict[str, str]:
+    """The environment of a process that is to fail at a step (steps_hook)."""
+    orders = directory / "orders"
+    orders.mkdir()
+    (orders / f"001~{step.replace(' ', '_')}~{action}").touch()
+    return {
+        "TWOFOLD_SINK_STEPS": "steps_hook:on_step",
+        "TWOFOLD_STEP_DIR": str(orders),
+        "PYTHONPATH": str(HOOKS),
+    }
+
+
+def carried_out(directory: Path) -> list[str]:
+    return (directory / "orders" / "done").read_text().split("\t")[:2]
+
+
 STEPS = ["start: fenced", "commit: one ended", "journal: done", "start: settled", "journal: owner"]
 
 
@@ -298,17 +314,51 @@ def test_recovering_that_is_killed_can_be_repeated(
     query = Query(two_phase, tmp_path, prefix)
     half_committed(query, topic)
     query.die()
-    orders = tmp_path / "orders"
-    orders.mkdir()
-    (orders / f"001~{step.replace(' ', '_')}~die").touch()
-    hook = {
-        "TWOFOLD_SINK_STEPS": "steps_hook:on_step",
-        "TWOFOLD_STEP_DIR": str(orders),
-        "PYTHONPATH": str(HOOKS),
-    }
-    killed = run(two_phase, "recover", "--prefix", prefix, "--yes", env=hook)
-    assert killed.returncode == -9 and (orders / "done").read_text().startswith(f"{step}\tdie")
+    killed = run(two_phase, "recover", "--prefix", prefix, "--yes", env=order(tmp_path, step, "die"))
+    assert killed.returncode == -9 and carried_out(tmp_path) == [step, "die"]
     pipeline(two_phase, "recover", "--prefix", prefix, "--yes")
+    assert committed(two_phase, topic) == ALL_OF_IT
+    after = look(two_phase, prefix, tmp_path)
+    assert after.is_clean and not after.transactions
+
+
+@pytest.mark.parametrize("step", ["start: fenced", "commit: one ended", "journal: done"])
+def test_a_broker_that_is_killed_meanwhile_loses_nothing(prefix: str, topic: str, tmp_path: Path, step: str) -> None:
+    with TwofoldServer(tmp_path / "broker", TWO_PHASE) as server:
+        query = Query(server.bootstrap_servers, tmp_path, prefix)
+        half_committed(query, topic)
+        query.die()
+        environment = {**os.environ, **order(tmp_path, step, f"kill-{server.pid}")}
+        command = [sys.executable, "-m", "twofold", "pipeline", "recover", "--prefix", prefix, "--yes"]
+        process = subprocess.Popen(
+            [*command, "-b", server.bootstrap_servers], stderr=subprocess.PIPE, text=True, env=environment
+        )
+        deadline = time.monotonic() + 60
+        while server.running:
+            assert time.monotonic() < deadline, "nobody killed it"
+            time.sleep(0.05)
+        server.kill()
+        server.start()
+        _, errors = process.communicate(timeout=90)
+        assert "Traceback" not in errors and carried_out(tmp_path)[0] == step
+        if process.returncode:
+            pipeline(server.bootstrap_servers, "recover", "--prefix", prefix, "--yes")
+        assert committed(server.bootstrap_servers, topic) == ALL_OF_IT
+        after = look(server.bootstrap_servers, prefix, tmp_path)
+        assert after.is_clean and not after.transactions
+
+
+def test_two_at_once_do_no_harm(two_phase: str, prefix: str, topic: str, tmp_path: Path) -> None:
+    query = Query(two_phase, tmp_path, prefix)
+    half_committed(query, topic)
+    query.die()
+    command = [sys.executable, "-m", "twofold", "pipeline", "recover", "--prefix", prefix, "--yes", "-b", two_phase]
+    both = [subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    errors = [process.communicate(timeout=90)[1] for process in both]
+    assert not any("Traceback" in text for text in errors)
+    for process, text in zip(both, errors, strict=True):
+        assert process.returncode == 0 or "somebody else has taken" in text, text
+    assert 0 in [process.returncode for process in both]
     assert committed(two_phase, topic) == ALL_OF_IT
     after = look(two_phase, prefix, tmp_path)
     assert after.is_clean and not after.transactions
@@ -357,6 +407,33 @@ def test_what_somebody_aborted_after_the_decision_is_told_until_it_is_accepted(
     assert report["decision"]["lost"] == [lost]
     assert committed(server, topic) == ["0", "2"]
     assert look(server, prefix, tmp_path).is_clean
+
+
+def test_a_decision_whose_transactions_nobody_remembers_is_not_taken_back(
+    prefix: str, topic: str, tmp_path: Path
+) -> None:
+    settings = SOON | {
+        "transactional.id.expiration.ms": "500",
+        "transaction.remove.expired.transaction.cleanup.interval.ms": "100",
+    }
+    with TwofoldServer(tmp_path / "broker", settings) as running:
+        server = running.bootstrap_servers
+        query = Query(server, tmp_path, prefix)
+        query.start()
+        participant = query.prepare(topic, [b"a"])
+        query.decide([participant])
+        query.end(participant, commit=True)
+        deadline = time.monotonic() + 60
+        while not (tally := query.state().tally) or not tally.forgotten:
+            assert time.monotonic() < deadline, "the id does not expire"
+            time.sleep(0.1)
+        query.die()
+        refused = pipeline(server, "recover", "--prefix", prefix, "--yes", code=1)
+        assert "transactional.id.expiration.ms" in refused.stderr and "--accept-loss" in refused.stderr
+        assert look(server, prefix, tmp_path).register.owner == OWNER
+        report = told(server, "recover", "--prefix", prefix, "--yes", "--accept-loss")
+        assert report["decision"]["outcome"] == "done"
+        assert look(server, prefix, tmp_path).is_clean and committed(server, topic) == ["a"]
 
 
 def test_a_prefix_that_begins_another_leaves_that_ones_transactions_alone(

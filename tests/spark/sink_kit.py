@@ -68,7 +68,7 @@ class Orders:
         return {
             "TWOFOLD_SINK_STEPS": "steps_hook:on_step",
             "TWOFOLD_STEP_DIR": str(self.directory),
-            "PYTHONPATH": str(HERE),
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")])),
         }
 
 
@@ -89,6 +89,7 @@ class App:
     more_sinks: Sequence[Mapping[str, Any]] = ()
     """Each `{"topic": ..., "shape": ..., "checkpoint": ...}` beside the first."""
     per_batch: int = 0
+    env: Mapping[str, str] = field(default_factory=dict)
     process: "subprocess.Popen[bytes] | None" = None
     runs: int = 0
 
@@ -113,6 +114,8 @@ class App:
             "trigger": trigger or {"availableNow": True},
         }
         env = os.environ | self.orders.env | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+        first = self.env.get("PYTHONPATH", "")
+        env |= dict(self.env) | {"PYTHONPATH": os.pathsep.join(filter(None, [first, env["PYTHONPATH"]]))}
         self.runs += 1
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(

@@ -111,7 +111,15 @@ def test_driver_killed_while_it_carries_out_what_was_decided_before(pipe: Pipe, 
     pipe.check()
 
 
-@pytest.mark.parametrize("step", ["start: fenced", "commit: one ended", "journal: done", "start: settled"])
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param("start: fenced", marks=rest),
+        "commit: one ended",
+        pytest.param("journal: done", marks=rest),
+        pytest.param("start: settled", marks=rest),
+    ],
+)
 def test_start_of_a_batch_fails_while_a_decision_is_not_carried_out(pipe: Pipe, step: str) -> None:
     fail_with_decision(pipe)
     strike(pipe, step, "raise")
@@ -184,7 +192,7 @@ def test_loser_that_prepares_after_its_batch_is_done_aborts_itself(pipe: Pipe) -
         pytest.param("commit", 1, marks=rest),
         pytest.param("commit: checked", 1, marks=rest),
         ("journal: commit", 1),
-        ("commit: decided", 1),
+        pytest.param("commit: decided", 1, marks=rest),
         ("commit: one ended", TASKS + 1),
         pytest.param("commit: ended", 1, marks=rest),
         pytest.param("journal: done", 1, marks=rest),
@@ -199,6 +207,17 @@ def test_driver_killed(pipe: Pipe, step: str, passing: int) -> None:
     pipe.check()
 
 
+@rest
+@pytest.mark.parametrize("step", ["abort", "journal: abort"])
+@pytest.mark.parametrize("failed_at", ["commit: checked", "commit: decided"])
+def test_driver_killed_while_it_gives_up_a_batch(pipe: Pipe, failed_at: str, step: str) -> None:
+    strike(pipe, failed_at, "raise")
+    strike(pipe, step, "kill-driver")
+    assert pipe.run().died
+    pipe.run_to_end()
+    pipe.check()
+
+
 # commit() fails, or the query is stopped in it
 
 
@@ -208,7 +227,7 @@ def test_driver_killed(pipe: Pipe, step: str, passing: int) -> None:
         pytest.param("commit", marks=rest),
         "commit: checked",
         pytest.param("journal: commit", marks=rest),
-        "commit: decided",
+        pytest.param("commit: decided", marks=rest),
         "commit: one ended",
         pytest.param("commit: ended", marks=rest),
         pytest.param("journal: done", marks=rest),
@@ -267,6 +286,18 @@ def test_broker_killed_and_started_again(pipe: Pipe, server: TwofoldServer, step
     pipe.check()
 
 
+@rest
+def test_broker_killed_at_any_moment_of_many_commits(pipe: Pipe, server: TwofoldServer) -> None:
+    """From the check of the votes on, a little later in each batch: all of it takes some 20 ms."""
+    pipe.send(1000)
+    for index in range(12):
+        strike(pipe, "commit: checked", f"broker-{1 + 3 * index}")
+    with restarted(server, pipe.orders):
+        pipe.run_to_end(attempts=12)
+    pipe.check()
+
+
+@rest
 def test_broker_that_stays_away_decides_nothing(pipe: Pipe, server: TwofoldServer) -> None:
     """commit() gives up in the end, nothing is visible of the batch, and the next start writes it."""
     pipe.write |= {"kafka.delivery.timeout.ms": "3000", "kafka.request.timeout.ms": "1000", "kafka.linger.ms": "0"}

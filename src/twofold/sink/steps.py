@@ -27,6 +27,7 @@ STEPS = (
     "journal: commit",
     "journal: done",
     "journal: revoke",
+    "journal: abort",
 )
 
 

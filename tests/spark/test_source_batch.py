@@ -297,9 +297,9 @@ def test_an_end_past_the_log_is_waited_for_and_then_counts_as_loss(kit: Kit, twe
 # What is not there
 
 
-def test_a_topic_that_does_not_exist_is_an_error_that_names_it(kit: Kit):
+def test_a_topic_that_does_not_exist_is_an_error_that_names_it(ours: Kit):
     with pytest.raises(Exception, match="t-that-is-not-there"):
-        kit.values(subscribe="t-that-is-not-there", fetchOffset__retryIntervalMs=10)
+        ours.values(subscribe="t-that-is-not-there", fetchOffset__retryIntervalMs=10)
 
 
 def test_a_broker_that_cannot_be_reached_is_named(ours: Kit):

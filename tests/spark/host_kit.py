@@ -51,11 +51,15 @@ class Host:
         self._wanted = json.dumps({"master": master, "conf": CONF | dict(conf)})
         self._process: subprocess.Popen[str] | None = None
         self._said: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self._ended: dict[str, Ended] = {}
         self.starts = 0
 
-    def ask(self, **what: Any) -> None:
+    def get_ready(self) -> None:
         if self._process is None:
             self._start()
+
+    def ask(self, **what: Any) -> None:
+        self.get_ready()
         assert self._process is not None and self._process.stdin is not None
         self._process.stdin.write(json.dumps(what) + "\n")
         self._process.stdin.flush()
@@ -92,13 +96,14 @@ class Host:
             raise AssertionError(f"nothing was heard for {patience_s} s:\n{self.text}") from None
 
     def ended(self, name: str, patience_s: float = PATIENCE_S) -> Ended:
-        while True:
+        while name not in self._ended:
             said = self._hear(patience_s)
             if said is None:
                 self.kill()
                 return Ended(died=True)
-            if said.get("ended") == name:
-                return Ended(said["error"], said["batches"])
+            if "ended" in said:
+                self._ended[said["ended"]] = Ended(said["error"], said["batches"])
+        return self._ended.pop(name)
 
     @property
     def log(self) -> Path:

@@ -14,6 +14,10 @@ def main() -> None:
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
+    if wanted["register"]:
+        from twofold.spark import TwofoldDataSource
+
+        spark.dataSource.register(TwofoldDataSource)
     frame = spark.readStream.format("twofold")
     for name, value in wanted["read"].items():
         frame = frame.option(name, value)

@@ -90,6 +90,8 @@ class App:
     """Each `{"topic": ..., "shape": ..., "checkpoint": ...}` beside the first."""
     per_batch: int = 0
     env: Mapping[str, str] = field(default_factory=dict)
+    register: bool = False
+    """What is not installed has to be registered."""
     process: "subprocess.Popen[bytes] | None" = None
     runs: int = 0
 
@@ -101,6 +103,7 @@ class App:
         wanted = {
             "master": self.master,
             "conf": CONF | dict(self.conf),
+            "register": self.register,
             "read": servers | {"subscribe": self.source, "startingOffsets": "earliest"} | limit | dict(self.read),
             "sinks": [
                 {

@@ -12,6 +12,7 @@ their numbers. Actions:
     stop-writing  the same, at "task: opened", between the first rows of a task and the next
     wait          go on when a file `go` is there, or `go-<number>`
     kill-<pid>    SIGKILL to that process (the broker)
+    where         leaves a file `where-<number>` with the path of the twofold that this process has
     broker-<ms>   SIGKILL to the process whose id is in the file `broker`, so many milliseconds from now
 
 `<action>@<partition>` is for the task of that partition only. What was carried out stands in `done`, one line each:
@@ -62,6 +63,10 @@ def _act(directory: Path, number: str, action: str) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
     elif action == "stop-writing":
         _stop_before_second_send()
+    elif action == "where":
+        import twofold.sink
+
+        (directory / f"where-{number}").write_text(str(Path(twofold.sink.__file__).absolute()))
     elif kind == "sleep":
         time.sleep(float(argument))
     elif action == "wait":

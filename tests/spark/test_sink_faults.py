@@ -99,7 +99,9 @@ def test_stage_that_lost_its_shuffle_files_is_run_again(make: MakePipe) -> None:
     for number in held:
         pipe.orders.go(number)
     wait_for_step(pipe)
-    assert shuffle_files(pipe) == files, "nothing was run again"
+    # Named after the tasks that wrote them.
+    again = shuffle_files(pipe)
+    assert again and not set(again) & set(files), "nothing was run again"
     pipe.orders.go(committing)
     assert pipe.host.ended(query).well
     pipe.check()

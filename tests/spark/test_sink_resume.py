@@ -320,6 +320,30 @@ def test_a_driver_that_was_overtaken_before_its_decision_decides_nothing(query: 
     query.check(0)
 
 
+@pytest.mark.parametrize("step", ["commit", "commit: checked", "commit: decided", "commit: ended"])
+def test_a_broker_that_is_killed_and_comes_back_loses_and_doubles_nothing(
+    tmp_path: Path, steps: Steps, step: str
+) -> None:
+    server = TwofoldServer(tmp_path / "server")
+    server.start()
+    try:
+        with closing(Query(server.bootstrap_servers, tmp_path / "slots", "resume")) as query:
+            driver = query.driver()
+            driver.start()
+            votes = driver.write(0)
+            pause = steps.pause(driver, step)
+            committing = driver.commit_in_background(votes)
+            pause.wait_until_reached()
+            server.kill()
+            server.start()
+            pause.go()
+            committing.result()
+            driver.batch(1)
+            query.check(0, 1)
+    finally:
+        server.kill()
+
+
 # What is not known, and what is not allowed
 
 

@@ -19,7 +19,9 @@ class SinkPlan:
     mode: Mode
     batches: int
     rows: int
-    """Of a batch; some have none."""
+    """Of a batch."""
+    empty: float
+    """How often a batch has none."""
     keys: int
     partitions: int
     tasks: int
@@ -64,6 +66,7 @@ def make_sink_plan(seed: int, mode: Mode = Mode.TWO_PHASE) -> SinkPlan:
         mode=mode,
         batches=random.randint(2, 5),
         rows=random.choice((6, 12, 24)),
+        empty=random.choice((0.0, 0.2)),
         keys=random.choice((1, 4, 9)),
         partitions=random.choice((1, 2, 3)),
         tasks=random.choice((1, 2, 4)),

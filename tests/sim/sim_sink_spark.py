@@ -17,14 +17,14 @@ from sim_sink_plan import SinkPlan
 
 from twofold.client.cluster import Cluster
 from twofold.client.config import ProducerConfig
+from twofold.records.columnar import Columns
 from twofold.runtime.sim import Simulation
 from twofold.sink import steps
 from twofold.sink.driver import Driver, Plan, Settings, Votes
 from twofold.sink.errors import DecidedDataLost
 from twofold.sink.register import Participant
 from twofold.sink.slots import Slots, Use
-from twofold.sink.writer import Conditions, TaskWriter
-from twofold.records.columnar import Columns
+from twofold.sink.writer import TaskWriter
 from twofold.wire.errors import KafkaError
 
 T = TypeVar("T")
@@ -66,7 +66,7 @@ class Checkpoint:
         number = 0
         for _ in range(plan.batches):
             batch: list[Row] = []
-            for _ in range(0 if random.random() < 0.05 else plan.rows):
+            for _ in range(0 if random.random() < plan.empty else plan.rows):
                 batch.append((random.randrange(plan.keys), number))
                 number += 1
             batches.append(batch)
@@ -113,7 +113,7 @@ class Process:
         self.is_busy = False
         self._stage = stage
         self._runtime = stage.sim.runtime(self.node)
-        self._config = ProducerConfig(
+        self.config = ProducerConfig(
             bootstrap_servers="broker:9092",
             client_id=self.node,
             request_timeout_ms=plan.request_timeout_ms,
@@ -133,11 +133,11 @@ class Process:
             transaction_timeout_ms=plan.timeout_ms,
             heartbeat_interval_ms=plan.heartbeat_interval_ms,
         )
-        self._cluster = Cluster(self._runtime, self._config)
-        self.driver = Driver(self._runtime, self._cluster, self._config, settings)
+        self._cluster = Cluster(self._runtime, self.config)
+        self.driver = Driver(self._runtime, self._cluster, self.config, settings)
         self._slots = Slots(PREFIX, stage.directory / f"host{host}" / "slots", process=f"{number:08x}")
         self._writer: TaskWriter | None = None
-        self._running: asyncio.Task[Any] | None = None
+        self._death = asyncio.get_running_loop().create_future()
         stage.on_process(self)
 
     def die(self) -> None:
@@ -147,6 +147,7 @@ class Process:
             self.is_alive = False
             self._stage.sim.crash(self.node, power_cut=False)
             self._slots.close()
+            self._death.set_result(None)
 
     async def call(self, work: Callable[[], Awaitable[T]]) -> T:
         """Run it there and wait for its end, or for that of the process."""
@@ -157,13 +158,13 @@ class Process:
             return await work()
 
         self.is_busy = True
-        task = self._running = self._runtime.spawn(run(), name=self.node)
+        task = self._runtime.spawn(run(), name=self.node)
         try:
-            await asyncio.wait([task])
+            await asyncio.wait([task, self._death], return_when=asyncio.FIRST_COMPLETED)
         finally:
             self.is_busy = not task.done()
             task.add_done_callback(self._on_done)
-        if task.cancelled() or not self.is_alive:
+        if not task.done() or task.cancelled() or not self.is_alive:
             raise Died(self.node)
         return task.result()
 
@@ -181,7 +182,7 @@ class Process:
         await self.driver.check_current(plan, QUERY, batch_id)
         participant: Participant | None = None
         if self._writer is None:
-            self._writer = TaskWriter(self._runtime, self._cluster, self._config, self._slots)
+            self._writer = TaskWriter(self._runtime, self._cluster, self.config, self._slots)
         writer = self._writer
         try:
             size = max(1, len(rows) // 2)

@@ -170,6 +170,10 @@ class SinkWorld:
             self.start_driver()
         await self.within_bound("the last batches", lambda: self.is_over or self._unnoted())
         await asyncio.sleep(LATEST_S)
+        await self.close()
+
+    async def close(self) -> None:
+        """Everybody is dead, and the broker has been started again."""
         for process in self.processes:
             process.die()
         await self._restart()
@@ -305,7 +309,7 @@ class LateRequests:
         async def send() -> None:
             await self._runtime.timers.sleep(delay_s)
             with suppress(KafkaError):
-                answer = await self._cluster.request(1, message, api, self._cluster.deadline(), version=version)
+                answer = await self._cluster.request(None, message, api, self._cluster.deadline(), version=version)
                 self._world.note(f"late: {message} is answered {answer}")
 
         self._runtime.spawn(send(), name="late")
@@ -490,7 +494,7 @@ def simulate_sink(seed: int, plan: SinkPlan | None = None, mode: Mode = Mode.TWO
             with sim:
                 return _simulate(plan, sim, errors, Path(directory))
         except BaseException as error:
-            error.add_note("\n".join(["the end of the trace:", *_told(sim)]))
+            error.add_note("\n".join(["the end of the trace:", *told(sim)]))
             error.add_note(f"{plan}")
             kind = "sink" if plan.mode is Mode.TWO_PHASE else "resume"
             error.add_note(f"again: TWOFOLD_SEED={seed} .venv/bin/python -m pytest tests/sim -k {kind}_seed")
@@ -499,7 +503,7 @@ def simulate_sink(seed: int, plan: SinkPlan | None = None, mode: Mode = Mode.TWO
             steps._hook = None
 
 
-def _told(sim: BrokerSimulation) -> list[str]:
+def told(sim: BrokerSimulation) -> list[str]:
     """Without what the disk and the wire did."""
     noise = ("send ", "arrive ", "disk ", "connect", "accept", "close")
     return [line for line in sim.trace if not line.split(" ", 1)[1].startswith(noise)][-TAIL:]

@@ -22,14 +22,13 @@ from twofold.client.transaction_calls import NO_TIMEOUT_MS, Described, Terms, Tr
 from twofold.client.waiting import Deadline
 from twofold.runtime.api import Runtime
 from twofold.sink import names
-from twofold.sink.completion import Completion, Outcome
+from twofold.sink.completion import REFUSED, Completion, Outcome
 from twofold.sink.errors import Revoked, Stale, Unsupported, VoteFailed
 from twofold.sink.journal import GroupOffsets, Journal
 from twofold.sink.register import Decision, Mode, Participant, Register
 from twofold.sink.steps import reached
 from twofold.sink.writer import Conditions
 from twofold.wire.errors import (
-    ConcurrentTransactions,
     KafkaError,
     TransactionalIdAuthorizationFailed,
     UnsupportedVersion,
@@ -127,10 +126,10 @@ class Driver:
         deadline = self._deadline()
         plan = self._plan
         if plan is not None and plan.owner == owner:
-            register = await self.journal.read(deadline)
+            register = await self.journal.glance(deadline)
             if register.owner != owner:
                 raise self._superseded(register)
-            if register.pending is None:
+            if register.pending is None and self.journal.is_read:
                 return Plan(owner, register.round, register.decided, plan.conditions)
         conditions = await self.take_over(owner, deadline)
         register = self.journal.register
@@ -212,6 +211,11 @@ class Driver:
             register = await self._owned(votes.owner, votes.conditions, deadline)
             if register.decided_batch(votes.query_id) >= votes.batch_id:
                 await self._settle(deadline)
+                if self.journal.register.decided_batch(votes.query_id) < votes.batch_id:
+                    raise Revoked(
+                        f"batch {votes.batch_id} of query {votes.query_id} was decided and taken back, for its "
+                        "transactions have timed out: it will be written again"
+                    )
                 break
             if register.pending is not None:
                 await self._settle(deadline)
@@ -252,8 +256,8 @@ class Driver:
         await self.sweep(owner, deadline)
 
     async def _owned(self, owner: str, conditions: Conditions | None, deadline: Deadline) -> Register:
-        """The journal, open, with nothing unread in it and in the name of this driver."""
-        register = await self.journal.read(deadline)
+        """The journal, open and in the name of this driver, as far as whoever would write to it can tell."""
+        register = await self.journal.glance(deadline)
         if register.owner == owner and not self.journal.is_open:
             # Looked at before, so that a driver that has lost the query does not fence the one that has it.
             register = await self._open(conditions or await self._agree(deadline), deadline)
@@ -328,7 +332,7 @@ class Driver:
         try:
             await self.journal.append(register, offsets)
         except KafkaError as error:
-            found = await self.journal.read(deadline)
+            found = await self.journal.glance(deadline)
             if found.owner != before:
                 raise self._superseded(found) from error
             raise
@@ -346,11 +350,14 @@ class Driver:
         pending = self.journal.register.pending
         spared = {participant.transactional_id for participant in pending.participants} if pending else set()
         left = [name for name in await self.open_ids(deadline) if name not in spared]
-        if left:
-            register = await self.journal.read(deadline)
-            if register.owner != owner:
-                raise self._superseded(register)
-        await asyncio.gather(*(self._abort_left(name, deadline) for name in left))
+        if not left:
+            return 0
+        found = await self._calls.describe_all(left, deadline)
+        register = await self.journal.read(deadline)
+        if register.owner != owner:
+            raise self._superseded(register)
+        still = {name: row for name, row in found.items() if row is not None and row.state == "Ongoing"}
+        await asyncio.gather(*(self._abort_left(name, row, deadline) for name, row in still.items()))
         return len(left)
 
     async def _sweep_quietly(self, owner: str, deadline: Deadline) -> None:
@@ -360,19 +367,29 @@ class Driver:
         except KafkaError as error:
             log.warning("transactions that nobody wants may be open until the next batch: %s", error)
 
-    async def _abort_left(self, name: str, deadline: Deadline) -> None:
-        for attempt in range(1, SWEEP_ATTEMPTS + 1):
+    async def _abort_left(self, name: str, found: Described, deadline: Deadline) -> None:
+        """That transaction and no other: the id may be in use again by the time at which a request arrives that was
+        given up here. An InitProducerId that keeps nothing would end whatever it finds then."""
+        for _ in range(SWEEP_ATTEMPTS):
             try:
-                await self._calls.init(name, Terms(self._timeout_ms), deadline, patient=False)
-            except ConcurrentTransactions:
-                pass  # its abort is under way
-            except KafkaError as error:
-                if attempt == SWEEP_ATTEMPTS or not error.retriable:
-                    raise
-                await self._runtime.timers.sleep(PAUSE_S * attempt)
-                continue
-            log.info("the transaction that %r left open is aborted", name)
-            return
+                identity = found.identity
+                if found.timeout_ms == NO_TIMEOUT_MS:
+                    terms = Terms(NO_TIMEOUT_MS, two_phase=True)
+                    started = await self._calls.init(name, terms, deadline, keep=True)
+                    if started.ongoing.identity != found.identity:
+                        return
+                    identity = started.identity
+                await self._calls.end(name, identity, deadline, commit=False, v2=None)
+            except REFUSED as error:
+                log.info("the abort of %r was refused: %s", name, error)
+            else:
+                log.info("the transaction that %r left open is aborted", name)
+                return
+            # It ended meanwhile, or a task that was left behind has just vowed.
+            row = (await self._calls.describe_all([name], deadline))[name]
+            if row is None or row.state != "Ongoing" or row.identity != found.identity:
+                return
+            found = row
 
     async def _abort_own(self, participants: list[Participant], deadline: Deadline) -> None:
         for participant in participants:

@@ -39,6 +39,8 @@ FIRST_LOOK = 16
 """How many offsets before the end are read first: a few records and their markers."""
 LOOK_FURTHER = 16
 WAIT_MS = 10
+ENDING_MS = 2_000
+"""So long after it was decided the marker of a record is there, unless its broker is away."""
 
 
 class GroupOffsets(NamedTuple):
@@ -70,6 +72,8 @@ class Journal:
         self._producer: Producer | None = None
         self._reader = Reader(prefix)
         self._position: int | None = None
+        self.is_read = False
+        """Whether all was read that was there when it was last read."""
 
     # Writing
 
@@ -137,26 +141,32 @@ class Journal:
 
     async def read(self, deadline: Deadline) -> Register:
         """The register after everything that was in the journal when this was called, also what was not decided yet."""
-        return await self._read(deadline, wait=True)
+        return await self._read(deadline, None)
+
+    async def glance(self, deadline: Deadline) -> Register:
+        """As `read`, for those who can do without what a writer left half written who may be dead: `is_read` tells
+        whether they have to. With two-phase commit nothing but the next one to open the journal ends that."""
+        return await self._read(deadline, ENDING_MS)
 
     async def peek(self, deadline: Deadline) -> Register:
         """The register as far as it can be read now."""
-        return await self._read(deadline, wait=False)
+        return await self._read(deadline, 0)
 
-    async def _read(self, deadline: Deadline, *, wait: bool) -> Register:
+    async def _read(self, deadline: Deadline, wait_ms: float | None) -> Register:
         try:
-            await self._follow(deadline, wait)
+            await self._follow(deadline, wait_ms)
         except OffsetOutOfRange:
             log.warning("the journal %s was made anew: reading it from its start", self.topic)
             self._position = None
             self._reader = Reader(self.prefix)
-            await self._follow(deadline, wait)
+            await self._follow(deadline, wait_ms)
         self.register = self._reader.register or Register()
         return self.register
 
-    async def _follow(self, deadline: Deadline, wait: bool) -> None:
+    async def _follow(self, deadline: Deadline, wait_ms: float | None) -> None:
+        patience = deadline if wait_ms is None else self._cluster.deadline(wait_ms, "the end of a record")
         if self._position is not None:
-            await self._read_from(self._position, deadline, wait)
+            await self._read_from(self._position, deadline, patience)
             return
         first = await self._listed(OffsetSpec.EARLIEST, deadline)
         end = await self._listed(OffsetSpec.LATEST, deadline)
@@ -164,23 +174,25 @@ class Journal:
         while True:
             start = max(first, end - look)
             self._reader = Reader(self.prefix)
-            await self._read_from(start, deadline, wait, complete=start == first)
+            await self._read_from(start, deadline, patience, complete=start == first)
             if self._reader.register is not None or start == first:
                 return
             look *= LOOK_FURTHER
 
-    async def _read_from(self, position: int, deadline: Deadline, wait: bool, complete: bool = True) -> None:
+    async def _read_from(self, position: int, deadline: Deadline, patience: Deadline, complete: bool = True) -> None:
         end: int | None = None
         while True:
             data = await self._fetch(position, deadline)
             if end is None:
-                end = data.high_watermark if wait else data.last_stable_offset
-            position = self._take(data, position, complete)
-            self._position = position
-            if position >= end:
+                end = data.high_watermark
+            self._position = position = self._take(data, position, complete)
+            self.is_read = position >= end
+            if self.is_read:
                 return
             if deadline.expired:
                 raise deadline.gave_up(f"reading the journal {self.topic} to its end at offset {end}")
+            if patience.expired and position >= data.last_stable_offset:
+                return
             if not data.records:
                 await self._runtime.timers.sleep(WAIT_MS / 1000)
 

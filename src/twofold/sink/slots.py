@@ -4,7 +4,8 @@
 2. A slot that was used for a batch of a run is free for a later batch of the same run only: batches come one after the
    other, so that the transaction before is decided and done. What another run used is never used again, for who came
    first cannot be known here.
-3. An id whose InitProducerId has no known outcome is burnt: a late repetition could take it away from its next user.
+3. An id whose InitProducerId has no known outcome is burnt, by its process or by whoever finds that one dead: the
+   request may still be on its way, and would take the id away from its next user.
 
 So the number of ids is bounded by the tasks of a batch, however many processes Spark starts and ends for them. Files of
 runs that are over are removed; their ids expire at the broker.
@@ -31,7 +32,7 @@ class Use:
 
 
 class Slot:
-    """A leased id. `use` before it is initialized; `burn` when nobody knows whether it was."""
+    """A leased id. `use` before it is initialized, and `known` after; `burn` when nobody knows whether it was."""
 
     def __init__(self, prefix: str, path: Path, file: int, use: Use | None) -> None:
         process, _, number = path.name.partition(".")
@@ -42,8 +43,14 @@ class Slot:
 
     def use(self, use: Use) -> None:
         self.last = use
-        text = json.dumps([use.run_id, use.batch_id]).encode()
-        os.pwrite(self._file, text.ljust(256), 0)
+        self._write(use, is_known=False)
+
+    def known(self) -> None:
+        assert self.last is not None
+        self._write(self.last, is_known=True)
+
+    def _write(self, use: Use, *, is_known: bool) -> None:
+        os.pwrite(self._file, json.dumps([use.run_id, use.batch_id, is_known]).encode().ljust(256), 0)
 
     def burn(self) -> None:
         self._path.unlink(missing_ok=True)
@@ -94,19 +101,18 @@ class Slots:
     def _lease_left_behind(self, use: Use) -> Slot | None:
         held = {slot.transactional_id for slot in self._held}
         for path in sorted(self._directory.glob("*.*")):
-            file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.close(file)
+            file = _locked(path)
+            if file is None:
                 continue
-            last = _parse(os.pread(file, 256, 0))
-            if last is not None and _is_free(last, use):
+            last, is_known = _parse(os.pread(file, 256, 0))
+            if last is not None and is_known and _is_free(last, use):
                 slot = Slot(self._prefix, path, file, last)
                 assert slot.transactional_id not in held
                 return slot
             if last is None or last.run_id != use.run_id:
                 self._remove_if_old(path, file)
+            elif not is_known:
+                path.unlink(missing_ok=True)
             os.close(file)
         return None
 
@@ -128,12 +134,29 @@ def _is_free(last: Use, use: Use) -> bool:
     return last.run_id == use.run_id and last.batch_id < use.batch_id
 
 
-def _parse(text: bytes) -> Use | None:
+def _locked(path: Path) -> int | None:
+    """The open file; None while another process has it, or when it was burnt under our eyes."""
     try:
-        run_id, batch_id = json.loads(text)
-        return Use(str(run_id), int(batch_id))
-    except ValueError:
+        file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
         return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(file)
+        return None
+    if not os.fstat(file).st_nlink:
+        os.close(file)
+        return None
+    return file
+
+
+def _parse(text: bytes) -> tuple[Use | None, bool]:
+    try:
+        run_id, batch_id, is_known = json.loads(text)
+        return Use(str(run_id), int(batch_id)), bool(is_known)
+    except (ValueError, TypeError):
+        return None, False
 
 
 def _default_directory() -> Path:

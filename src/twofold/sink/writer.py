@@ -123,7 +123,11 @@ class TaskWriter:
                 log.warning("%s is given up, for nobody knows who has it: %s", slot.transactional_id, error)
                 await self._runtime.timers.sleep(self._config.retry_backoff.delay_s(attempt, self._runtime.random))
                 continue
+            except BaseException:
+                self._slots.burn(slot)
+                raise
             break
+        slot.known()
         self._slot, self._identity = slot, identity
         self._open.transactional_id = slot.transactional_id
         self._open.begin(v2=v2)

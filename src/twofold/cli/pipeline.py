@@ -45,7 +45,14 @@ from twofold.sink import names
 from twofold.sink.errors import Stale
 from twofold.sink.inspection import Found, Inspector, SinkState
 from twofold.sink.recovery import Recovered, recover
-from twofold.wire.errors import InvalidProducerEpoch, KafkaError, ProducerFenced, UnknownTopicOrPartition
+from twofold.wire.errors import (
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    KafkaError,
+    ProducerFenced,
+    TransactionAbortable,
+    UnknownTopicOrPartition,
+)
 
 pipeline_app = typer.Typer(
     help="Show what exactly-once sinks have decided, and end what a dead query left open.", no_args_is_help=True
@@ -55,6 +62,8 @@ REQUEST_TIMEOUT_MS = 30_000
 PATIENCE_MS = 2_000
 RECOVER_TIMEOUT_S = 120.0
 NAMED = 5
+# What a writer of the journal meets when another one has come after it.
+TAKEN_OVER = (Stale, ProducerFenced, InvalidProducerEpoch, InvalidTxnState, TransactionAbortable)
 
 DecisionTopic = Annotated[
     str | None,
@@ -188,7 +197,7 @@ async def _recover(session: Session, state: SinkState, *, accept_loss: bool) -> 
         return await recover(
             session.runtime, session.cluster, session.config, state, owner, session.deadline, accept_loss=accept_loss
         )
-    except (Stale, ProducerFenced, InvalidProducerEpoch) as error:
+    except TAKEN_OVER as error:
         raise CliError(
             f"somebody else has taken {state.prefix} over meanwhile: the query was started again and does all this "
             f"itself, or this command runs twice; `twofold pipeline status --prefix {state.prefix}` shows which. "

@@ -30,7 +30,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
+def spark_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Spark without its zipped copy of PySpark, which has no bytecode and costs every Python process a second: workers
+    then import the installed one."""
+    import pyspark
+
+    home = tmp_path_factory.mktemp("spark")
+    for name in ("bin", "jars"):
+        (home / name).symlink_to(Path(pyspark.__file__).parent / name)
+    return home
+
+
+@pytest.fixture(scope="session")
+def spark(spark_home: Path) -> Iterator[Any]:
     """Two cores, little memory, no web pages, sockets of the kind that Python workers are fast with."""
     if shutil.which("java") is None:
         pytest.skip("Spark needs a JDK: install openjdk-17-jdk-headless")
@@ -51,7 +63,9 @@ def spark() -> Iterator[Any]:
     builder = SparkSession.builder.master("local[2]").appName("twofold tests")
     for name, value in settings.items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_HOME", str(spark_home))
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     yield session
     for query in session.streams.active:

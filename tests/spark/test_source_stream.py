@@ -246,6 +246,7 @@ def test_topics_that_match_later_are_read_from_their_start(kit: Kit):
     kit.wait_for(lambda: query.values == [1])
 
 
+@when_long
 def test_a_topic_that_is_taken_out_of_the_query_counts_as_loss(kit: Kit):
     first, second = kit.topic(1), kit.topic(1)
     kit.send(first, [0], partition=0)
@@ -303,6 +304,7 @@ def test_a_topic_that_is_made_anew_and_is_shorter_is_loss_or_silence(kit: Kit):
     assert query.process() == []
 
 
+@when_long
 def test_a_topic_that_is_made_anew_and_is_longer_is_read_on_from_the_old_offset(kit: Kit):
     topic = kit.topic(1)
     kit.send(topic, range(10), partition=0)

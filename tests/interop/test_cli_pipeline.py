@@ -492,7 +492,8 @@ def test_it_says_what_it_will_do_and_asks(
     os.close(ours)
     os.close(theirs)
     assert process.returncode == code, errors
-    assert "completes batch 1" in errors and "is fenced" in errors and "[y/N]" in errors
+    assert "completes batch 1" in errors and "is fenced" in errors and "perhaps it does run" in errors
+    assert "[y/N]" in errors
     state = look(two_phase, prefix, tmp_path)
     if answer == "y":
         assert "committed    2 transactions\naborted      2 transactions\n" in output

@@ -3,6 +3,7 @@
 import os
 import socket
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from twofold.cli.common import (
     run_command,
 )
 from twofold.cli.pipeline_report import (
+    age,
     nothing_to_do,
     plan,
     print_recovered,
@@ -61,6 +63,7 @@ pipeline_app = typer.Typer(
 REQUEST_TIMEOUT_MS = 30_000
 PATIENCE_MS = 2_000
 RECOVER_TIMEOUT_S = 120.0
+RECENT_MS = 60_000
 NAMED = 5
 # What a writer of the journal meets when another one has come after it.
 TAKEN_OVER = (Stale, ProducerFenced, InvalidProducerEpoch, InvalidTxnState, TransactionAbortable)
@@ -214,6 +217,9 @@ def _announce(state: SinkState) -> None:
         "names this command.",
         file=sys.stderr,
     )
+    age_ms = int(time.time() * 1000) - state.register.at_ms
+    if age_ms < RECENT_MS:
+        print(f"Its last record is {age(age_ms)} old: perhaps it does run.", file=sys.stderr)
 
 
 def _print_states(states: list[SinkState], now_ms: int) -> None:

@@ -163,8 +163,9 @@ def test_dead_task_is_gone_within_three_heartbeats_and_prepared_ones_stay(pipe: 
     pipe.check()
 
 
-def leave_loser(pipe: Pipe) -> None:
-    """The batch is given up while a task of it has not begun; then it is written by others."""
+def leave_loser(pipe: Pipe, then: str) -> None:
+    """The batch is given up while a task of it has not begun; then it is written by others, and the task goes on until
+    it has prepared its transaction."""
     number = pipe.orders.give("task", "wait@1")
     name = pipe.start()
     wait_for(lambda: pipe.orders.left == [] and len(pipe.open) == TASKS - 1, "the other tasks are prepared")
@@ -172,13 +173,22 @@ def leave_loser(pipe: Pipe) -> None:
     pipe.host.ended(name)
     pipe.run_to_end()
     pipe.check()
-    pipe.orders.give("task: prepared", "sleep-0")
+    pipe.orders.give("task: prepared", then)
     pipe.orders.go(number)
     wait_for(lambda: pipe.orders.left == [], "the loser has prepared")
 
 
 def test_loser_that_prepares_after_its_batch_is_done_aborts_itself(pipe: Pipe) -> None:
-    leave_loser(pipe)
+    leave_loser(pipe, "sleep-0")
+    pipe.check()
+
+
+@rest
+def test_loser_that_dies_prepared_is_swept_by_the_next_batch(pipe: Pipe) -> None:
+    leave_loser(pipe, "die")
+    pipe.wait_until_open(1)
+    pipe.send(100)
+    assert pipe.run().well
     pipe.check()
 
 

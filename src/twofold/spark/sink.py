@@ -143,6 +143,10 @@ def sink_for(options: WriteOptions) -> Sink:
     if _Process.pid != os.getpid():
         _Process.pid, _Process.sinks = os.getpid(), {}
     sink = _Process.sinks.pop(options, None)
+    if sink is not None and sink.client is not client_for(options.producer):
+        # Its connections had to give way to those of other queries.
+        sink.client.run(sink.close())
+        sink = None
     if sink is None:
         sink = Sink(options)
         while len(_Process.sinks) >= MAX_SINKS:

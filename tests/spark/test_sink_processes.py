@@ -1,0 +1,48 @@
+"""What a process of Spark keeps of its sinks, for it serves all queries of a session."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sink_kit import SETTINGS
+
+from support.server import TwofoldServer
+from twofold.spark.clients import MAX_CLUSTERS
+from twofold.spark.options import WriteOptions, write_options
+from twofold.spark.sink import MAX_SINKS, owner_of, sink_for
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwofoldServer]:
+    with TwofoldServer(tmp_path_factory.mktemp("server"), SETTINGS) as running:
+        yield running
+
+
+def options(server: TwofoldServer, directory: Path, number: int) -> WriteOptions:
+    """Each with a configuration of its own."""
+    given = {
+        "kafka.bootstrap.servers": server.bootstrap_servers,
+        "kafka.client.id": f"client-{number}",
+        "topic": "out",
+        "checkpointLocation": str(directory / str(number)),
+    }
+    return write_options(given, streaming=True)
+
+
+def test_more_sinks_than_clusters_take_turns(server: TwofoldServer, tmp_path: Path) -> None:
+    chosen = [options(server, tmp_path, number) for number in range(MAX_CLUSTERS + 1)]
+    for _ in range(2):
+        for one in chosen:
+            sink = sink_for(one)
+            assert sink.start(owner_of(one)).decided == ()
+            assert not sink.writer().is_open
+
+
+def test_sink_that_had_to_give_way_starts_anew(server: TwofoldServer, tmp_path: Path) -> None:
+    chosen = [options(server, tmp_path, number) for number in range(MAX_SINKS + 1)]
+    first = sink_for(chosen[0])
+    assert sink_for(chosen[0]) is first
+    for one in chosen[1:]:
+        sink_for(one)
+    assert sink_for(chosen[0]) is not first
+    assert sink_for(chosen[0]).start(owner_of(chosen[0])).decided == ()

@@ -128,6 +128,7 @@ class Driver:
         if plan is not None and plan.owner == owner:
             register = await self.journal.glance(deadline)
             if register.owner != owner:
+                self._plan = None  # who asks once more wants it back
                 raise self._superseded(register)
             if register.pending is None and self.journal.is_read:
                 return Plan(owner, register.round, register.decided, plan.conditions)

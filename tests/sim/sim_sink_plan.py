@@ -9,7 +9,7 @@ from twofold.sink.register import Mode
 BROKER_FAULTS = ("kill", "power", "restart")
 NETWORK_FAULTS = ("reset", "partition", "loss", "duplicate", "delay", "late")
 OTHER_FAULTS = ("slow disk", "clock", "pause")
-SPARK_FAULTS = ("process kill", "step kill", "driver kill", "second driver", "step crash")
+SPARK_FAULTS = ("process kill", "step kill", "driver kill", "second driver", "step crash", "step pause")
 LONG_MAX = 2**63 - 1
 
 
@@ -27,6 +27,8 @@ class SinkPlan:
     tasks: int
     """At most so many in a batch; how many, and who writes which keys, is decided anew whenever it is written."""
     hosts: int
+    cores: int
+    """Tasks that run at a time."""
     faults: tuple[str, ...]
     cut_mode: CutMode
     settings: dict[str, str]
@@ -71,6 +73,7 @@ def make_sink_plan(seed: int, mode: Mode = Mode.TWO_PHASE) -> SinkPlan:
         partitions=random.choice((1, 2, 3)),
         tasks=random.choice((1, 2, 4)),
         hosts=random.choice((1, 2)),
+        cores=random.choice((1, 2, 4)),
         faults=tuple(faults),
         cut_mode=random.choice((CutMode.ORDERED, CutMode.REORDERED)),
         settings=_settings(random, synced=power),

@@ -91,6 +91,7 @@ class Stage(Protocol):
     random: Random
     draining: bool
     lost: DecidedDataLost | None
+    failures: int
 
     def note(self, text: str) -> None: ...
 
@@ -224,13 +225,13 @@ class Jvm:
     def __init__(self, stage: Stage) -> None:
         self.name = f"driver{stage.next_number('driver')}"
         self.processes: list[Process] = []
-        self.failures = 0
         self.is_dead = False
         self._stage = stage
         self._planner: Process | None = None
         self._committer: Process | None = None
         self._attempts: set[asyncio.Task[Any]] = set()
         self._random = Random(f"{stage.plan.seed}/{self.name}")
+        self._cores = asyncio.Semaphore(stage.plan.cores)
 
     async def run(self) -> None:
         stage = self._stage
@@ -239,7 +240,7 @@ class Jvm:
                 await self._run_query(f"run{stage.next_number('run')}")
             except QueryFailed as failed:
                 stage.note(f"{self.name}: the query failed: {failed}")
-                self.failures += 1
+                stage.failures += 1
                 await asyncio.sleep(self._random.uniform(0, 0.3))
 
     def die(self) -> None:
@@ -365,24 +366,29 @@ class Jvm:
 
         async def run() -> Written:
             await asyncio.sleep(delay_s)
-            if self.is_dead:
-                raise Died(self.name)
-            worker = self._worker()
-            loop = asyncio.get_running_loop()
-            try:
-                written = await worker.call(lambda: worker.write(plan, run_id, batch_id, partition, rows))
-            except (KafkaError, TaskRaised):
-                worker.die()  # Spark does not use it again
-                raise
-            if not self._stage.draining and self._random.random() < 0.1:
-                loop.call_later(self._random.uniform(0, KILL_TIMEOUT_S), worker.die)
-            return written
+            async with self._cores:
+                if self.is_dead:
+                    raise Died(self.name)
+                return await self._run_attempt(plan, run_id, batch_id, partition, rows)
 
         attempt = asyncio.get_running_loop().create_task(run())
         attempt.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._attempts.add(attempt)
         attempt.add_done_callback(self._attempts.discard)
         return attempt
+
+    async def _run_attempt(
+        self, plan: Plan, run_id: str, batch_id: int, partition: int, rows: Sequence[Row]
+    ) -> Written:
+        worker = self._worker()
+        try:
+            written = await worker.call(lambda: worker.write(plan, run_id, batch_id, partition, rows))
+        except (KafkaError, TaskRaised):
+            worker.die()  # Spark does not use it again
+            raise
+        if not self._stage.draining and self._random.random() < 0.1:
+            asyncio.get_running_loop().call_later(self._random.uniform(0, KILL_TIMEOUT_S), worker.die)
+        return written
 
     def _worker(self) -> Process:
         free = [p for p in self.processes if p.node.startswith("worker") and p.is_alive and not p.is_busy]

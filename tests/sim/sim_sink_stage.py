@@ -31,6 +31,7 @@ CALM: dict[str, Any] = {
     "batches": 3,
     "tasks": 1,
     "hosts": 1,
+    "cores": 2,
     "request_timeout_ms": 400,
     "timeout_ms": 4000,
     "task_fails": 0.0,

@@ -73,7 +73,7 @@ class SinkWorld:
         self.at_step: Callable[[str, str], None] | None = None
         """Called with each step that a process reaches, and the process."""
         self.steps: Counter[str] = Counter()
-        self.late = self.deaths = self.drivers = 0
+        self.late = self.deaths = self.drivers = self.failures = 0
         self.output: dict[int, list[bytes]] = {}
         self.decisions: list[dict[str, Any]] = []
         self._numbers: Counter[str] = Counter()
@@ -343,6 +343,7 @@ class SinkNemesis(Nemesis):
             "process kill": self._kill_process,
             "step kill": self._kill_at_step,
             "step crash": self._crash_at_step,
+            "step pause": self._pause_at_step,
             "driver kill": self._kill_driver,
             "second driver": self._start_second,
         }
@@ -395,6 +396,17 @@ class SinkNemesis(Nemesis):
         writes = self._random.choice((0, 1, 2, 3, 5, 8, 13))
         power_cut = self._random.random() < 0.7
         self._aim(lambda node: self._sim.crash_after(BROKER, writes, power_cut=power_cut))
+        await self._world.pause(0.2)
+
+    async def _pause_at_step(self) -> None:
+        """Whoever gets there stands still, and goes on when others may have its work."""
+        seconds = self._random.choice((0.2, 0.5, 2.0))
+
+        def pause(node: str) -> None:
+            self._sim.pause(node)
+            asyncio.get_running_loop().call_later(seconds, self._sim.resume, node)
+
+        self._aim(pause)
         await self._world.pause(0.2)
 
     async def _kill_driver(self) -> None:
@@ -479,20 +491,26 @@ class SinkOutcome:
     deaths: int
     late: int
     decided: int
-    swept: int
+    failures: int
+    """Of runs of the query, each followed by another."""
     revoked: int
     lost: bool
     steps: tuple[tuple[str, int], ...]
 
 
-def simulate_sink(seed: int, plan: SinkPlan | None = None, mode: Mode = Mode.TWO_PHASE) -> SinkOutcome:
-    """Raises what went wrong, with the way to see it again."""
+def simulate_sink(
+    seed: int,
+    plan: SinkPlan | None = None,
+    mode: Mode = Mode.TWO_PHASE,
+    prepare: Callable[[SinkWorld], None] = lambda world: None,
+) -> SinkOutcome:
+    """Raises what went wrong, with the way to see it again. `prepare` is for those who want more than the plan says."""
     plan = plan or make_sink_plan(seed, mode)
     with tempfile.TemporaryDirectory() as directory, ErrorLog(plan) as errors:  # type: ignore[arg-type]
         sim = BrokerSimulation(plan, NobodyWatches())  # type: ignore[arg-type]
         try:
             with sim:
-                return _simulate(plan, sim, errors, Path(directory))
+                return _simulate(plan, sim, errors, Path(directory), prepare)
         except BaseException as error:
             error.add_note("\n".join(["the end of the trace:", *told(sim)]))
             error.add_note(f"{plan}")
@@ -509,13 +527,20 @@ def told(sim: BrokerSimulation) -> list[str]:
     return [line for line in sim.trace if not line.split(" ", 1)[1].startswith(noise)][-TAIL:]
 
 
-def _simulate(plan: SinkPlan, sim: BrokerSimulation, errors: ErrorLog, directory: Path) -> SinkOutcome:
+def _simulate(
+    plan: SinkPlan,
+    sim: BrokerSimulation,
+    errors: ErrorLog,
+    directory: Path,
+    prepare: Callable[[SinkWorld], None],
+) -> SinkOutcome:
     world: SinkWorld
 
     async def story() -> None:
         nonlocal world
         world = SinkWorld(plan, sim, directory)
         steps._hook = world.reached
+        prepare(world)
         with LateRequests(world):
             await world.start()
             await SinkNemesis(world).run()
@@ -536,7 +561,7 @@ def _simulate(plan: SinkPlan, sim: BrokerSimulation, errors: ErrorLog, directory
         deaths=world.deaths,
         late=world.late,
         decided=kinds["commit"],
-        swept=0,
+        failures=world.failures,
         revoked=kinds["revoke"],
         lost=world.lost is not None,
         steps=tuple(sorted(world.steps.items())),

@@ -13,15 +13,16 @@ from typing import Any, NamedTuple
 
 import pytest
 from connector import LONG
-from protocol_kit import Crash, Query, Steps, closing, set_level, steps_of_this_process
+from protocol_kit import Crash, Pause, Query, Steps, closing, set_level, steps_of_this_process
 
 from oracle.kafka import EXACT_SETTINGS, running_oracle
 from support.server import TwofoldServer
 from twofold.client.transaction_calls import NO_TIMEOUT_MS
 from twofold.sink.driver import Votes
 from twofold.sink.errors import DecidedDataLost, Revoked, Stale, Unsupported, VoteFailed
+from twofold.sink.journal import Journal
 from twofold.sink.register import Kind, Mode
-from twofold.wire.errors import KafkaError
+from twofold.wire.errors import KafkaError, RequestTimedOut
 
 pytestmark = [pytest.mark.timeout(180)]
 
@@ -233,6 +234,38 @@ def test_a_driver_that_finds_its_own_decision_timed_out_says_so(query: Query, st
     query.check()
     query.driver().batch(0)
     query.check(0)
+
+
+def test_a_decision_whose_answer_was_lost_and_that_timed_out_then_is_no_success(query: Query, steps: Steps) -> None:
+    """It is looked up, found and taken back: whoever asked for it must not take the batch as written."""
+    driver = query.driver(timeout_ms=SHORT_MS)
+    driver.start()
+    votes = driver.write(0)
+    pause = Pause()
+    lose_answer(driver.driver.journal, pause)
+    committing = driver.commit_in_background(votes)
+    pause.wait_until_reached()
+    query.driver().wait_for_states(votes, *OVER)
+    pause.go()
+    with pytest.raises(Revoked, match=r"batch 0 .* was decided and taken back"):
+        committing.result()
+    query.check()
+    query.driver().batch(0)
+    query.check(0)
+
+
+def lose_answer(journal: Journal, pause: Pause) -> None:
+    """The first record is written, and after a while it turns out that nobody said so."""
+    append = journal.append
+
+    async def without_answer(*args: Any) -> None:
+        journal.append = append  # type: ignore[method-assign]
+        await append(*args)
+        pause()
+        await journal.close()
+        raise RequestTimedOut("the answer was lost")
+
+    journal.append = without_answer  # type: ignore[method-assign]
 
 
 def test_a_decision_that_is_committed_in_part_stops_the_query_until_the_loss_is_accepted(

@@ -2,8 +2,9 @@
 
 One session, one broker, one run; the contenders take turns and the medians are compared:
 
-- a reader without a broker, which yields Arrow batches that it made before: what Spark takes from Python at most;
-- Spark's own connector, with its defaults and told not to wait for more at the end of a log.
+- "no-op", a reader without a broker, which yields one Arrow batch that it made before again and again: what Spark takes
+  from Python at most, with nothing to fetch and all of it in the processor's cache;
+- "own", Spark's own connector, with its defaults and told not to wait for more at the end of a log.
 """
 
 import os
@@ -32,7 +33,7 @@ KEY_BYTES = 16
 SIZES = {100: 2_000_000, 1024: 500_000}
 BATCH_ROWS = 10_000  # what Spark takes most of, at both sizes
 QUICK = {"kafka.fetch.max.wait.ms": "10"}
-OURS, NOOP, OWN, OWN_QUICK = "twofold", "no-op reader", "spark's own", "spark's own, 10 ms"
+OURS, NOOP, OWN, OWN_QUICK = "twofold", "no-op", "own", "own, 10 ms"
 NOOP_GOAL, OWN_GOAL = 0.7, 1.5
 LATENCY_ROWS = 25
 WARM_UP_ROWS = 10
@@ -165,7 +166,7 @@ def contenders(spark: Any, address: str, topic: str, value_bytes: int, count: in
 
 
 def run_rates(report: Report, spark: Any, address: str, rounds: int) -> None:
-    table = Table(title="source into noop, million rows/s (median)")
+    table = Table(title="source into noop, million rows/s (own: Spark's own connector)")
     for column in ("", NOOP, OURS, "ratio", OWN, "ratio", OWN_QUICK, "ratio"):
         table.add_column(column, justify="right" if column else "left", no_wrap=True)
     for value_bytes, count in SIZES.items():
@@ -245,7 +246,7 @@ def latencies_ms(spark: Any, address: str, form: str, options: Mapping[str, str]
 
 
 def run_latency(report: Report, spark: Any, address: str, directory: Path, rounds: int) -> None:
-    table = Table(title="a row from its producer to the memory sink of a stream, ms")
+    table = Table(title="a row from its producer to a stream's sink, ms")
     for column in ("", "median", "p90"):
         table.add_column(column, justify="right" if column else "left")
     cases = {OURS: ("twofold", {}), OWN_QUICK: ("kafka", QUICK), OWN: ("kafka", {})}

@@ -32,6 +32,7 @@ from twofold.spark.clients import client_for
 from twofold.spark.errors import OptionError
 from twofold.spark.options import WriteOptions, write_options
 from twofold.spark.rows import Encoder, Layout, by_topic, layout_of
+from twofold.wire.errors import KafkaError
 
 log = logging.getLogger(__name__)
 
@@ -277,7 +278,11 @@ class _Writer:
         owner, conditions = (written[0].owner, written[0].conditions) if written else (self._owner, None)
         participants = [message.participant for message in written if message.participant is not None]
         sink = sink_for(self._options)
-        sink.client.run(sink.driver.abort(owner, conditions, participants))
+        try:
+            sink.client.run(sink.driver.abort(owner, conditions, participants))
+        except KafkaError as error:
+            # Raised, it would take the place of why Spark gave the batch up. The next start finds what is left.
+            log.warning("what was written of a batch that was given up is left to the next start: %s", error)
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):

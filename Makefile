@@ -34,12 +34,11 @@ lint: $(READY)  ## ruff and mypy (strict, the whole package)
 check: lint  ## lint and the fast tests (under 3 minutes)
 	@$(BIN)/python -m pytest -m "not slow and not interop and not oracle and not spark"
 
-test: tools lint  ## everything that CI runs: lint, unit, simulated power cuts, real clients, Apache Kafka as the oracle
-	@$(BIN)/python -m pytest -m "not spark"
+test: tools lint  ## everything that CI runs: lint, unit, simulated power cuts, real clients, Spark, Apache Kafka as the oracle
+	@$(BIN)/python -m pytest
 
-spark: tools  ## the tests of the Spark source, which is in work (installs PySpark)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,spark]'
-	@$(BIN)/python -m pytest --timeout=600 -m spark tests/spark
+spark: tools  ## the tests of the Spark source and sink alone
+	@$(BIN)/python -m pytest --timeout=600 tests/spark tests/sink
 
 demo: $(READY)  ## start a broker, send a million records through it, read them back, print the verdict
 	@$(BIN)/python examples/million.py

@@ -1,0 +1,224 @@
+"""A real standalone cluster, a master and two workers, and the ways in which PySpark users bring code to executors: an
+installed wheel, `--py-files`, a packed environment. The pipeline is the same as on a laptop."""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tarfile
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from connector import CHECKOUT, LONG
+from sink_kit import SETTINGS, App, Broker, Orders, check_exactly_once
+
+from support.server import TwofoldServer
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(not LONG, reason="TWOFOLD_LONG=1 starts a Spark cluster"),
+    pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs a JDK"),
+]
+
+HOME = Path(__import__("pyspark").__file__).parent
+EXECUTORS = {
+    "spark.executor.memory": "500m",
+    "spark.executor.cores": "1",
+    "spark.cores.max": "2",
+    "spark.driver.memory": "600m",
+    "spark.driver.host": "127.0.0.1",
+}
+# What Twofold needs of others: it is in the environment of the executors, whichever way Twofold itself comes there.
+WHERE = (
+    "import twofold.spark, twofold.records.columnar as c; from pathlib import Path; "
+    "print(Path(twofold.spark.__file__).resolve(), c.warm_up())"
+)
+
+
+class Cluster:
+    """One master, two workers; executors look for Twofold only where a test puts it."""
+
+    def __init__(self, directory: Path, python_path: str) -> None:
+        self.directory = directory
+        self._env = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": python_path}
+        self._env |= {"SPARK_WORKER_DIR": str(directory / "work"), "SPARK_DAEMON_MEMORY": "256m"}
+        self._processes: list[subprocess.Popen[bytes]] = []
+        port = _free_port()
+        self.master = f"spark://127.0.0.1:{port}"
+        package = "org.apache.spark.deploy"
+        self._start("master", f"{package}.master.Master", "--host", "127.0.0.1", "--port", str(port))
+        self._wait_for("master", "I have been elected leader")
+        for name in ("worker1", "worker2"):
+            more = ("--cores", "1", "--memory", "700m", "--host", "127.0.0.1", self.master)
+            self._start(name, f"{package}.worker.Worker", *more)
+        for name in ("worker1", "worker2"):
+            self._wait_for(name, "Successfully registered with master")
+
+    def _start(self, name: str, main: str, *arguments: str) -> None:
+        command = [str(HOME / "bin" / "spark-class"), main, *arguments, "--webui-port", "0"]
+        with (self.directory / f"{name}.log").open("wb") as log:
+            process = subprocess.Popen(
+                command, stdout=log, stderr=subprocess.STDOUT, env=self._env, start_new_session=True
+            )
+        self._processes.append(process)
+
+    def _wait_for(self, name: str, words: str) -> None:
+        log = self.directory / f"{name}.log"
+        deadline = time.monotonic() + 120
+        while words not in log.read_text(errors="replace"):
+            assert time.monotonic() < deadline, log.read_text(errors="replace")[-2000:]
+            time.sleep(0.2)
+
+    def executor_logs(self) -> str:
+        return "\n".join(path.read_text(errors="replace") for path in self.directory.glob("work/*/*/std*"))
+
+    def stop(self) -> None:
+        for process in reversed(self._processes):
+            os.killpg(process.pid, 9)
+            process.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("wheel")
+    sources = directory / "sources"  # building leaves files behind
+    shutil.copytree(CHECKOUT / "src", sources / "src", ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy2(CHECKOUT / name, sources / name)
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(directory), str(sources)]
+    subprocess.run(command, check=True, timeout=300)
+    return next(directory.glob("*.whl"))
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    directory = tmp_path / "cluster"
+    directory.mkdir()
+    made = Cluster(directory, "")
+    yield made
+    made.stop()
+
+
+def run_pipeline(
+    server: TwofoldServer, tmp_path: Path, cluster: Cluster, conf: dict[str, str], register: bool = False, **env: str
+) -> list[str]:
+    """Where the executors and the driver had Twofold from."""
+    broker = Broker(server.bootstrap_servers)
+    source, target = broker.topic(4), broker.topic(4)
+    broker.send(source, range(2_000))
+    orders = Orders(tmp_path / "orders")
+    app = App(server.bootstrap_servers, source, target, tmp_path, orders, per_batch=500, env=env, register=register)
+    hook = {f"spark.executorEnv.{name}": value for name, value in orders.env.items()}
+    if "spark.executorEnv.PYTHONPATH" in conf:
+        conf["spark.executorEnv.PYTHONPATH"] += f"{os.pathsep}{orders.env['PYTHONPATH']}"
+    app.master, app.conf, app.shape = cluster.master, EXECUTORS | hook | conf, "shuffled"
+    numbers = [orders.give(step, "where") for step in ("task: opened", "commit: decided")]
+    assert app.run() == 0, app.text[-3000:] + cluster.executor_logs()[-3000:]
+    check_exactly_once(broker, target, range(2_000))
+    broker.wait_until_none_open()
+    return [(orders.directory / f"where-{number:03}").read_text() for number in numbers]
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[TwofoldServer]:
+    with TwofoldServer(tmp_path / "server", SETTINGS) as server:
+        yield server
+
+
+def test_an_installed_wheel_in_a_read_only_place(
+    running: TwofoldServer, tmp_path: Path, cluster: Cluster, wheel: Path
+) -> None:
+    """Nothing is registered: Spark finds `pyspark_twofold` in the wheel. The kernels are kept elsewhere."""
+    site = tmp_path / "site"
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(site), str(wheel)]
+    subprocess.run(command, check=True, timeout=300)
+    for path in (site, *site.rglob("*")):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    cache = tmp_path / "kernels"
+    try:
+        where = subprocess.run(
+            [sys.executable, "-c", WHERE],
+            env=os.environ | {"PYTHONPATH": str(site), "NUMBA_CACHE_DIR": str(cache)},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=300,
+        ).stdout
+        assert where.startswith(str(site)), where
+        assert f"compiled kernels in {cache}" in where
+        conf = {"spark.executorEnv.PYTHONPATH": str(site), "spark.executorEnv.NUMBA_CACHE_DIR": str(cache)}
+        found = run_pipeline(running, tmp_path, cluster, conf, PYTHONPATH=str(site), NUMBA_CACHE_DIR=str(cache))
+        assert all(path.startswith(str(site)) for path in found), found
+    finally:
+        for path in (site, *site.rglob("*")):
+            path.chmod(0o755)
+
+
+def test_py_files(running: TwofoldServer, tmp_path: Path, cluster: Cluster, wheel: Path) -> None:
+    """A wheel is a zip of Python files, so it can be shipped as one. Spark looks for data sources among installed
+    packages only, so that this one has to be registered."""
+    shipped = tmp_path / "twofold.zip"
+    with zipfile.ZipFile(wheel) as made, zipfile.ZipFile(shipped, "w") as out:
+        for name in made.namelist():
+            if not re.match(r"twofold-[^/]*/", name):
+                out.writestr(name, made.read(name))
+    conf = {"spark.submit.pyFiles": str(shipped)}
+    found = run_pipeline(running, tmp_path, cluster, conf, register=True)
+    assert all("twofold.zip" in path for path in found), found
+
+
+def test_a_packed_environment(running: TwofoldServer, tmp_path: Path, cluster: Cluster, wheel: Path) -> None:
+    """An archive that Spark unpacks beside every executor, with an interpreter of its own in it. Spark runs Python on
+    the driver, too, and by the same path: so it has to be unpacked where the driver is started."""
+    environment = tmp_path / "environment"
+    subprocess.run(
+        [sys.executable, "-m", "venv", "--without-pip", "--copies", str(environment)], check=True, timeout=120
+    )
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    site = environment / "lib" / version / "site-packages"
+    ours = Path(__import__("pyarrow").__file__).parents[1]
+    for path in ours.iterdir():
+        # Spark brings PySpark; what only tests need stays behind.
+        if not re.match(r"pyspark|twofold|__editable__|mypy|ruff|pip|hypothesis|confluent|setuptools", path.name):
+            (shutil.copytree if path.is_dir() else shutil.copy2)(path, site / path.name)
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(site), str(wheel)]
+    subprocess.run(command, check=True, timeout=300)
+    archive = tmp_path / "environment.tar"
+    with tarfile.open(archive, "w") as out:
+        for path in environment.iterdir():
+            out.add(path, path.name)
+    conf = {"spark.archives": f"{archive}#environment", "spark.pyspark.python": "./environment/bin/python"}
+    executor, driver = run_pipeline(running, tmp_path, cluster, conf, PYSPARK_PYTHON="./environment/bin/python")
+    assert driver.startswith(str(environment)), driver
+    assert "/environment/lib/" in executor and str(cluster.directory) in executor
+
+
+def test_executors_and_driver_killed(running: TwofoldServer, tmp_path: Path, cluster: Cluster) -> None:
+    """The crash that a laptop does not have: an executor that is gone, JVM and all; then the driver."""
+    broker = Broker(running.bootstrap_servers)
+    source, target = broker.topic(4), broker.topic(4)
+    broker.send(source, range(2_000))
+    orders = Orders(tmp_path / "orders")
+    app = App(running.bootstrap_servers, source, target, tmp_path, orders, per_batch=500)
+    app.master, app.shape = cluster.master, "shuffled"
+    hook = {f"spark.executorEnv.{name}": value for name, value in orders.env.items()}
+    app.conf = EXECUTORS | hook
+    orders.give("task: written", "kill-driver")  # the nearest JVM above a task is its executor
+    orders.give("commit: decided", "kill-driver")
+    assert app.run() != 0
+    app.run_to_end()
+    assert [row[0] for row in orders.done] == ["task: written", "commit: decided"]
+    check_exactly_once(broker, target, range(2_000))
+    broker.wait_until_none_open()

@@ -17,6 +17,7 @@ from twofold.client.errors import NoAnswer
 from twofold.runtime.sim.loop import current_life
 from twofold.sink import steps
 from twofold.sink.driver import Plan, Votes
+from twofold.sink.errors import DecidedDataLost
 from twofold.sink.register import Mode
 from twofold.wire.apis import KEYS
 
@@ -133,9 +134,15 @@ class SinkStage(SinkWorld):
 
 
 def play(
-    story: Callable[[SinkStage], Awaitable[None]], mode: Mode = Mode.TWO_PHASE, *, seed: int = 0, **changes: Any
+    story: Callable[[SinkStage], Awaitable[None]],
+    mode: Mode = Mode.TWO_PHASE,
+    *,
+    seed: int = 0,
+    loses: bool = False,
+    **changes: Any,
 ) -> SinkStage:
-    """Tell the story; then everything ends, and is looked at. Batches that the story did not commit are not there."""
+    """Tell the story; then everything ends, and is looked at. Batches that the story did not commit are not there.
+    `loses`: a story in which the query stops for good, because somebody ended what was decided."""
     calm = CALM | {"heartbeat_interval_ms": 0 if mode is Mode.RESUME else 300}
     plan = dataclasses.replace(make_sink_plan(seed, mode), **(calm | changes))
     original = Cluster.ask
@@ -156,6 +163,8 @@ def play(
             steps._hook = stage.reached
             await stage.start()
             await story(stage)
+            if loses:
+                stage.lost, stage.may_lose = DecidedDataLost("as the story says"), True
             await stage.close()
 
         try:

@@ -1,23 +1,26 @@
 """Stories of the sink that a seed may need long to tell: each is about one request, one death or one clock."""
 
 import asyncio
+from contextlib import suppress
+from contextvars import Context
 
 import pytest
-from sim_sink_spark import Died
+from sim_sink_spark import Died, Process
 from sim_sink_stage import RUN, SinkStage, play, within
 from sim_world import BROKER
 
 from twofold.client.errors import NoAnswer
-from twofold.sink.errors import DecidedDataLost, Revoked
+from twofold.client.transaction_calls import Terms
+from twofold.client.waiting import Deadline
+from twofold.sink.driver import Driver, Votes
+from twofold.sink.errors import DecidedDataLost, Revoked, VoteFailed
 from twofold.sink.journal import Journal
 from twofold.sink.register import Kind, Mode, Register
+from twofold.sink.steps import reached
+from twofold.sink.writer import Conditions
+from twofold.wire.errors import KafkaError
 
 DAY_MS = 86_400_000
-SWEPT = "InitProducerId"
-
-
-async def until_there(stage: SinkStage) -> None:
-    await asyncio.sleep(0.05)
 
 
 def test_a_sweep_whose_request_comes_late_does_not_end_a_transaction_of_the_next_batch() -> None:
@@ -71,7 +74,7 @@ def test_a_task_that_dies_while_it_takes_an_id_does_not_take_it_from_the_next_on
 def test_a_commit_that_finds_its_decision_taken_back_does_not_say_that_it_is_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Resume: the decision is written, nobody is told, and when it is looked up all of it has timed out."""
+    """Without two-phase commit: it is written, nobody is told, and when it is looked up all of it has timed out."""
     append = Journal.append
 
     async def unsure(self: Journal, register: Register, *offsets: object) -> None:
@@ -96,7 +99,7 @@ def test_a_commit_that_finds_its_decision_taken_back_does_not_say_that_it_is_the
 
 
 def test_a_decision_whose_ids_are_forgotten_is_not_taken_back() -> None:
-    """Resume: all is committed, and nobody has said so; then nobody comes for longer than ids are remembered."""
+    """Without two-phase commit: all is committed, nobody has said so, and nobody comes until the ids are forgotten."""
 
     async def story(stage: SinkStage) -> None:
         planner, committer, worker = stage.process("planner"), stage.process("committer"), stage.process()
@@ -111,9 +114,8 @@ def test_a_decision_whose_ids_are_forgotten_is_not_taken_back() -> None:
         await asyncio.sleep(1)
         with pytest.raises(DecidedDataLost):
             await stage.plan_batch(stage.process("planner"), "next")
-        stage.lost = DecidedDataLost("as it should be")
 
-    play(story, Mode.RESUME)
+    play(story, Mode.RESUME, loses=True)
 
 
 @pytest.mark.parametrize("kind", ["commit", "done"])
@@ -149,3 +151,184 @@ def test_a_planner_does_not_wait_for_a_driver_that_died_in_the_journal(kind: str
         await stage.commit(stage.process("committer"), 0, await stage.write(worker, plan, 0, run_id="run2"))
 
     play(story)
+
+
+def test_what_somebody_else_aborted_before_is_not_decided() -> None:
+    async def story(stage: SinkStage) -> None:
+        planner, committer, worker = stage.process("planner"), stage.process("committer"), stage.process()
+        plan = await stage.plan_batch(planner)
+        written = await stage.write(worker, plan, 0)
+        assert written.participant is not None
+        await abort_by_hand(stage, written.participant.transactional_id)
+        with pytest.raises(VoteFailed, match="nothing of it is visible"):
+            await stage.commit(committer, 0, written)
+        plan = await stage.plan_batch(planner)
+        await stage.commit(committer, 0, await stage.write(worker, plan, 0, run_id="run2"))
+
+    play(story)
+
+
+async def abort_by_hand(stage: SinkStage, name: str) -> None:
+    """As a producer of that id does that knows nothing of two phases."""
+    by_hand = stage.process("hand")
+    calls = by_hand.driver._calls
+    await by_hand.call(lambda: calls.init(name, Terms(4000), by_hand.driver._deadline()))
+
+
+def test_what_somebody_else_aborted_after_the_decision_is_told() -> None:
+    async def story(stage: SinkStage) -> None:
+        planner, committer, worker = stage.process("planner"), stage.process("committer"), stage.process()
+        plan = await stage.plan_batch(planner)
+        written = await stage.write(worker, plan, 0)
+        assert written.participant is not None
+        stage.on_step("commit: decided", stage.kill)
+        with pytest.raises(Died):
+            await stage.commit(committer, 0, written)
+        end = stage.process("hand")
+        identity = written.participant.client
+        name, deadline = written.participant.transactional_id, end.driver._deadline()
+        await end.call(lambda: end.driver._calls.end(name, identity, deadline, commit=False, v2=True))
+        with pytest.raises(DecidedDataLost, match="accept-loss"):
+            await stage.plan_batch(stage.process("planner"), "next")
+
+    play(story, loses=True)
+
+
+# Two drivers: one sleeps or dies at a step; the other takes over, and sleeps at one of its own while the first goes on
+
+START = ("start", "start: fenced", "start: settled", "journal: owner")
+COMMIT = ("commit", "commit: checked", "journal: commit", "commit: decided", "commit: ended", "journal: done")
+STEPS = (*START, *COMMIT, "commit: done")
+PAIRS = [(first, second) for first in STEPS for second in STEPS]
+QUICK = [(first, second) for first in ("start: settled", "commit: checked", "commit: done") for second in COMMIT[:4]]
+
+
+class TwoDrivers:
+    """Each does what Spark does: start, write, commit, and after an error abort and all of it again."""
+
+    def __init__(self, stage: SinkStage, first_stops: str, second_stops: str, *, dies: bool) -> None:
+        self._stage = stage
+        self._first_stops = first_stops
+        self._second_stops = second_stops
+        self._dies = dies
+        self._stopped: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._goes_on: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._nodes: dict[str, str] = {}
+        self._runs = 0
+        stage.at_step = self._at_step
+
+    def _at_step(self, step: str, node: str) -> None:
+        driver = self._nodes.get(node)
+        sim = self._stage.sim
+        if driver == "one" and step == self._first_stops and not self._stopped.done():
+            self._stopped.set_result(node)
+            if self._dies:
+                self._stage.kill(node)
+            else:
+                sim.pause(node)
+        elif driver == "two" and step == self._second_stops and not self._goes_on.done():
+            self._let_the_first_go_on()
+            sim.loop.call_later(0.5, sim.resume, node, context=Context())
+            sim.pause(node)
+
+    def _let_the_first_go_on(self) -> None:
+        if not self._goes_on.done():
+            self._goes_on.set_result(None)
+            self._stage.sim.resume(self._stopped.result())
+
+    def _process(self, driver: str, kind: str) -> Process:
+        process = self._stage.process(kind)
+        self._nodes[process.node] = driver
+        return process
+
+    async def drive(self, owner: str, batch_id: int, attempts: int) -> bool:
+        stage = self._stage
+        planner, worker = self._process(owner, "planner"), stage.process()
+        for _ in range(attempts):
+            self._runs += 1
+            committer = self._process(owner, "committer")
+            votes = None
+            try:
+                plan = await stage.plan_batch(planner, owner)
+                written = await stage.write(worker, plan, batch_id, run_id=f"run{self._runs}")
+                votes = stage.votes(batch_id, written)
+                await stage.commit(committer, batch_id, written)
+                return True
+            except (KafkaError, Died) as error:
+                stage.note(f"{owner}: {error}")
+                if isinstance(error, Died):
+                    await self._goes_on
+                if votes is not None:
+                    await self._abort(owner, votes)
+        return False
+
+    async def _abort(self, owner: str, votes: Votes) -> None:
+        committer = self._process(owner, "committer")
+        with suppress(KafkaError):
+            await committer.call(lambda: committer.driver.abort(owner, votes.conditions, list(votes.participants)))
+
+    async def run(self) -> None:
+        first = asyncio.ensure_future(self.drive("one", 0, 1))
+        await self._stopped
+        for batch_id in (0, 1):
+            assert await self.drive("two", batch_id, 6)
+        self._let_the_first_go_on()
+        await first
+        assert await self.drive("two", 2, 6)
+
+
+@pytest.mark.parametrize("dies", [False, True], ids=["sleeps", "dies"])
+@pytest.mark.parametrize(
+    ("first", "second"), [pytest.param(*pair, marks=[pytest.mark.slow] * (pair not in QUICK)) for pair in PAIRS]
+)
+def test_two_drivers_of_which_each_stops_at_any_step(first: str, second: str, dies: bool) -> None:
+    async def story(stage: SinkStage) -> None:
+        await TwoDrivers(stage, first, second, dies=dies).run()
+
+    play(story)
+
+
+async def sweep_without_a_look(self: Driver, owner: str, deadline: Deadline) -> int:
+    left = await self._calls.describe_all(await self.open_ids(deadline), deadline)
+    for name, row in left.items():
+        if row is not None and row.state == "Ongoing":
+            await self._abort_left(name, row, deadline)
+    return len(left)
+
+
+async def sign_before_it_settles(self: Driver, owner: str, deadline: Deadline, **options: bool) -> Conditions:
+    await self._cluster.bootstrap(5000)
+    await self.journal.create()
+    conditions = await self._agree(deadline)
+    await self._open(conditions, deadline)
+    await self.journal.append(self.journal.register.owned_by(owner, self._now_ms()))
+    reached("start: fenced")
+    await self._settle(deadline)
+    await self.sweep(owner, deadline)
+    return conditions
+
+
+async def decide_without_votes(self: Driver, votes: Votes, deadline: Deadline) -> None:
+    return None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "broken", "first", "second", "dies"),
+    [
+        ("sweep", sweep_without_a_look, "commit: done", "commit: checked", False),
+        ("take_over", sign_before_it_settles, "commit: decided", "start: fenced", True),
+    ],
+)
+def test_a_sink_with_another_order_is_found_out_by_two_drivers(
+    name: str, broken: object, first: str, second: str, dies: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Driver, name, broken)
+    with pytest.raises(AssertionError, match=r"missing|lost"):
+        test_two_drivers_of_which_each_stops_at_any_step(first, second, dies)
+
+
+def test_a_sink_that_does_not_look_at_the_votes_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Driver, "_check_votes", decide_without_votes)
+    with pytest.raises(pytest.fail.Exception, match="VoteFailed"):
+        test_what_somebody_else_aborted_before_is_not_decided()

@@ -196,9 +196,13 @@ class Inspector:
 
     # Transactions
 
-    async def state(self, prefix: str, topic: str, register: Register, deadline: Deadline) -> SinkState:
+    async def open_ids(self, prefix: str, deadline: Deadline) -> list[str]:
+        """Of tasks, whatever became of their batch."""
         listed = await self._calls.list_ids(UNFINISHED, names.task_pattern(prefix), deadline)
-        ids = [name for name in listed if names.is_task_id(prefix, name)]
+        return [name for name in listed if names.is_task_id(prefix, name)]
+
+    async def state(self, prefix: str, topic: str, register: Register, deadline: Deadline) -> SinkState:
+        ids = await self.open_ids(prefix, deadline)
         pending = register.pending
         decided = {} if pending is None else {p.transactional_id: p for p in pending.participants}
         driver = names.driver_id(prefix)
@@ -241,9 +245,13 @@ class Scan:
         reader = self._readers.setdefault(name, Reader(name))
         try:
             reader.take(record.key, record.value, record.offset, complete=self._complete)
-            self._problems.pop(name, None)
+            problem = reader.damage
         except JournalDamaged as error:
-            self._problems[name] = error
+            problem = error
+        if problem is None:
+            self._problems.pop(name, None)
+        else:
+            self._problems[name] = problem
 
     def results(self) -> dict[str, tuple[Register | None, JournalDamaged | None]]:
         return {

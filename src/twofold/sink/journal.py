@@ -160,6 +160,8 @@ class Journal:
             self._position = None
             self._reader = Reader(self.prefix)
             await self._follow(deadline, wait_ms)
+        if self._reader.damage is not None:
+            raise self._reader.damage
         self.register = self._reader.register or Register()
         return self.register
 

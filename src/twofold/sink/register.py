@@ -152,12 +152,14 @@ class Reader:
 
     def __init__(self, prefix: str) -> None:
         self.register: Register | None = None
+        self.damage: JournalDamaged | None = None
+        """Why there is none. An old record may lack what compaction has removed, as long as a newer one follows."""
         self._prefix = prefix
         self._parts: dict[int, dict[str, Any]] = {}
 
     def take(self, key: bytes | None, value: bytes | None, offset: int, *, complete: bool = True) -> None:
-        """Without `complete` reading began somewhere in the middle: parts may be missing, and there is no register
-        then."""
+        """Parts may be missing, and there is no register then: that is damage, unless reading began somewhere in the
+        middle (not `complete`)."""
         name = (key or b"").decode("utf-8", "replace")
         if value is None or not (name == self._prefix or name.startswith(f"{self._prefix}#")):
             return
@@ -169,10 +171,13 @@ class Reader:
                 self._parts[body["part"]] = body
                 return
             missing = self._missing(body)
-            if missing is not None and complete:
-                raise ValueError(f"part {missing} of it is missing")
             self.register = None if missing is not None else self._decoded(body)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            self.damage = None
+            if missing is not None and complete:
+                self.damage = JournalDamaged(
+                    f"the decision at offset {offset} cannot be read: part {missing} is missing"
+                )
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise JournalDamaged(f"the decision at offset {offset} cannot be read: {error}") from error
 
     def _missing(self, body: Mapping[str, Any]) -> int | None:

@@ -283,15 +283,8 @@ def test_stateful_query_whose_broker_is_killed(windowed: Pipe, server: TwofoldSe
     check_windows(windowed, 4)
 
 
-@pytest.mark.parametrize(
-    "step",
-    [
-        pytest.param("task: prepared", marks=rest),
-        pytest.param("commit: checked", marks=rest),
-        "commit: decided",
-        pytest.param("commit: one ended", marks=rest),
-    ],
-)
+@rest
+@pytest.mark.parametrize("step", ["task: prepared", "commit: checked", "commit: decided", "commit: one ended"])
 def test_two_sinks_from_one_source_whose_driver_is_killed(make: MakePipe, step: str) -> None:
     first = make("first")
     second = make("second", per_batch=70)

@@ -74,6 +74,13 @@ class Pause:
     def wait_until_reached(self) -> None:
         assert self._reached.wait(PATIENCE_S), "the step was not reached"
 
+    def is_reached_before(self, ended: "Future[None]") -> bool:
+        """False where the step is not reached at all."""
+        while not self._reached.wait(0.02):
+            if ended.done():
+                return False
+        return True
+
     def go(self) -> None:
         self._go.set()
 

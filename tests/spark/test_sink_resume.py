@@ -6,14 +6,15 @@ No Spark here: drivers and tasks of `twofold.sink`, stopped where it hurts.
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from connector import LONG
-from protocol_kit import Crash, Pause, Query, Steps, closing, set_level, steps_of_this_process
+from protocol_kit import Crash, Pause, Process, Query, Steps, closing, set_level, steps_of_this_process
 
 from oracle.kafka import EXACT_SETTINGS, running_oracle
 from support.server import TwofoldServer
@@ -28,7 +29,7 @@ pytestmark = [pytest.mark.timeout(180)]
 
 CLEANUP = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
 TWO_PHASE = {"transaction.two.phase.commit.enable": "true"}
-SHORT_MS = 2_500
+SHORT_MS = 1_000
 OVER = ("CompleteAbort",)
 
 
@@ -93,6 +94,22 @@ def decided_and_left(query: Query, steps: Steps, batch_id: int, timeout_ms: int 
             timeout_ms *= 2
             continue
         return votes
+
+
+def decided_and_held(query: Query, pause: Callable[[Process], Pause]) -> tuple[Process, Votes, Pause, "Future[None]"]:
+    """A driver decides about batch 0 and is held up then, by what `pause` orders."""
+    timeout_ms = SHORT_MS
+    while True:
+        driver = query.driver(timeout_ms)
+        driver.start()
+        votes = driver.write(0)
+        held = pause(driver)
+        committing = driver.commit_in_background(votes)
+        if held.is_reached_before(committing):
+            return driver, votes, held, committing
+        with pytest.raises(VoteFailed):
+            committing.result()
+        timeout_ms *= 2
 
 
 # All goes well, or a driver crashes
@@ -220,12 +237,7 @@ def test_a_decision_that_timed_out_in_part_is_taken_back_while_nothing_is_commit
 
 
 def test_a_driver_that_finds_its_own_decision_timed_out_says_so(query: Query, steps: Steps) -> None:
-    driver = query.driver(timeout_ms=SHORT_MS)
-    driver.start()
-    votes = driver.write(0)
-    pause = steps.pause(driver, "commit: decided")
-    committing = driver.commit_in_background(votes)
-    pause.wait_until_reached()
+    driver, votes, pause, committing = decided_and_held(query, lambda one: steps.pause(one, "commit: decided"))
     query.driver().wait_for_states(votes, *OVER)
     pause.go()
     with pytest.raises(Revoked, match=r"batch 0 .* was taken back"):
@@ -236,15 +248,9 @@ def test_a_driver_that_finds_its_own_decision_timed_out_says_so(query: Query, st
     query.check(0)
 
 
-def test_a_decision_whose_answer_was_lost_and_that_timed_out_then_is_no_success(query: Query, steps: Steps) -> None:
+def test_a_decision_whose_answer_was_lost_and_that_timed_out_then_is_no_success(query: Query) -> None:
     """It is looked up, found and taken back: whoever asked for it must not take the batch as written."""
-    driver = query.driver(timeout_ms=SHORT_MS)
-    driver.start()
-    votes = driver.write(0)
-    pause = Pause()
-    lose_answer(driver.driver.journal, pause)
-    committing = driver.commit_in_background(votes)
-    pause.wait_until_reached()
+    _, votes, pause, committing = decided_and_held(query, lambda one: lose_answer(one.driver.journal))
     query.driver().wait_for_states(votes, *OVER)
     pause.go()
     with pytest.raises(Revoked, match=r"batch 0 .* was decided and taken back"):
@@ -254,9 +260,9 @@ def test_a_decision_whose_answer_was_lost_and_that_timed_out_then_is_no_success(
     query.check(0)
 
 
-def lose_answer(journal: Journal, pause: Pause) -> None:
+def lose_answer(journal: Journal) -> Pause:
     """The first record is written, and after a while it turns out that nobody said so."""
-    append = journal.append
+    append, pause = journal.append, Pause()
 
     async def without_answer(*args: Any) -> None:
         journal.append = append  # type: ignore[method-assign]
@@ -266,6 +272,7 @@ def lose_answer(journal: Journal, pause: Pause) -> None:
         raise RequestTimedOut("the answer was lost")
 
     journal.append = without_answer  # type: ignore[method-assign]
+    return pause
 
 
 def test_a_decision_that_is_committed_in_part_stops_the_query_until_the_loss_is_accepted(
@@ -316,12 +323,7 @@ def test_a_driver_that_comes_back_after_another_has_completed_its_decision_chang
 
 
 def test_a_commit_that_comes_after_the_decision_was_taken_back_is_refused(query: Query, steps: Steps) -> None:
-    late = query.driver(timeout_ms=SHORT_MS)
-    late.start()
-    votes = late.write(0)
-    pause = steps.pause(late, "commit: decided")
-    committing = late.commit_in_background(votes)
-    pause.wait_until_reached()
+    late, votes, pause, committing = decided_and_held(query, lambda one: steps.pause(one, "commit: decided"))
     after = query.driver()
     after.wait_for_states(votes, *OVER)
     after.batch(0)

@@ -11,6 +11,7 @@ from twofold.cli.common import EXIT_CODES, USAGE, OutputFormat, complain, print_
 from twofold.cli.consume import consume
 from twofold.cli.group import group_app
 from twofold.cli.pipeline import pipeline_app
+from twofold.cli.pipeline_run import init_project, run_pipeline
 from twofold.cli.produce import produce
 from twofold.cli.topic import topic_app
 from twofold.version import VERSION
@@ -28,6 +29,8 @@ app.add_typer(topic_app, name="topic")
 app.add_typer(group_app, name="group")
 app.add_typer(cluster_app, name="cluster")
 app.add_typer(pipeline_app, name="pipeline")
+pipeline_app.command("run", epilog=EXIT_CODES)(run_pipeline)
+pipeline_app.command("init", epilog=EXIT_CODES)(init_project)
 app.command("produce", epilog=EXIT_CODES)(produce)
 app.command("consume", epilog=EXIT_CODES)(consume)
 

@@ -188,6 +188,19 @@ def recover_sink(
     run_command(main, bootstrap_server)
 
 
+async def recover_left(server: str, timeout_s: float, prefix: str, decision_topic: str | None) -> int:
+    """End what a query of our own left; how many transactions that was. One that never wrote has left nothing."""
+    async with connected(server, timeout_s) as session:
+        if not await _exists(session, decision_topic or names.decision_topic(prefix)):
+            return 0
+        (found,) = await _find(session, prefix, decision_topic)
+        state = await _state(session, found)
+        if state.is_clean:
+            return 0
+        done = await _recover(session, state, accept_loss=False)
+        return len(done.committed) + len(done.aborted)
+
+
 async def _look(server: str, timeout_s: float, prefix: str, decision_topic: str | None) -> SinkState:
     async with connected(server, timeout_s) as session:
         (found,) = await _find(session, prefix, decision_topic)

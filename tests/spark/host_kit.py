@@ -13,6 +13,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -240,6 +241,10 @@ def wait_for(
         time.sleep(0.05)
 
 
+# A server ends with the thread that started it (its parent, for the kernel): this one stays.
+STARTER = ThreadPoolExecutor(1)
+
+
 @contextmanager
 def restarted(server: TwofoldServer, orders: Orders, down_s: float = 0.3) -> Iterator[None]:
     """Whoever kills the broker: it comes back after a while. Orders name it `broker-<ms>`."""
@@ -252,7 +257,7 @@ def restarted(server: TwofoldServer, orders: Orders, down_s: float = 0.3) -> Ite
                 server.kill()
                 over.wait(down_s)
                 try:
-                    server.start()
+                    STARTER.submit(server.start).result()
                     name(server, orders)
                 except BaseException as error:
                     failures.append(error)

@@ -18,6 +18,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.M | re.S)
 KNOWN = {"bash", "python"}
 PICTURES = {"mermaid"}
+SPARK_TIMEOUT_S = 300
 
 
 def blocks(page: Path) -> Iterator[tuple[str, str]]:
@@ -30,9 +31,18 @@ def make_targets() -> set[str]:
     return set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M))
 
 
+def joined(listed: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Blocks of Python that use one Spark session are one script: a session takes seconds to start."""
+    if not any("SparkSession" in text for _, text in listed):
+        return listed
+    script = "\n".join(text for language, text in listed if language == "python")
+    return [entry for entry in listed if entry[0] != "python"] + [("python", script)]
+
+
+@pytest.mark.timeout(SPARK_TIMEOUT_S)
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_every_block_of_the_page_runs(page: Path, tmp_path: Path):
-    listed = list(blocks(page))
+    listed = joined(list(blocks(page)))
     if not listed:
         return
     server = TwofoldServer(tmp_path)
@@ -56,8 +66,9 @@ def run_python(text: str, environment: dict[str, str], directory: Path) -> None:
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(directory / "test_shown.py")]
     else:
         command = [sys.executable, "-c", text]
+    timeout_s = SPARK_TIMEOUT_S if "SparkSession" in text else 60
     done = subprocess.run(
-        command, env=environment, cwd=directory, capture_output=True, text=True, timeout=60, check=False
+        command, env=environment, cwd=directory, capture_output=True, text=True, timeout=timeout_s, check=False
     )
     assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
 

@@ -214,14 +214,20 @@ def test_two_drivers_with_one_checkpoint(make: MakePipe, second_host: Host, step
 
 @rest
 def test_two_drivers_that_both_go_on_end_with_one(make: MakePipe, second_host: Host) -> None:
-    """Nobody is held up: whoever loses fails, at the latest when Spark writes its own log, and is started again."""
+    """Both begin the first batch at the same moment: whoever loses fails, at the latest when Spark writes its own log,
+    and harms nothing."""
     first = make()
     first.send(1000)
     second = make(host=second_host)
     second.source, second.target, second.sent = first.source, first.target, first.sent
-    queries = [(one, one.start()) for one in (first, second)]
-    outcomes = [one.host.ended(query) for one, query in queries]
-    assert any(not outcome.well for outcome in outcomes), "they were not at work at the same time"
+    queries = []
+    for one in (first, second):
+        one.orders.give("start", "wait")
+        queries.append(one.run_to_step())
+    for one in (first, second):
+        one.orders.go()
+    outcomes = [one.host.ended(query) for one, query in zip((first, second), queries, strict=True)]
+    assert any(not outcome.well for outcome in outcomes)
     first.run_to_end()
     first.check()
 

@@ -259,6 +259,8 @@ class Driver:
     async def _owned(self, owner: str, conditions: Conditions | None, deadline: Deadline) -> Register:
         """The journal, open and in the name of this driver, as far as whoever would write to it can tell."""
         register = await self.journal.glance(deadline)
+        if register.owner != owner and not self.journal.is_read:
+            register = await self.journal.read(deadline)  # it may be our own signature that cannot be read yet
         if register.owner == owner and not self.journal.is_open:
             # Looked at before, so that a driver that has lost the query does not fence the one that has it.
             register = await self._open(conditions or await self._agree(deadline), deadline)
@@ -407,7 +409,9 @@ class Driver:
         """Raise for a task that was left behind. It harms nothing, but what it prepared would hold back readers: so
         after that, everything that was written to the journal until now is looked at."""
         journal, deadline = self.journal, self._deadline()
-        register = await (journal.read(deadline) if prepared else journal.peek(deadline))
+        register = await (journal.read(deadline) if prepared else journal.glance(deadline))
+        if not journal.is_read:
+            return  # what cannot be read yet may be what this driver has signed
         if register.owner != plan.owner:
             raise self._superseded(register)
         if register.decided_batch(query_id) >= batch_id:

@@ -1,0 +1,144 @@
+"""The broker and the driver as processes that are killed with -9, and the moments at which that hurts most."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from confluent_kafka import Consumer
+from watch import consumer_of
+
+HERE = Path(__file__).parent
+BROKER_OPTIONS = ("transaction.two.phase.commit.enable=true", "transaction.heartbeat.enable=true")
+
+
+class Failed(Exception):
+    """The demo could not go on; the message is for its user."""
+
+
+class Process:
+    """In a group of its own, so that it and what it has started end together."""
+
+    def __init__(self, name: str, directory: Path) -> None:
+        self.name, self.log = name, directory / f"{name}.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def spawn(self, command: list[str], **more: str) -> subprocess.Popen[bytes]:
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, *command],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE if self.name == "broker" else log,
+                stderr=log,
+                env=os.environ | more,
+                cwd=self.log.parent,
+                start_new_session=True,
+            )
+        return self._process
+
+    def kill(self) -> None:
+        """kill -9 of the whole group."""
+        if self._process is not None:
+            if self._process.poll() is None:
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+    def check(self) -> None:
+        if self._process is not None and self._process.poll() is not None:
+            raise Failed(f"the {self.name} ended with code {self._process.returncode}: see {self.log}")
+
+
+class Broker(Process):
+    def __init__(self, directory: Path) -> None:
+        super().__init__("broker", directory)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.address = f"127.0.0.1:{free.getsockname()[1]}"
+
+    def start(self) -> None:
+        options = [part for option in BROKER_OPTIONS for part in ("-o", option)]
+        where = ["--listen", self.address, "--data", str(self.log.parent / "data")]
+        process = self.spawn(["-m", "twofold", "serve", *where, *options])
+        assert process.stdout is not None
+        if not process.stdout.readline():  # it prints one line when it is ready
+            process.wait()
+            self.check()
+
+
+class Driver(Process):
+    """Spark: Python, its JVM and their Python workers."""
+
+    def __init__(self, directory: Path, bootstrap_servers: str) -> None:
+        super().__init__("driver", directory)
+        self._servers = bootstrap_servers
+
+    def start(self) -> None:
+        script = [str(HERE / "pipeline.py"), self._servers, str(self.log.parent)]
+        self.spawn(script, PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
+
+    def drain(self, patience_s: float) -> None:
+        """Ends it when everything that was sent is read."""
+        assert self._process is not None
+        self._process.terminate()
+        try:
+            code = self._process.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            raise Failed(f"the pipeline was not done after {patience_s:.0f} s: see {self.log}") from None
+        if code != 0:
+            self.check()
+
+    def batch_of(self, sink: str) -> tuple[int, bool]:
+        """The newest micro-batch of a query, and whether it is at work: begun, and not committed by Spark yet."""
+        checkpoint = self.log.parent / "checkpoints" / sink
+        begun = [int(path.name) for path in (checkpoint / "offsets").glob("[0-9]*")]
+        newest = max(begun, default=-1)
+        return newest, bool(begun) and not (checkpoint / "commits" / str(newest)).exists()
+
+    def kill_task(self, sink: str, patience_s: float) -> None:
+        """kill -9 of the Python processes of tasks at work, until Spark has noticed one."""
+        deadline = time.monotonic() + patience_s
+        lost = self._lost_tasks()
+        while self._lost_tasks() == lost:
+            if time.monotonic() > deadline:
+                raise Failed(f"no task was hit within {patience_s:.0f} s: see {self.log}")
+            self.check()
+            batch = self.batch_of(sink)[0]
+            while self.batch_of(sink) != (batch + 1, True) and time.monotonic() < deadline:
+                time.sleep(0.01)
+            for pid in self._workers():
+                os.kill(pid, signal.SIGKILL)
+            time.sleep(1.0)
+
+    def kill_between(self, sink: str, patience_s: float) -> None:
+        """kill -9 of everything, after rows of a batch were written and before Spark has noted that it is done."""
+        deadline = time.monotonic() + patience_s
+        consumer = consumer_of(self._servers, [sink], from_end=True)
+        try:
+            while not self._written_and_not_done(consumer, sink):
+                if time.monotonic() > deadline:
+                    raise Failed(f"no batch of {sink} was caught within {patience_s:.0f} s: see {self.log}")
+                self.check()
+            self.kill()
+        finally:
+            consumer.close()
+
+    def _written_and_not_done(self, consumer: Consumer, sink: str) -> bool:
+        before = self.batch_of(sink)
+        if not before[1]:
+            consumer.poll(0.005)  # what an earlier batch has written
+            return False
+        return consumer.poll(0.005) is not None and self.batch_of(sink) == before
+
+    def _lost_tasks(self) -> int:
+        return self.log.read_text(errors="replace").count("Lost task")
+
+    def _workers(self) -> list[int]:
+        """Task processes: children of `python -m pyspark.daemon pyspark.worker`, of this driver's session."""
+        assert self._process is not None
+        found = subprocess.run(["ps", "-eo", "pid=,ppid=,sess=,args="], capture_output=True, text=True, check=True)
+        rows = [line.split(maxsplit=3) for line in found.stdout.splitlines()]
+        ours = {int(pid): int(parent) for pid, parent, session, args in rows
+                if session == str(self._process.pid) and "pyspark.daemon pyspark.worker" in args}  # fmt: skip
+        return [pid for pid, parent in ours.items() if parent in ours]

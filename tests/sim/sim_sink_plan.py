@@ -44,6 +44,8 @@ class SinkPlan:
     """How often a process is not used again."""
     pace_s: float
     """Between two sends of a task."""
+    group: bool
+    """Whether the offsets of the input are committed to a group, with the record that says that a batch is done."""
     late: float
     """How often a request to the coordinator is only answered with silence, and comes much later."""
 
@@ -85,6 +87,7 @@ def make_sink_plan(seed: int, mode: Mode = Mode.TWO_PHASE) -> SinkPlan:
         forgets=random.choice((0.0, 0.2, 0.5)),
         new_process=random.choice((0.0, 0.3, 1.0)),
         pace_s=random.choice((0.001, 0.02, 0.1)),
+        group=random.random() < 0.5,
         late=random.choice((0.01, 0.05)) if "late" in faults else 0.0,
     )
 

@@ -22,13 +22,16 @@ from twofold.runtime.sim import Simulation
 from twofold.sink import steps
 from twofold.sink.driver import Driver, Plan, Settings, Votes
 from twofold.sink.errors import DecidedDataLost
+from twofold.sink.journal import GroupOffsets
 from twofold.sink.register import Participant
 from twofold.sink.slots import Slots, Use
 from twofold.sink.writer import TaskWriter
+from twofold.types import TopicPartition
 from twofold.wire.errors import KafkaError
 
 T = TypeVar("T")
 PREFIX, QUERY, TOPIC = "sink", "query", "out"
+GROUP, INPUT = "group", TopicPartition(TOPIC, 0)  # any partition that is there will do for the input
 TASK_ATTEMPTS = 4
 KILL_TIMEOUT_S = 2.0
 DRIVER_LINGERS_S = 0.05
@@ -54,6 +57,9 @@ class Checkpoint:
 
     batches: list[list[Row]]
     committed: dict[int, str]
+
+    def end_of(self, batch_id: int) -> int:
+        return sum(map(len, self.batches[: batch_id + 1]))
 
     def next_batch(self) -> int | None:
         missing = [n for n in range(len(self.batches)) if n not in self.committed]
@@ -135,11 +141,17 @@ class Process:
             heartbeat_interval_ms=plan.heartbeat_interval_ms,
         )
         self._cluster = Cluster(self._runtime, self.config)
-        self.driver = Driver(self._runtime, self._cluster, self.config, settings)
+        self.driver = Driver(self._runtime, self._cluster, self.config, settings, self._offsets_of)
         self._slots = Slots(PREFIX, stage.directory / f"host{host}" / "slots", process=f"{number:08x}")
         self._writer: TaskWriter | None = None
         self._death = asyncio.get_running_loop().create_future()
         stage.on_process(self)
+
+    def _offsets_of(self, query_id: str, batch_id: int) -> GroupOffsets | None:
+        """The end of the batch in its input, which is how many rows there were."""
+        if not self._stage.plan.group:
+            return None
+        return GroupOffsets(GROUP, {INPUT: self._stage.checkpoint.end_of(batch_id)})
 
     def die(self) -> None:
         """kill -9: the kernel frees what it had."""

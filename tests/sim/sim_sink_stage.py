@@ -38,6 +38,7 @@ CALM: dict[str, Any] = {
     "task_fails": 0.0,
     "speculation": 0.0,
     "pace_s": 0.001,
+    "group": True,
 }
 
 

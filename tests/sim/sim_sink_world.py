@@ -19,7 +19,7 @@ from typing import Any
 
 from sim_nemesis import Nemesis
 from sim_sink_plan import SinkPlan, make_sink_plan
-from sim_sink_spark import PREFIX, QUERY, TOPIC, Checkpoint, Jvm, Process
+from sim_sink_spark import GROUP, INPUT, PREFIX, QUERY, TOPIC, Checkpoint, Jvm, Process
 from sim_watch import require
 from sim_world import BROKER, BrokerNode, BrokerSimulation, ErrorLog
 
@@ -78,6 +78,7 @@ class SinkWorld:
         self.late = self.deaths = self.drivers = self.failures = 0
         self.output: dict[int, list[bytes]] = {}
         self.decisions: list[dict[str, Any]] = []
+        self.group_offset: int | None = None
         self._numbers: Counter[str] = Counter()
         self._supervisor: asyncio.Task[None] | None = None
 
@@ -231,6 +232,10 @@ class SinkWorld:
         self.output = await _read_all(runtime, TOPIC, self.plan.partitions)
         journal = await _read_all(runtime, names.decision_topic(PREFIX), 1)
         self.decisions = [json.loads(value) for value in journal[0]]
+        async with Admin(runtime=runtime, bootstrap_servers="broker:9092") as admin:
+            committed = (await admin.list_group_offsets([GROUP])).values.get(GROUP)
+            row = None if committed is None else committed.values.get(INPUT)
+            self.group_offset = None if row is None else row.offset
 
     async def _stop(self) -> None:
         assert self._supervisor is not None
@@ -457,6 +462,20 @@ def check(world: SinkWorld) -> None:
             require(key % world.plan.partitions == partition, f"key {key} is in partition {partition}")
             require(numbers == sorted(numbers), f"key {key} is out of order: {numbers}")
     check_decisions(world)
+    check_group(world)
+
+
+def check_group(world: SinkWorld) -> None:
+    """The input's offset is that of the last batch that is done, and of none that has rows to come."""
+    noted = [n for n in world.checkpoint.committed if world.checkpoint.batches[n]]
+    if not world.plan.group or not noted:
+        return
+    last = max(noted)
+    reached = world.group_offset or 0
+    if world.lost is None:
+        require(reached == world.checkpoint.end_of(last), f"the group is at {reached} after batch {last}")
+    else:
+        require(reached <= world.checkpoint.end_of(last), f"the group is at {reached}, beyond batch {last}")
 
 
 def check_decisions(world: SinkWorld) -> None:

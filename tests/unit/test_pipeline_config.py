@@ -175,6 +175,9 @@ twofold.spark.errors.OptionError: no topic to write to: set the option topic, or
 \tat org.apache.spark.Foo(Foo.scala:1)
 """
     assert explain(text) == "no topic to write to: set the option topic, or add a column 'topic'"
+    assert explain("Traceback (most recent call last):\n  x\na.b.UnknownTopic: topic 't' does not exist") == (
+        "topic 't' does not exist"
+    )
     assert explain("\n[SOMETHING] went wrong\n\tat a.b(C:1)") == "[SOMETHING] went wrong"
     assert issubclass(PipelineFailed, Exception)
 
@@ -190,6 +193,8 @@ def test_progress_counts_every_batch_once_and_tells_the_lag():
     progress.take(row)
     progress.take(row)
     assert (progress.batch_id, progress.rows, progress.lag, progress.waiting) == (3, 10, 4, False)
+    progress.take(row | {"batchId": 4, "sources": [{"endOffset": '{"t": {"0": 7}}', "latestOffset": "null"}]})
+    assert (progress.batch_id, progress.rows, progress.lag) == (4, 20, None)
 
 
 def test_a_sink_that_writes_without_transactions_has_no_name():

@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -23,7 +24,8 @@ from twofold.sink.names import prefix_of_checkpoint
 FORMAT = "twofold"
 LOOK_S = 0.25
 STOP_PATIENCE_S = 60
-_RAISED = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Loss|Failed|Stale|Lost|Unsupported|Revoked|Fenced)): (.+)$")
+_TRACE = "Traceback (most recent call last)"
+_RAISED = re.compile(r"^(?:\w+\.)*\w+: (.+)$")
 
 
 class PipelineFailed(Exception):
@@ -65,8 +67,8 @@ def _lag(sources: Any) -> int | None:
             for topic, partitions in latest.items():
                 read = end.get(topic, {})
                 total += sum(offset - read.get(partition, 0) for partition, offset in partitions.items())
-        except (KeyError, TypeError, ValueError):
-            return None
+        except (AttributeError, KeyError, TypeError, ValueError):
+            return None  # not told, as for a batch that found nothing new
     return total
 
 
@@ -133,20 +135,30 @@ def watch(queries: dict[str, Any], stop: Stop, show: Callable[[list[Progress]], 
 
 
 def end(queries: dict[str, Any]) -> None:
-    for query in queries.values():
-        query.stop()
+    """Wait for those that run; what a query failed of was told by `watch`."""
     deadline = time.monotonic() + STOP_PATIENCE_S
     for query in queries.values():
-        query.awaitTermination(max(1, int(deadline - time.monotonic())))
+        with suppress(Exception):
+            query.stop()
+    for query in queries.values():
+        with suppress(Exception):
+            query.awaitTermination(max(1, int(deadline - time.monotonic())))
 
 
 def explain(text: str) -> str:
     """Spark's words about an error of a Python process end with the error itself: only that is for people."""
-    found = [match for line in text.splitlines() if (match := _RAISED.match(line.strip()))]
-    if found:
-        return found[-1].group(2)
-    first = next((line for line in text.splitlines() if line.strip()), "no message")
-    return first.strip()
+    found = None
+    in_trace = False
+    for line in text.splitlines():
+        if _TRACE in line:
+            in_trace = True
+        elif in_trace and line.strip() and not line[0].isspace():
+            in_trace = False
+            match = _RAISED.match(line)
+            found = match.group(1) if match else line
+    if found is not None:
+        return found.strip()
+    return next((line.strip() for line in text.splitlines() if line.strip()), "no message")
 
 
 def prefix_of(config: PipelineConfig, sink: Sink) -> str | None:

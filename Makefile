@@ -18,7 +18,7 @@ $(READY): pyproject.toml
 	@echo "setting up .venv with $(PYTHON)"
 	@$(PYTHON) -m venv .venv || { echo "cannot make a virtual environment: install the venv module of $(PYTHON) (Debian: apt-get install python3-venv)"; exit 1; }
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,spark]' || { echo "pip could not install the dependencies of pyproject.toml: see its message above"; exit 1; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,spark,demo]' || { echo "pip could not install the dependencies of pyproject.toml: see its message above"; exit 1; }
 	@touch $@
 
 setup: $(READY)  ## install the package and its tools into .venv
@@ -40,8 +40,10 @@ test: tools lint  ## everything that CI runs: lint, unit, simulated power cuts, 
 spark: tools  ## the tests of the Spark source and sink alone
 	@$(BIN)/python -m pytest --timeout=600 tests/spark tests/sink
 
-demo: $(READY)  ## start a broker, send a million records through it, read them back, print the verdict
-	@$(BIN)/python examples/million.py
+demo: $(READY)  ## orders through an exactly-once Spark pipeline whose task, broker and driver are killed; then the verdict
+	@test -n "$$JAVA_HOME" || bash tools/install-test-tools.sh java
+	@test -n "$$JAVA_HOME" || command -v java >/dev/null || { echo "the demo runs Spark, which needs a JDK 17 or 21: install one, or set JAVA_HOME"; exit 1; }
+	@$(BIN)/python examples/demo/run.py
 
 serve: $(READY)  ## run a broker on 127.0.0.1:9092 (SERVE="..." adds options)
 	@$(BIN)/twofold serve $(SERVE)

@@ -1,6 +1,7 @@
 """A million records through an embedded broker, sent and read back by a stock client; then the verdict.
 
-Run it with `make demo`. The verdict is computed from what the client reads, not from the broker's counters.
+Run it with `.venv/bin/python examples/million.py`. The verdict is computed from what the client reads, not from the
+broker's counters.
 """
 
 import sys

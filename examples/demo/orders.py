@@ -68,10 +68,14 @@ class Generator(threading.Thread):
 
     def stop(self) -> None:
         """Returns when the broker has everything."""
-        self._over.set()
-        self.join()
+        self.abandon()
         if left := self._producer.flush(60):
             self.refused.append(f"{left} orders were never acknowledged")
+
+    def abandon(self) -> None:
+        """Does not wait for the broker."""
+        self._over.set()
+        self.join()
 
     def _send(self, order: Order) -> None:
         at_ms = time.time_ns() // 1_000_000

@@ -12,6 +12,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
+
 from transform import enriched, revenue, with_products
 
 ORDERS, ENRICHED, REVENUE, PLAIN = "orders", "enriched", "revenue", "enriched-plain"

@@ -8,6 +8,7 @@ import matplotlib as mpl
 mpl.use("Agg")  # a file, no window
 
 from matplotlib import pyplot
+
 from watch import Sample
 
 COLOURS = ("tab:green", "tab:orange", "tab:purple")

@@ -6,9 +6,12 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
+import pyspark
 from confluent_kafka import Consumer
+
 from watch import consumer_of
 
 HERE = Path(__file__).parent
@@ -67,6 +70,17 @@ class Broker(Process):
             self.check()
 
 
+def spark_home(directory: Path) -> Path:
+    """Spark without its zipped copy of PySpark, which has no bytecode and costs each of its Python processes a second:
+    they import the installed one then."""
+    home = directory / "spark-home"
+    home.mkdir(exist_ok=True)
+    for name in ("bin", "jars"):
+        if not (home / name).exists():
+            (home / name).symlink_to(Path(pyspark.__file__).parent / name)
+    return home
+
+
 class Driver(Process):
     """Spark: Python, its JVM and their Python workers."""
 
@@ -76,7 +90,8 @@ class Driver(Process):
 
     def start(self) -> None:
         script = [str(HERE / "pipeline.py"), self._servers, str(self.log.parent)]
-        self.spawn(script, PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
+        home = spark_home(self.log.parent)
+        self.spawn(script, SPARK_HOME=str(home), PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
 
     def drain(self, patience_s: float) -> None:
         """Ends it when everything that was sent is read."""
@@ -108,7 +123,8 @@ class Driver(Process):
             while self.batch_of(sink) != (batch + 1, True) and time.monotonic() < deadline:
                 time.sleep(0.01)
             for pid in self._workers():
-                os.kill(pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             time.sleep(1.0)
 
     def kill_between(self, sink: str, patience_s: float) -> None:
@@ -135,10 +151,16 @@ class Driver(Process):
         return self.log.read_text(errors="replace").count("Lost task")
 
     def _workers(self) -> list[int]:
-        """Task processes: children of `python -m pyspark.daemon pyspark.worker`, of this driver's session."""
+        """Task processes: children of `python -m pyspark.daemon pyspark.worker` below this driver."""
         assert self._process is not None
-        found = subprocess.run(["ps", "-eo", "pid=,ppid=,sess=,args="], capture_output=True, text=True, check=True)
-        rows = [line.split(maxsplit=3) for line in found.stdout.splitlines()]
-        ours = {int(pid): int(parent) for pid, parent, session, args in rows
-                if session == str(self._process.pid) and "pyspark.daemon pyspark.worker" in args}  # fmt: skip
-        return [pid for pid, parent in ours.items() if parent in ours]
+        listed = subprocess.run(["ps", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
+        rows = [line.split(maxsplit=2) for line in listed.splitlines()]
+        parents = {int(row[0]): int(row[1]) for row in rows}
+        daemons = {int(row[0]) for row in rows if row[2:] and "pyspark.daemon pyspark.worker" in row[2]}
+
+        def is_ours(pid: int) -> bool:
+            while pid in parents and pid != self._process.pid:
+                pid = parents[pid]
+            return pid == self._process.pid
+
+        return [pid for pid in daemons if parents[pid] in daemons and is_ours(pid)]

@@ -1,8 +1,9 @@
 """What the pipeline does with orders: plain Spark, nothing in it knows about transactions."""
 
-from orders import PRODUCTS
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+
+from orders import PRODUCTS
 
 ORDER = "order_id BIGINT, customer STRING, product STRING, quantity INT"
 WINDOW_S = 10

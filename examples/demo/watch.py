@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, TopicPartition
 
 PARTITIONS = 2
+READ_TIMEOUT_S = 60
 
 
 def consumer_of(bootstrap_servers: str, topics: Sequence[str], *, from_end: bool = False) -> Consumer:
@@ -33,7 +34,10 @@ def read_all(bootstrap_servers: str, topic: str) -> list[bytes]:
     consumer = consumer_of(bootstrap_servers, [topic])
     values: list[bytes] = []
     at_end: set[int] = set()
+    deadline = time.monotonic() + READ_TIMEOUT_S
     while len(at_end) < PARTITIONS:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{topic} was not read to its end within {READ_TIMEOUT_S} s")
         for message in consumer.consume(1000, timeout=1.0):
             if message.error() is None:
                 values.append(message.value())

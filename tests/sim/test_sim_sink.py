@@ -28,6 +28,7 @@ from twofold.sink.register import Mode, Register
 DEFAULT_SEEDS, QUICK_SEEDS = 70, 12
 DEFAULT_RESUME_SEEDS, QUICK_RESUME_SEEDS = 30, 6
 NEVER = 1 << 60
+LONG = "TWOFOLD_LONG" in os.environ or "TWOFOLD_SEEDS" in os.environ
 
 outcomes: list[SinkOutcome] = []
 
@@ -122,7 +123,7 @@ def test_a_kill_at_any_change_of_the_disk_while_a_batch_is_committed() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kill_at", ["journal: commit", "commit: decided", "journal: done"])
+@pytest.mark.parametrize("kill_at", ["commit: decided", *(["journal: commit", "journal: done"] if LONG else [])])
 def test_a_power_cut_at_any_change_of_the_disk_while_a_dead_drivers_batch_is_completed(kill_at: str) -> None:
     assert crash_everywhere("abort", power_cut=True, until="task: opened", kill_at=kill_at) > 5
 
@@ -141,13 +142,8 @@ def test_a_power_cut_while_tasks_write_without_heartbeats_costs_nothing() -> Non
         simulate_sink(seed, unflushed(make_sink_plan(seed), 0))
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="a transaction may be vowed after a power cut took records of it that were acknowledged: until the vow they "
-    "are as safe as log.flush.interval.messages makes them, and nobody looks whether they are still there",
-)
 def test_a_power_cut_while_tasks_write_with_heartbeats_costs_nothing() -> None:
+    """Until the vow nothing is synced for them, so a task asks after it whether all is there."""
     for seed in range(20):
         simulate_sink(seed, unflushed(make_sink_plan(seed), 300))
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What `make test` uses besides Python packages: kcat (a stock client), and a JDK with Maven (Apache Kafka as the
-# oracle); `make demo` asks for java alone. Installs them where that needs no question (root on a Debian system), else says in one line what is missing;
-# the tests that need a missing tool skip with the same words.
+# oracle); `make demo` asks for java alone. Installs them where that needs no question (root on a Debian system), else
+# says in one line what is missing; the tests that need a missing tool skip with the same words.
 set -u
 package_of() { case $1 in java) echo default-jdk-headless ;; mvn) echo maven ;; *) echo "$1" ;; esac; }
 [ $# -gt 0 ] || set -- kcat java mvn

@@ -30,13 +30,14 @@ from verdict import Verdict, of_enriched, of_revenue  # noqa: E402
 SENT = [Sent(Order(n, f"customer-{n % 3}", "p1", 1 + n % 4), at_ms=1_000_000_000 + n * 1000) for n in range(26)]
 
 
+def enriched_row(order: Order) -> bytes:
+    name, price = PRODUCTS[order.product]
+    row = {"order_id": order.order_id, "customer": order.customer, "name": name, "amount": price * order.quantity}
+    return json.dumps(row).encode()
+
+
 def enriched_rows() -> list[bytes]:
-    name, price = PRODUCTS["p1"]
-    orders = [sent.order for sent in SENT]
-    rows = [
-        {"order_id": o.order_id, "customer": o.customer, "name": name, "amount": price * o.quantity} for o in orders
-    ]
-    return [json.dumps(row).encode() for row in rows]
+    return [enriched_row(sent.order) for sent in SENT]
 
 
 def window(start: int) -> bytes:

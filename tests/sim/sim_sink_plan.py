@@ -48,6 +48,7 @@ class SinkPlan:
     """Whether the offsets of the input are committed to a group, with the record that says that a batch is done."""
     late: float
     """How often a request to the coordinator is only answered with silence, and comes much later."""
+    topic_configs: tuple[tuple[str, str], ...] = ()
 
     @property
     def has_power_cuts(self) -> bool:

@@ -195,7 +195,7 @@ class Process:
         await self.driver.check_current(plan, QUERY, batch_id)
         participant: Participant | None = None
         if self._writer is None:
-            self._writer = TaskWriter(self._runtime, self._cluster, self.config, self._slots)
+            self._writer = self.new_writer()
         writer = self._writer
         try:
             size = max(1, len(rows) // 2)
@@ -203,7 +203,7 @@ class Process:
                 if not writer.is_open:
                     await writer.begin(plan.conditions, Use(run_id, batch_id))
                 await writer.topic(TOPIC)
-                await writer.send(TOPIC, self._encoded(rows[start : start + size]))
+                await writer.send(TOPIC, self.encoded(rows[start : start + size]))
                 await self._runtime.timers.sleep(stage.random.uniform(0, 2 * stage.plan.pace_s))
                 if not stage.draining and stage.random.random() < stage.plan.task_fails:
                     raise TaskRaised(f"task {partition} of batch {batch_id}")
@@ -219,7 +219,10 @@ class Process:
                 await writer.close()
             raise
 
-    def _encoded(self, rows: Sequence[Row]) -> list[tuple[int, Any]]:
+    def new_writer(self) -> TaskWriter:
+        return TaskWriter(self._runtime, self._cluster, self.config, self._slots)
+
+    def encoded(self, rows: Sequence[Row]) -> list[tuple[int, Any]]:
         count = self._stage.plan.partitions
         found = []
         for partition in range(count):

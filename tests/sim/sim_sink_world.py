@@ -121,7 +121,8 @@ class SinkWorld:
 
     async def _set_up(self, runtime: Runtime) -> None:
         async with Admin(runtime=runtime, bootstrap_servers="broker:9092") as admin:
-            topic = NewTopic(name=TOPIC, num_partitions=self.plan.partitions)
+            configs = dict(self.plan.topic_configs)
+            topic = NewTopic(name=TOPIC, num_partitions=self.plan.partitions, configs=configs)
             (await admin.create_topics([topic])).get()
 
     def start_driver(self) -> None:

@@ -142,12 +142,6 @@ def test_a_power_cut_while_tasks_write_without_heartbeats_costs_nothing() -> Non
         simulate_sink(seed, unflushed(make_sink_plan(seed), 0))
 
 
-def test_a_power_cut_while_tasks_write_with_heartbeats_costs_nothing() -> None:
-    """Until the vow nothing is synced for them, so a task asks after it whether all is there."""
-    for seed in range(20):
-        simulate_sink(seed, unflushed(make_sink_plan(seed), 300))
-
-
 # Sinks that are broken on purpose
 
 Broken = Callable[[pytest.MonkeyPatch], None]

@@ -6,20 +6,23 @@ from contextlib import suppress
 from contextvars import Context
 
 import pytest
-from sim_sink_spark import Died, Process
+from sim_sink_plan import make_sink_plan
+from sim_sink_spark import TOPIC, Died, Process
 from sim_sink_stage import RUN, SinkStage, play, within
 from sim_world import BROKER
 
 from twofold.client.errors import NoAnswer
 from twofold.client.transaction_calls import Terms
 from twofold.client.waiting import Deadline
+from twofold.runtime.sim import CutMode
 from twofold.sink.driver import Driver, Votes
-from twofold.sink.errors import DecidedDataLost, Revoked, VoteFailed
+from twofold.sink.errors import DecidedDataLost, Revoked, TaskFailed, VoteFailed
 from twofold.sink.journal import Journal
 from twofold.sink.register import Kind, Mode, Register
+from twofold.sink.slots import Use
 from twofold.sink.steps import reached
 from twofold.sink.writer import Conditions
-from twofold.wire.errors import KafkaError
+from twofold.wire.errors import KafkaError, OutOfOrderSequenceNumber
 
 DAY_MS = 86_400_000
 
@@ -341,3 +344,50 @@ def test_a_sink_that_does_not_look_at_the_votes_is_found_out(monkeypatch: pytest
     monkeypatch.setattr(Driver, "_check_votes", decide_without_votes)
     with pytest.raises(pytest.fail.Exception, match="VoteFailed"):
         test_what_somebody_else_aborted_before_is_not_decided()
+
+
+# What a power cut takes before the vow. The coordinator's own log is synced here, and nothing else is.
+LOSING = {
+    "cut_mode": CutMode.ORDERED,
+    "topic_configs": (("flush.messages", str(2**63 - 1)),),
+    "settings": make_sink_plan(0).settings | {"log.flush.interval.messages": "1"},
+}
+
+
+def test_a_task_whose_acknowledged_records_are_lost_before_the_vow_fails() -> None:
+    async def story(stage: SinkStage) -> None:
+        planner, committer, worker = stage.process("planner"), stage.process("committer"), stage.process()
+        plan = await stage.plan_batch(planner)
+        stage.on_step("task: written", lambda node: stage.sim.crash(BROKER, power_cut=True))
+        with pytest.raises(TaskFailed, match="has lost records"):
+            await stage.write(worker, plan, 0)
+        await stage.commit(committer, 0, await stage.write(stage.process(), plan, 0))
+
+    play(story, **LOSING)
+
+
+def test_a_task_whose_first_records_are_lost_while_it_writes_more_fails() -> None:
+    """A leader that has forgotten a producer must not take any number of it as the first."""
+
+    async def story(stage: SinkStage) -> None:
+        planner, committer, worker = stage.process("planner"), stage.process("committer"), stage.process()
+        plan = await stage.plan_batch(planner)
+        writer, rows = worker.new_writer(), stage.rows(0)
+
+        async def attempt() -> object:
+            await writer.begin(plan.conditions, Use(RUN, 0))
+            await writer.topic(TOPIC)
+            await writer.send(TOPIC, worker.encoded(rows[:2]))
+            await writer._sender.flush()
+            stage.sim.crash(BROKER, power_cut=True)
+            await writer.send(TOPIC, worker.encoded(rows[2:]))
+            try:
+                return await writer.prepare(0)
+            finally:
+                await writer.close()
+
+        with pytest.raises(OutOfOrderSequenceNumber):
+            await worker.call(attempt)
+        await stage.commit(committer, 0, await stage.write(stage.process(), plan, 0))
+
+    play(story, **LOSING)

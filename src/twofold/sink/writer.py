@@ -5,6 +5,8 @@
 2. Until it is prepared it lives by heartbeats (where the broker has them), so that what a dead task left is gone within
    three intervals. To prepare it is to vow: from then on only the decision ends it.
 3. Nothing is prepared but what is acknowledged, and what the coordinator still has under the identity that wrote it.
+   Until the vow a power cut of the broker may take what was acknowledged; so after it, when all is on disk, the leaders
+   are asked whether they have it.
 4. A transaction without records was never there.
 """
 
@@ -14,6 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from twofold.client.accumulator import ProducerBatch
+from twofold.client.admin import Admin
 from twofold.client.cluster import Cluster
 from twofold.client.config import ProducerConfig
 from twofold.client.coordinators import Coordinators
@@ -25,6 +28,7 @@ from twofold.client.sender import Sender
 from twofold.client.sequences import Identity
 from twofold.client.transaction_calls import NO_TIMEOUT_MS, Terms, TransactionCalls
 from twofold.client.waiting import Backoff, Deadline
+from twofold.records.batch import decrement_sequence
 from twofold.records.column_batch import EncodedBatch
 from twofold.runtime.api import Runtime
 from twofold.sink.errors import TaskFailed
@@ -173,6 +177,12 @@ class TaskWriter:
         if conditions.vows:
             client = await self._vow(slot)
         participant = Participant(slot.transactional_id, self._identity, client, partition, self._open.v2)
+        if conditions.vows:
+            try:
+                await self._check_kept(slot)
+            except KafkaError:
+                await self.abort(participant)  # nothing else would end it, now that it is vowed
+                raise
         self._slot = None
         return participant
 
@@ -194,6 +204,22 @@ class TaskWriter:
                 "decided without this attempt"
             )
         return started.identity
+
+    async def _check_kept(self, slot: Slot) -> None:
+        """Fail for records that the leaders have lost since they acknowledged them. A leader that lost the first of a
+        transaction has refused the next."""
+        expected = {
+            tp: decrement_sequence(queue.sequences.next_sequence, 1) for tp, queue in self._sender.queues.items()
+        }
+        found = (await Admin.on(self._cluster).describe_producers(expected)).get()
+        for tp, last_sequence in expected.items():
+            last = [row.last_sequence for row in found[tp] if (row.producer_id, row.producer_epoch) == self._identity]
+            if last != [last_sequence]:
+                self._slots.burn(slot)
+                raise TaskFailed(
+                    f"{tp} has lost records of {slot.transactional_id!r} that it had acknowledged: the broker lost its "
+                    "power, or its log, while the task wrote. The task has to write them again"
+                )
 
     def _limits(self) -> str:
         conditions = self._conditions

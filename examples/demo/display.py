@@ -27,6 +27,7 @@ class Display:
 
     def __exit__(self, *_: object) -> None:
         self._live.stop()
+        self._console.print()
 
     @contextmanager
     def step(self, what: str) -> Iterator[None]:

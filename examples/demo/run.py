@@ -120,7 +120,7 @@ def judge(demo: Demo, console: Console) -> bool:
         table.add_column(heading, justify="right")
     for label, name in (("rows in", "expected"), ("rows out", "read"), ("lost", "lost"), ("doubled", "doubled")):
         table.add_row(label, *(f"{getattr(column, name):,}" for column in columns.values()))
-    console.print("", table)
+    console.print(table)
     return exact.good and windows.good and windows.read > 0
 
 
@@ -133,7 +133,7 @@ def run(directory: Path, per_second: float, plot: Path, console: Console) -> boo
             demo.run(display)
         good = judge(demo, console)
     draw(plot, demo.watcher.samples, demo.watcher.marks, LABELS)
-    console.print(f"the run as a picture: {plot}")
+    console.print(f"the run as a picture: {plot}", soft_wrap=True)
     console.print("[bold green]nothing lost, nothing doubled" if good else "[bold red]rows were lost or doubled")
     return good
 
@@ -152,11 +152,11 @@ def main() -> int:
         good = run(directory, wanted.per_second, wanted.plot, console)
         keep = not good
     except (Failed, KafkaException, TimeoutError) as error:
-        console.print(f"[bold red]the demo failed:[/] {error}")
+        console.print(f"[bold red]the demo failed:[/] {error}", soft_wrap=True)
         good, keep = False, True
     finally:
         if keep:
-            console.print(f"its logs and data are in {directory}")
+            console.print(f"its logs and data are in {directory}", soft_wrap=True)
         else:
             shutil.rmtree(directory, ignore_errors=True)
     return 0 if good else 1

@@ -156,7 +156,6 @@ def test_a_broken_sink_fails_the_verdict(run: Run):
 
 
 @runs
-@when_long
 def test_an_interrupted_demo_leaves_nothing_running(run: Run):
     process = run.start()
     deadline = time.monotonic() + 120

@@ -9,6 +9,7 @@ from bench import (
     groups,
     growth,
     producer,
+    spark_sink,
     spark_source,
     start,
     throughput,
@@ -28,6 +29,7 @@ SUITES: dict[str, Callable[..., None]] = {
     "producer": producer.run,
     "columnar": columnar.run,
     "spark_source": spark_source.run,
+    "spark_sink": spark_sink.run,
 }
 # What a suite consists of, to be asked for by name.
 PARTS: dict[str, Callable[..., None]] = {

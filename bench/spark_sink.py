@@ -11,7 +11,7 @@ import statistics
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -199,7 +199,7 @@ def ids(address: str) -> list[str]:
     return run(ask())
 
 
-def run(report: Report, rounds: int = 3, sizes: Mapping[int, int] | tuple[int, ...] = (MANY_BATCHES,)) -> None:
+def run(report: Report, rounds: int = 3, sizes: tuple[int, ...] = (MANY_BATCHES,)) -> None:
     from support.server import TwofoldServer
 
     with ExitStack() as stack:

@@ -29,6 +29,7 @@ from verdict import Verdict, of_enriched, of_revenue
 from watch import PARTITIONS, Watcher, read_all
 
 PATIENCE_S = 180.0
+STEADY_S = 4
 LABELS = {ENRICHED: "exactly once", PLAIN: "exactlyOnce=off"}
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -36,6 +37,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class Demo:
     def __init__(self, directory: Path, per_second: float, stack: ExitStack) -> None:
         """Whatever starts here is ended by the stack, however the demo ends."""
+        self.per_second = per_second
         self.broker = Broker(directory)
         stack.callback(self.broker.kill)
         self.driver = Driver(directory, self.broker.address)
@@ -55,7 +57,7 @@ class Demo:
     def run(self, display: Display) -> None:
         with display.step("Spark started, the first rows are visible"):
             self.driver.start()
-            self.wait(lambda: all(self.watcher.visible[topic] for topic in LABELS))
+            self.wait(lambda: all(self.visible(topic) for topic in LABELS))
         with display.step("a task killed with -9, all caught up"):
             self.driver.kill_task(ENRICHED, PATIENCE_S)
             self.watcher.mark("task killed")
@@ -88,9 +90,9 @@ class Demo:
         return {"orders sent": self.sent} | {label: self.visible(topic) for topic, label in LABELS.items()}
 
     def catch_up(self) -> None:
-        """Until what was sent before is visible."""
-        sent = self.sent
-        self.wait(lambda: all(self.visible(topic) >= sent for topic in LABELS))
+        """Until what was sent before is visible, and some seconds of what was sent since."""
+        enough = self.sent + STEADY_S * self.per_second
+        self.wait(lambda: all(self.visible(topic) >= enough for topic in LABELS))
 
     def wait(self, done: Callable[[], bool]) -> None:
         deadline = time.monotonic() + PATIENCE_S

@@ -7,6 +7,8 @@ BIN := .venv/bin
 READY := .venv/.ready
 SEEDS ?= 2000
 SERVE ?=
+# Most tests wait: for processes to start, for timeouts to pass. Files are shared out among so many at a time.
+WORKERS ?= 2
 
 .PHONY: help setup test spark check lint demo serve sim interop bench docs clean tools
 
@@ -35,7 +37,7 @@ check: lint  ## lint and the fast tests (under 3 minutes)
 	@$(BIN)/python -m pytest -m "not slow and not interop and not oracle and not spark"
 
 test: tools lint  ## everything that CI runs: lint, unit, simulated power cuts, real clients, Spark, Apache Kafka as the oracle
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 spark: tools  ## the tests of the Spark source and sink alone
 	@$(BIN)/python -m pytest --timeout=600 tests/spark tests/sink

@@ -235,6 +235,7 @@ def test_methods_of_the_clients_are_these_and_nothing_else() -> None:
         "list_groups",
         "list_offsets",
         "list_topics",
+        "on",
         "update_features",
     ]
 

@@ -200,7 +200,9 @@ def test_a_packed_environment(running: TwofoldServer, tmp_path: Path, cluster: C
         for path in environment.iterdir():
             out.add(path, path.name)
     conf = {"spark.archives": f"{archive}#environment", "spark.pyspark.python": "./environment/bin/python"}
-    executor, driver = run_pipeline(running, tmp_path, cluster, conf, PYSPARK_PYTHON="./environment/bin/python")
+    # Spark as it comes, whose own PySpark the environment uses.
+    python = {"PYSPARK_PYTHON": "./environment/bin/python", "SPARK_HOME": str(HOME)}
+    executor, driver = run_pipeline(running, tmp_path, cluster, conf, **python)
     assert driver.startswith(str(environment)), driver
     assert "/environment/lib/" in executor and str(cluster.directory) in executor
 

@@ -195,8 +195,8 @@ def test_a_packed_environment(running: TwofoldServer, tmp_path: Path, cluster: C
             (shutil.copytree if path.is_dir() else shutil.copy2)(path, site / path.name)
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(site), str(wheel)]
     subprocess.run(command, check=True, timeout=300)
-    archive = tmp_path / "environment.tar"
-    with tarfile.open(archive, "w") as out:
+    archive = tmp_path / "environment.tar.gz"  # a plain .tar loses the right to execute when Spark unpacks it
+    with tarfile.open(archive, "w:gz", compresslevel=1) as out:
         for path in environment.iterdir():
             out.add(path, path.name)
     conf = {"spark.archives": f"{archive}#environment", "spark.pyspark.python": "./environment/bin/python"}

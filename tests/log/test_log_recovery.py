@@ -213,7 +213,7 @@ def test_after_a_failed_write_nothing_is_appended_until_the_log_was_opened_again
             kit.data()
     assert kit.log.log_end_offset == 3
     assert len(headers(kit.log.read(0, 10_000, Bound.LOG_END).records)) == 3, "readers go on"
-    kit.log = kit.manager.reopen(TP)
+    kit.log = asyncio.run(kit.manager.mend(kit.log))
     assert kit.log.failure is None
     assert stored_batches(kit.log)[:3]
     assert kit.data() == kit.log.log_end_offset - 1
@@ -226,7 +226,7 @@ def test_a_full_disk_stops_the_log_and_loses_nothing() -> None:
     with pytest.raises(KafkaStorageError):
         kit.data()
     kit.disk.clear_faults()
-    kit.log = kit.manager.reopen(TP)
+    kit.log = asyncio.run(kit.manager.mend(kit.log))
     assert kit.log.log_end_offset == 3
     assert kit.data() == 3
 
@@ -277,7 +277,7 @@ def test_a_log_that_cannot_be_opened_does_not_stop_the_others() -> None:
     assert kit.log.failure is not None
     with pytest.raises(KafkaStorageError):
         kit.data()
-    kit.log = kit.manager.reopen(TP)
+    kit.log = asyncio.run(kit.manager.mend(kit.log))
     assert kit.data() == 3
 
 

@@ -37,6 +37,8 @@ def decode_offsets(data: bytes) -> dict[TopicPartition, int]:
         offsets = {}
         for line in lines:
             topic, partition, offset = line.split()
+            if int(offset) < 0:
+                raise ValueError(f"the offset {offset} of {topic}-{partition}")
             offsets[TopicPartition(topic, int(partition))] = int(offset)
         if int(version) != VERSION or int(count) != len(offsets):
             raise ValueError(f"version {version}, {count} of {len(offsets)} lines")
@@ -48,7 +50,8 @@ def decode_offsets(data: bytes) -> dict[TopicPartition, int]:
 def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
     """The offsets in a checkpoint file; none where there is no file or no sense in it."""
     try:
-        return decode_offsets(read_file(disk, path))
+        data = read_file(disk, path)
+        return decode_offsets(data) if data else {}  # Apache Kafka leaves an empty file where there is nothing to say
     except FileNotFoundError:
         return {}
     except CorruptCheckpoint as error:
@@ -127,7 +130,8 @@ class MetaProperties:
 
     @classmethod
     def decode(cls, data: bytes) -> "MetaProperties":
-        pairs = (line.split("=", 1) for line in data.decode().splitlines() if "=" in line and not line.startswith("#"))
+        text = data.decode(errors="replace")
+        pairs = (line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
         fields = {key.strip(): value.strip() for key, value in pairs}
         try:
             return cls(int(fields["node.id"]), fields["cluster.id"], fields.get("directory.id", ""))

@@ -107,7 +107,7 @@ class SwappableLog(LogStorage):
         segment = self._new_segment(new, SWAP_SUFFIX)
         count = len(new.sources)
         old = self._segments[at : at + count]
-        delete_at_ms = self._environment.clock.wall_ms() + self.config.file_delete_delay_ms
+        delete_at_ms = self._environment.steady_ms() + self.config.file_delete_delay_ms
         try:
             for replaced in old:
                 self._environment.indexes.forget(replaced)

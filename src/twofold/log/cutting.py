@@ -133,7 +133,7 @@ class CuttableLog(SwappableLog):
         if self.raise_log_start_for_retention(now_ms):
             self.flush(self._bases[self._floor(self.log_start_offset)])
             self._environment.owner.log_start_changed(self)
-        return self.delete_old_segments(now_ms)
+        return self.delete_old_segments()
 
     def raise_log_start_for_retention(self, now_ms: int) -> bool:
         """The first half of retention; True when segments can go once the log start is on disk."""
@@ -147,7 +147,7 @@ class CuttableLog(SwappableLog):
             self.advance_log_start(self._bases[count])
         return len(self._bases) > 1 and self._bases[1] <= self.log_start_offset
 
-    def delete_old_segments(self, now_ms: int) -> int:
+    def delete_old_segments(self) -> int:
         """The second half: take away segments that end at or below the log start, which is on disk by now.
 
         What follows from them for later segments must be on disk too; those of which it is not wait for the next time.
@@ -160,7 +160,7 @@ class CuttableLog(SwappableLog):
             self._durability.epochs.note()
         doomed = self._segments[:count]
         try:
-            self._remove_segments(doomed, now_ms)
+            self._remove_segments(doomed)
             self._snapshots.remove_below(self._bases[0])
         except OSError as error:
             self._fail("cannot remove old segments", error)
@@ -170,9 +170,9 @@ class CuttableLog(SwappableLog):
         )
         return count
 
-    def take_deleted_files(self, now_ms: int) -> list[str]:
+    def take_deleted_files(self, steady_ms: int) -> list[str]:
         """Files that were renamed to .deleted at least file.delete.delay.ms ago; the caller removes them."""
-        due = [path for at_ms, paths in self._doomed if at_ms <= now_ms for path in paths]
+        due = [path for at_ms, paths in self._doomed if at_ms <= steady_ms for path in paths]
         if due:
-            self._doomed = [entry for entry in self._doomed if entry[0] > now_ms]
+            self._doomed = [entry for entry in self._doomed if entry[0] > steady_ms]
         return due

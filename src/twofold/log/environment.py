@@ -12,6 +12,7 @@ from twofold.log.reserve import Reserve
 from twofold.runtime.api import Blocking, Clock, Disk, Spawn
 
 if TYPE_CHECKING:
+    from twofold.log.state import LogState
     from twofold.log.syncing import SyncedLog
 
 
@@ -28,6 +29,10 @@ class Owner(Protocol):
 
     def cleaned_offset_changed(self, log: "SyncedLog") -> None:
         """Return when it is on disk: the log is cut below what was compacted."""
+        ...
+
+    def log_failed(self, log: "LogState") -> None:
+        """The log takes nothing more until it was opened again."""
         ...
 
     def segment_rolled(self, log: "SyncedLog") -> None:
@@ -51,6 +56,9 @@ class NoOwner:
     def cleaned_offset_changed(self, log: "SyncedLog") -> None:
         """Nothing is written, so nothing has to be corrected."""
 
+    def log_failed(self, log: "LogState") -> None:
+        """The caller gets the error."""
+
     def segment_rolled(self, log: "SyncedLog") -> None:
         """The caller flushes."""
 
@@ -72,3 +80,7 @@ class LogEnvironment:
     verification_enabled: bool = True
     producer_id_expiration_ms: int = 86_400_000
     reserve: Reserve | None = None
+
+    def steady_ms(self) -> int:
+        """On a clock that does not jump, for what is to happen later."""
+        return int(self.clock.monotonic() * 1000)

@@ -41,14 +41,15 @@ from twofold.log.validation import (
     stamp_batch,
     stored_bytes,
 )
-from twofold.records.batch import Buffer, Header, single_record_batch
+from twofold.records.batch import MAGIC, MAGIC_POSITION, Buffer, Header, single_record_batch
 from twofold.records.validate import validate_client_batch
 from twofold.types import NO_TIMESTAMP
-from twofold.wire.errors import KafkaError, KafkaStorageError, OffsetOutOfRange
+from twofold.wire.errors import CorruptMessage, KafkaError, KafkaStorageError, OffsetOutOfRange
 
 log = logging.getLogger("twofold.log")
 
 POSITION_CACHE_SIZE = 32
+COMPLAIN_EVERY_S = 10.0
 NEVER_MS = 2**63 - 1  # flush.ms that nobody set
 
 _new_tuple = tuple.__new__
@@ -303,9 +304,9 @@ class PartitionLog(CuttableLog):
             try:
                 self._segments[-1].forget_rest()
             except OSError as worse:
-                self._fail("cannot be written", worse)
+                self._fail("cannot be written", worse, only_written=True)
             raise KafkaStorageError(f"{self.topic_partition}: the disk is full") from error
-        self._fail("cannot be written", error)
+        self._fail("cannot be written", error, only_written=True)
 
     def _take_change(self, change: Change, header: Header, segment: Segment) -> None:
         """Let a batch act on its producer.
@@ -365,11 +366,24 @@ class PartitionLog(CuttableLog):
             try:
                 records, end_offset = self._read(offset, max_bytes, upper, at_least_one)
             except (OSError, InvalidBatch) as error:
-                raise self._unreadable(f"at {offset}", error) from error
+                records, end_offset = self._read_again(offset, max_bytes, upper, at_least_one, error)
         aborted = None
         if bound is Bound.LAST_STABLE:
             aborted = self._aborted_between(offset, end_offset) if records and self._aborted_bases else ()
         return ReadResult(records, self.high_watermark, self._last_stable_offset, self.log_start_offset, aborted)
+
+    def _read_again(
+        self, offset: int, max_bytes: int, upper: int, at_least_one: bool, error: Exception
+    ) -> tuple[bytes, int]:
+        """After bytes that are no batch: perhaps it is the index of the segment that is wrong."""
+        segment = self._segments[self._floor(offset)]
+        try:
+            if isinstance(error, InvalidBatch) and segment is not self._segments[-1] and segment.rebuild_once():
+                self._positions.clear()
+                return self._read(offset, max_bytes, upper, at_least_one)
+        except (OSError, InvalidBatch) as again:
+            error = again
+        raise self._unreadable(f"at {offset}", error, segment.log_path) from error
 
     def _read(self, offset: int, max_bytes: int, upper: int, at_least_one: bool) -> tuple[bytes, int]:
         """(records, an offset that none of them reaches)."""
@@ -399,7 +413,10 @@ class PartitionLog(CuttableLog):
         if len(self._positions) >= POSITION_CACHE_SIZE:
             del self._positions[next(iter(self._positions))]
         self._positions[end_offset] = (segment.base_offset, end)
-        return segment.read(start, end), end_offset
+        records = segment.read(start, end)
+        if len(records) > MAGIC_POSITION and records[MAGIC_POSITION] != MAGIC:
+            raise InvalidBatch(start, f"magic {records[MAGIC_POSITION]} where {MAGIC} is known")
+        return records, end_offset
 
     def _position(self, segment: Segment, offset: int) -> int:
         known = self._positions.get(offset)
@@ -420,10 +437,14 @@ class PartitionLog(CuttableLog):
                     return tuple(found)
         return tuple(found)
 
-    def _unreadable(self, what: str, error: Exception) -> KafkaStorageError:
-        """A failed read says nothing about what is written: it stops nobody but the reader."""
-        log.error("%s cannot be read %s: %s", self.directory, what, error)
-        return KafkaStorageError(f"{self.topic_partition} cannot be read {what}: {error}")
+    def _unreadable(self, what: str, error: Exception, path: str = "") -> KafkaError:
+        """A failed read says nothing about what is written: it stops nobody but the reader, who may ask very often."""
+        now = self._environment.clock.monotonic()
+        if now - self._complained_at >= COMPLAIN_EVERY_S:
+            self._complained_at = now
+            log.error("%s cannot be read %s: %s", path or self.directory, what, error)
+        kind = CorruptMessage if isinstance(error, InvalidBatch) else KafkaStorageError
+        return kind(f"{self.topic_partition} cannot be read {what}: {error}")
 
     # Looking up
 
@@ -505,13 +526,15 @@ class PartitionLog(CuttableLog):
         self.ensure_open()
         return self._producers.rows()
 
-    def was_ended_by_hand(self, producer_id: int, epoch: int) -> bool:
+    def was_ended_by_hand(self, producer_id: int, epoch: int, *, since_ms: int = NO_TIMESTAMP) -> bool:
         """Whether somebody else than the coordinator has ended what the producer wrote under this epoch: its own marker
-        would have a higher one (from transaction.version 2 on)."""
+        would have a higher one (from transaction.version 2 on). `since_ms` leaves out what ended before."""
         if self._listing is not None:
             self._open()
         entry = self._producers.entries.get(producer_id)
-        return entry is not None and entry.epoch == epoch and entry.txn_first_offset == NO_OFFSET and bool(entry.window)
+        if entry is None or entry.epoch != epoch or entry.txn_first_offset != NO_OFFSET or not entry.window:
+            return False
+        return entry.last_timestamp > since_ms
 
     def expire_producers(self, now_ms: int) -> int:
         """Forget producers that were silent for producer.id.expiration.ms; returns how many."""

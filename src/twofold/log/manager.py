@@ -10,9 +10,7 @@
 import asyncio
 import logging
 import posixpath
-import uuid
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any
 
 from twofold.config.settings import Settings
@@ -21,84 +19,44 @@ from twofold.log.checkpoints import (
     CLEANED_OFFSETS,
     HIGH_WATERMARKS,
     LOG_STARTS,
+    META_PROPERTIES,
     RECOVERY_POINTS,
     CheckpointWriter,
     MetaProperties,
     encode_offsets,
-    encode_uuid,
     mark_clean_shutdown,
-    read_meta_properties,
     read_offsets,
     read_topic_id,
     take_clean_shutdown,
-    write_meta_properties,
 )
 from twofold.log.cleaner import CleanerOptions, LogCleaner
+from twofold.log.clock_watch import ClockWatch
 from twofold.log.environment import LogEnvironment
 from twofold.log.files import FilePool, pool_size
+from twofold.log.identity import DataDirectoryError as DataDirectoryError
+from twofold.log.identity import read_identity, take_identity
 from twofold.log.log import PartitionLog
-from twofold.log.opening import list_directory
+from twofold.log.mending import LogMender
+from twofold.log.opening import Listing, list_directory
+from twofold.log.options import LogOptions as LogOptions
 from twofold.log.reserve import Reserve
+from twofold.log.scan import InvalidBatch
+from twofold.log.state import LogState
 from twofold.log.syncing import SyncedLog
 from twofold.runtime.api import DiskLock, Runtime
 from twofold.types import TopicId, TopicPartition
-from twofold.wire.errors import KafkaStorageError
+from twofold.wire.errors import KafkaError, KafkaStorageError
 
 log = logging.getLogger("twofold.log")
 
 LOCK = ".lock"
 DELETE_SUFFIX = "-delete"
 STRAY_SUFFIX = "-stray"
-FUTURE_SUFFIX = "-future"
 METADATA_TOPIC = "__cluster_metadata"
 CHECKPOINTS = (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_STARTS, CLEANED_OFFSETS)
 MAX_NAME = 255
 YIELD_EVERY = 8
 CLOSE_AT_ONCE = 16
-
-
-@dataclass(frozen=True, slots=True)
-class LogOptions:
-    """The settings of a broker that concern its logs; the names are those of server.properties."""
-
-    open_files: int | None = None  # by default what the limit of the process allows
-    reserve_bytes: int = 0
-    retention_check_interval_ms: int = 300_000
-    initial_task_delay_ms: int = 30_000
-    flush_offset_checkpoint_interval_ms: int = 60_000
-    flush_start_offset_checkpoint_interval_ms: int = 60_000
-    high_watermark_checkpoint_interval_ms: int = 5_000
-    producer_id_expiration_ms: int = 86_400_000
-    producer_id_expiration_check_interval_ms: int = 600_000
-    transaction_verification_enabled: bool = True
-    cleaner_enabled: bool = True
-    cleaner_backoff_ms: int = 15_000
-    cleaner_dedupe_buffer_bytes: int = 134_217_728
-    cleaner_load_factor: float = 0.9
-    cleaner_max_bytes_per_second: float = 1.7976931348623157e308
-
-    @classmethod
-    def from_settings(cls, settings: Settings) -> "LogOptions":
-        return cls(
-            reserve_bytes=settings.int("log.reserve.bytes"),
-            retention_check_interval_ms=settings.int("log.retention.check.interval.ms"),
-            initial_task_delay_ms=settings.int("log.initial.task.delay.ms"),
-            flush_offset_checkpoint_interval_ms=settings.int("log.flush.offset.checkpoint.interval.ms"),
-            flush_start_offset_checkpoint_interval_ms=settings.int("log.flush.start.offset.checkpoint.interval.ms"),
-            high_watermark_checkpoint_interval_ms=settings.int("replica.high.watermark.checkpoint.interval.ms"),
-            producer_id_expiration_ms=settings.int("producer.id.expiration.ms"),
-            producer_id_expiration_check_interval_ms=settings.int("producer.id.expiration.check.interval.ms"),
-            transaction_verification_enabled=settings.bool("transaction.partition.verification.enable"),
-            cleaner_enabled=settings.bool("log.cleaner.enable"),
-            cleaner_backoff_ms=settings.int("log.cleaner.backoff.ms"),
-            cleaner_dedupe_buffer_bytes=settings.int("log.cleaner.dedupe.buffer.size"),
-            cleaner_load_factor=settings.float("log.cleaner.io.buffer.load.factor"),
-            cleaner_max_bytes_per_second=settings.float("log.cleaner.io.max.bytes.per.second"),
-        )
-
-
-class DataDirectoryError(Exception):
-    """The data directory cannot be used; the message says what to do."""
 
 
 class LogManager:
@@ -122,6 +80,11 @@ class LogManager:
         self._gone: dict[TopicPartition, set[str]] = {}  # logs that went, and the checkpoints that still speak of them
         self._sync_scheduled = False
         self._closed = False
+        self._loaded = False  # what is in the directory is ours to write
+        self.on_mended: Callable[[PartitionLog], None] | None = None
+        self.on_directory_failure: Callable[[KafkaStorageError], None] | None = None
+        self.clock_watch = ClockWatch(runtime.clock)
+        self.mender = LogMender(runtime, self, self.options.dir_failure_timeout_ms)
         self.reserve = Reserve(runtime.disk, self.directory, self.options.reserve_bytes)
         self.environment = LogEnvironment(
             disk=runtime.disk,
@@ -150,17 +113,24 @@ class LogManager:
 
     # Starting
 
-    def load(self) -> None:
-        """Take the directory and everything in it."""
-        disk = self._disk
+    def take(self) -> None:
+        """Take the directory, with room for what must not fail, and leave everything in it as it is."""
         self._create_directory()
+        self._is_new = not self._disk.exists(self._path(META_PROPERTIES))
         try:
-            self._lock = disk.lock(self._path(LOCK))
+            self._lock = self._disk.lock(self._path(LOCK))
         except BlockingIOError:
             raise DataDirectoryError(
                 f"{self.directory} is in use by another process: stop it, or choose another directory (log.dirs)"
             ) from None
         self.reserve.take()
+
+    def load(self) -> None:
+        """Take the directory, unless that was done, and everything in it."""
+        disk = self._disk
+        if self._lock is None:
+            self.take()
+        self._loaded = True
         clean = take_clean_shutdown(disk, self.directory)
         recovery_points = read_offsets(disk, self._path(RECOVERY_POINTS))
         log_starts = read_offsets(disk, self._path(LOG_STARTS))
@@ -179,7 +149,7 @@ class LogManager:
                 )
         if not clean:
             self._recover_all()
-        if self.meta_properties() is None:
+        if self._is_new:
             log.info("%s: a new data directory", self.directory)
         else:
             end = "a clean" if clean else "an unclean"
@@ -201,12 +171,14 @@ class LogManager:
         if name.endswith(DELETE_SUFFIX):
             self._doomed.append((0, self._path(name)))
             return None
-        topic, dash, number = name.rpartition("-")
-        if not dash or not topic or not number.isdigit() or topic == METADATA_TOPIC:
-            if name.endswith((STRAY_SUFFIX, FUTURE_SUFFIX)):
-                log.warning("%s is not used; remove it when nothing in it is needed", self._path(name))
+        topic, _, number = name.rpartition("-")
+        if not topic or topic == METADATA_TOPIC or not self._disk.is_dir(self._path(name)):
             return None
-        return TopicPartition(topic, int(number)) if self._disk.is_dir(self._path(name)) else None
+        # "t-00" is no second directory of t-0.
+        if number.isdecimal() and number.isascii() and str(int(number)) == number:
+            return TopicPartition(topic, int(number))
+        log.warning("%s is not used; remove it when nothing in it is needed", self._path(name))
+        return None
 
     def _existing(
         self,
@@ -246,27 +218,14 @@ class LogManager:
                 log.error("%s stays offline: %s", partition.directory, error)
 
     def meta_properties(self) -> MetaProperties | None:
-        return read_meta_properties(self._disk, self.directory)
+        return read_identity(self._disk, self.directory)
 
     def ensure_meta_properties(self, node_id: int, cluster_id: str | None = None) -> MetaProperties:
         """The directory's identity, given to it now if it has none; DataDirectoryError where it has another."""
-        known = self.meta_properties()
-        if known is None:
-            random = self._runtime.random
-            cluster_id = cluster_id or encode_uuid(uuid.UUID(int=random.getrandbits(128), version=4))
-            known = MetaProperties(node_id, cluster_id, encode_uuid(uuid.UUID(int=random.getrandbits(128), version=4)))
-            write_meta_properties(self._disk, self.directory, known)
-        if known.node_id != node_id:
-            raise DataDirectoryError(
-                f"{self.directory} belongs to node {known.node_id}, this is node {node_id}: set "
-                f"node.id={known.node_id} or choose another directory (log.dirs)"
-            )
-        if cluster_id is not None and known.cluster_id != cluster_id:
-            raise DataDirectoryError(
-                f"{self.directory} belongs to cluster {known.cluster_id}, not to {cluster_id}: choose "
-                "another directory (log.dirs)"
-            )
-        return known
+        is_new = not any(known.exists for known in self._logs.values()) and not self._disk.is_dir(
+            self._path(f"{METADATA_TOPIC}-0")
+        )
+        return take_identity(self._disk, self.directory, self._runtime.random, node_id, cluster_id, is_new=is_new)
 
     # The logs
 
@@ -308,7 +267,7 @@ class LogManager:
             return
         target = self._move_away(known, DELETE_SUFFIX)
         if target is not None:
-            self._doomed.append((self._runtime.clock.wall_ms() + known.config.file_delete_delay_ms, target))
+            self._doomed.append((self.environment.steady_ms() + known.config.file_delete_delay_ms, target))
 
     def set_aside(self, partition: TopicPartition) -> None:
         """Take a log that belongs to no topic out of use; its files stay, for whoever may miss them."""
@@ -336,25 +295,56 @@ class LogManager:
         self._sync_scheduled = False
         await self._runtime.blocking(self._disk.sync_dir, self.directory)
 
-    def reopen(self, partition: TopicPartition) -> PartitionLog:
-        """Recover a log that failed, from its files."""
-        failed = self._logs[partition]
+    async def mend(self, failed: PartitionLog) -> PartitionLog:
+        """Put a log that was opened anew, and is on disk, in the place of one that failed."""
+        partition = failed.topic_partition
+
+        def is_over() -> bool:
+            return self._closed or self._logs.get(partition) is not failed
+
+        await failed.wait_for_sync()
+        if failed.exists and not self._disk.is_dir(failed.directory):
+            raise KafkaStorageError(f"{failed.directory} is gone: bring it back, or restart to begin with an empty one")
+        listing = await self._runtime.blocking(self._list, failed.directory)
         failed.abandon()
-        opened = PartitionLog(
+        mended = PartitionLog(
             self.environment,
             failed.directory,
             partition,
             failed.config,
             topic_id=failed.topic_id,
-            listing=list_directory(self._disk, failed.directory) if self._disk.is_dir(failed.directory) else None,
+            listing=listing,
             recovery_point=failed.recovery_point,
             log_start_offset=failed.log_start_offset,
             high_watermark=failed.high_watermark,
             cleaned_offset=failed.cleaned_offset,
+            distrusted=failed.is_distrusted,
         )
-        opened.ensure_open()
-        self._logs[partition] = opened
-        return opened
+        if listing is not None:
+            try:
+                await mended.open_in_background(is_over)
+                await mended.sync()
+            except (OSError, KafkaStorageError):
+                if not is_over():
+                    failed.distrust()  # it may have been a sync
+                raise
+        if is_over():
+            mended.abandon()
+            raise KafkaStorageError(f"{failed.directory} is not used any more")
+        self._logs[partition] = mended
+        if self.on_mended is not None:
+            self.on_mended(mended)
+        return mended
+
+    def _list(self, directory: str) -> Listing | None:
+        return list_directory(self._disk, directory) if self._disk.is_dir(directory) else None
+
+    def owns_directory(self) -> bool:
+        return self._closed or self._lock is None or self._lock.is_in_place()
+
+    def directory_failed(self, error: KafkaStorageError) -> None:
+        if self.on_directory_failure is not None:
+            self.on_directory_failure(error)
 
     def _path(self, name: str) -> str:
         return f"{self.directory}/{name}"
@@ -379,6 +369,9 @@ class LogManager:
 
     def cleaned_offset_changed(self, log: SyncedLog) -> None:
         self._checkpoint(CLEANED_OFFSETS, log)
+
+    def log_failed(self, log: LogState) -> None:
+        self.mender.add(log)
 
     def segment_rolled(self, log: SyncedLog) -> None:
         self._spawn_sync(log)
@@ -431,7 +424,12 @@ class LogManager:
 
     async def _checkpoint_later(self, name: str) -> None:
         gone, content = list(self._gone), self._encode_checkpoint(name)
-        await self._runtime.blocking(self._writer.write, name, content, self._writer.ticket())
+        try:
+            await self._runtime.blocking(self._writer.write, name, content, self._writer.ticket())
+        except OSError as error:
+            self.mender.directory_not_written(error)
+            raise
+        self.mender.directory_written()
         self._checkpoint_is_written(name, gone)
 
     def _checkpoint_is_written(self, name: str, gone: list[TopicPartition]) -> None:
@@ -455,6 +453,7 @@ class LogManager:
             self._every(min(60_000, options.retention_check_interval_ms), self._remove_doomed),
             self.cleaner.run(),
             self.reserve.run(self._runtime.timers),
+            self.mender.run(),
         )
 
     async def _every(
@@ -474,13 +473,22 @@ class LogManager:
         return [known for known in self._logs.values() if known.failure is None]
 
     async def _retain(self) -> None:
+        if self.clock_watch.is_doubtful():
+            return
         now_ms = self._runtime.clock.wall_ms()
         raised: list[PartitionLog] = []
         for count, known in enumerate(await self._each(), 1):
-            if known.exists and known.failure is None and known.raise_log_start_for_retention(now_ms):
-                raised.append(known)
+            try:
+                if known.exists and known.failure is None and known.raise_log_start_for_retention(now_ms):
+                    raised.append(known)
+            except (OSError, InvalidBatch, KafkaError) as error:  # of this one: the others go on
+                log.error("%s: retention failed and will be tried again: %s", known.directory, error)
             if count % YIELD_EVERY == 0:
                 await self._runtime.timers.sleep(0)
+        await self.keep_log_starts(raised)
+
+    async def keep_log_starts(self, raised: list[PartitionLog]) -> None:
+        """Bring log starts that were raised to the disk: they hold after any crash, and what lies below them goes."""
         for known in raised:
             await self._sync(known)
         if not raised:
@@ -488,9 +496,17 @@ class LogManager:
         await self._checkpoint_later(LOG_STARTS)
         for known in raised:
             if known.failure is None and self._logs.get(known.topic_partition) is known:
-                known.delete_old_segments(now_ms)
+                self._delete_old_segments(known)
+
+    def _delete_old_segments(self, known: PartitionLog) -> None:
+        try:
+            known.delete_old_segments()
+        except KafkaStorageError as error:
+            log.error("%s: old segments stay for now: %s", known.directory, error)
 
     async def _expire(self) -> None:
+        if self.clock_watch.is_doubtful():
+            return
         now_ms = self._runtime.clock.wall_ms()
         for count, known in enumerate(await self._each(), 1):
             known.expire_producers(now_ms)
@@ -498,7 +514,7 @@ class LogManager:
                 await self._runtime.timers.sleep(0)
 
     async def _remove_doomed(self) -> None:
-        now_ms = self._runtime.clock.wall_ms()
+        now_ms = self.environment.steady_ms()
         due = [path for at_ms, path in self._doomed if at_ms <= now_ms]
         self._doomed = [entry for entry in self._doomed if entry[0] > now_ms]
         for path in due:
@@ -525,16 +541,22 @@ class LogManager:
         for at in range(0, len(logs), CLOSE_AT_ONCE):
             clean &= all(await asyncio.gather(*map(self._close, logs[at : at + CLOSE_AT_ONCE])))
         self.environment.files.close()
+        if not self._loaded:
+            self.reserve.give_back()
         try:
-            if clean:
+            if clean and self._loaded:  # else the marks and checkpoints of whoever was here before still hold
                 for name in CHECKPOINTS:
                     await self._checkpoint_later(name)
                 await self._runtime.blocking(mark_clean_shutdown, self._disk, self.directory)
+        except OSError as error:
+            clean = False
+            log.error("%s cannot be closed: %s", self.directory, error)
         finally:
             if self._lock is not None:
                 self._lock.release()
                 self._lock = None
-        log.info("%s: closed%s", self.directory, "" if clean else ", the next start will recover it")
+        if self._loaded:
+            log.info("%s: closed%s", self.directory, "" if clean else ", the next start will recover it")
 
     async def _close(self, known: PartitionLog) -> bool:
         await known.wait_for_sync()
@@ -545,6 +567,9 @@ class LogManager:
             if plan is not None:
                 try:
                     await self._runtime.blocking(plan.run)
+                except OSError:
+                    known.distrust()
+                    raise
                 finally:
                     known.finish_close(plan)
         except (OSError, KafkaStorageError) as error:

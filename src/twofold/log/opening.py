@@ -10,6 +10,7 @@
 3. What was cut is on disk as cut before anything is appended.
 """
 
+import contextlib
 import logging
 from bisect import bisect_left
 from dataclasses import dataclass, field
@@ -271,7 +272,8 @@ class LogOpener:
 
     def _remove_garbage(self) -> None:
         for name in self._listing.garbage:
-            self._disk.remove(f"{self._directory}/{name}")
+            with contextlib.suppress(FileNotFoundError):
+                self._disk.remove(f"{self._directory}/{name}")
 
     def _drop_below_log_start(self) -> None:
         segments = self.result.segments

@@ -64,6 +64,12 @@ class Reserve:
             )  # fmt: skip
         return gives and self._remove()
 
+    def give_back(self) -> None:
+        """Leave a directory that was not used after all."""
+        if self._is_taken:
+            self._is_taken = False
+            self._remove()
+
     def _remove(self) -> bool:
         try:
             self._disk.remove(self._path)

@@ -9,6 +9,7 @@
 
 import logging
 from collections.abc import Iterator
+from itertools import islice
 
 from twofold.log.files import FilePool
 from twofold.log.index_cache import IndexCache
@@ -35,6 +36,7 @@ DELETED_SUFFIX = ".deleted"
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 DEFAULT_INDEX_INTERVAL_BYTES = 4096
+LOOK_AT_BATCHES = 64
 UNKNOWN_TIMESTAMP = -2  # of a segment whose time index was not looked at yet
 SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 INDEX_SUFFIXES = SEGMENT_SUFFIXES[1:]
@@ -57,6 +59,7 @@ class Segment:
         "_max_timestamp",
         "_max_timestamp_offset",
         "_offset_index",
+        "_rebuilt",
         "_time_index",
         "_txn_index",
         "_written",
@@ -90,6 +93,7 @@ class Segment:
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self._txn_index: TxnIndex | None = None
+        self._rebuilt = False
         self._written = [0, 0, 0]  # entries of the three indexes that are in their files
 
     def path(self, kind: str) -> str:
@@ -181,7 +185,9 @@ class Segment:
         path = self.path(TIME_INDEX_SUFFIX)
         try:
             size = self._files.disk.file_size(path)
-            data = self._files.get(path).read(size - TIME_ENTRY_SIZE, TIME_ENTRY_SIZE) if size else b""
+            if not size:
+                return self.time_index.last()  # with a look whether it should be
+            data = self._files.get(path).read(size - TIME_ENTRY_SIZE, TIME_ENTRY_SIZE)
             return TimeIndex.parse(self.base_offset, data).last()
         except (FileNotFoundError, CorruptIndex):
             return self.time_index.last()
@@ -242,7 +248,16 @@ class Segment:
         offsets, times = self._read(INDEX_SUFFIX), self._read(TIME_INDEX_SUFFIX)
         if offsets is None or times is None:
             raise CorruptIndex(f"{INDEX_SUFFIX if offsets is None else TIME_INDEX_SUFFIX} is missing")
+        if not times and self._begins_with_time():
+            raise CorruptIndex(f"{TIME_INDEX_SUFFIX} is empty")
         return OffsetIndex.parse(self.base_offset, offsets, self.size), TimeIndex.parse(self.base_offset, times)
+
+    def _begins_with_time(self) -> bool:
+        """Whether one of the first batches has a place in the time index."""
+        for _, header in islice(self.headers(), LOOK_AT_BATCHES):
+            if header.max_timestamp >= 0 and not header.is_control and header.count:
+                return True
+        return False
 
     def _read(self, suffix: str) -> bytes | None:
         try:
@@ -250,16 +265,35 @@ class Segment:
         except FileNotFoundError:
             return None
 
-    def _rebuild(self) -> None:
+    def rebuild_once(self) -> bool:
+        """Build the indexes of a sealed segment from the log if that was not done; False where it does not help."""
+        if self._rebuilt:
+            return False
+        self._rebuilt = True
+        known = (self._offset_index, self._time_index, list(self._written))
+        log.warning("%s: it leads to no batch; building it from the log", self.path(INDEX_SUFFIX))
+        if self._rebuild():
+            return True
+        self._offset_index, self._time_index, self._written = known  # what lies behind the damage is found by them
+        return False
+
+    def _rebuild(self) -> bool:
         """Build offset and time index of a sealed segment anew; the interval used to write them is not known."""
         txn_index = self._txn_index
         size, written = self.size, self._written[2]
         self.start_empty()
-        for position, header in iter_headers(self._files.get(self.log_path), 0, size):
-            self.note(header, header.base_offset, position, DEFAULT_INDEX_INTERVAL_BYTES)
+        try:
+            for position, header in iter_headers(self._files.get(self.log_path), 0, size):
+                self.note(header, header.base_offset, position, DEFAULT_INDEX_INTERVAL_BYTES)
+        except InvalidBatch as error:
+            # What comes before it can be served, and is found without walking over it.
+            log.error("%s: %s; its indexes end there", self.log_path, error)
+            self.size, self._txn_index, self._written[2] = size, txn_index, written
+            return False
         self.size, self._txn_index, self._written[2] = size, txn_index, written
         self.time_index.maybe_append(self._max_timestamp, self._max_timestamp_offset)
         self.write_indexes()
+        return True
 
     def seal(self) -> None:
         """No more appends for now: complete the time index and hand all three to the operating system."""
@@ -336,10 +370,15 @@ class Segment:
         boundary = self.offset_index.floor_position(start + max_bytes)
         if boundary > start:
             return boundary
-        for position, header in self.headers(start):
-            end = position + header.size
-            if end > start + max_bytes:
-                return end if position == start and at_least_one else position
+        try:
+            for position, header in self.headers(start):
+                end = position + header.size
+                if end > start + max_bytes:
+                    return end if position == start and at_least_one else position
+        except InvalidBatch as error:
+            if error.position <= start:
+                raise
+            return error.position  # what lies before the damage is good
         return limit
 
     def read(self, start: int, end: int) -> bytes:
@@ -374,6 +413,10 @@ class Segment:
             self.first_timestamp = next(self.headers())[1].max_timestamp
         self._cache.forget(self)  # the indexes of the active segment stay
         return next_offset
+
+    def move_to(self, files: FilePool, cache: IndexCache) -> None:
+        """Use these from now on: the segment was opened in a thread, which has files of its own."""
+        self._files, self._cache = files, cache
 
     # Truncating and removing
 

@@ -7,6 +7,7 @@
 
 import logging
 from bisect import bisect_right
+from math import inf
 from typing import NoReturn
 
 from twofold.config.topic import LogConfig
@@ -15,6 +16,7 @@ from twofold.log.environment import LogEnvironment
 from twofold.log.epochs import EpochCache
 from twofold.log.opening import Listing
 from twofold.log.producer_table import ProducerTable
+from twofold.log.rescue import mark_distrusted
 from twofold.log.segment import Segment
 from twofold.log.snapshot_store import SnapshotStore
 from twofold.types import TopicId, TopicPartition
@@ -37,6 +39,8 @@ class LogState:
         "_aborted_bases",
         "_bases",
         "_clean",
+        "_complained_at",
+        "_distrusted",
         "_doomed",
         "_durability",
         "_environment",
@@ -67,6 +71,7 @@ class LogState:
         log_start_offset: int = 0,
         high_watermark: int = 0,
         cleaned_offset: int = 0,
+        distrusted: bool = False,
     ) -> None:
         """With a `listing` the log is there and is opened when it is first used; without, it is a new one."""
         self._environment = environment
@@ -93,6 +98,8 @@ class LogState:
         self._positions: dict[int, tuple[int, int]] = {}
         self._swap_paths: list[str] = []  # files that an opening would take for the segments they were made from
         self._failure: str | None = None
+        self._distrusted = distrusted  # a sync failed: what is beyond the recovery point is to be written anew
+        self._complained_at = -inf
         self.flush_is_scheduled = False
 
     @property
@@ -111,6 +118,11 @@ class LogState:
     def failure(self) -> str | None:
         """Why the log takes no more appends; None while it does."""
         return self._failure
+
+    @property
+    def is_distrusted(self) -> bool:
+        """Whether a sync failed, so that pages which can be read need not be on disk."""
+        return self._distrusted
 
     @property
     def is_open(self) -> bool:
@@ -136,8 +148,16 @@ class LogState:
     def __repr__(self) -> str:
         return f"<log {self.topic_partition} [{self.log_start_offset}, {self.log_end_offset})>"
 
-    def _fail(self, what: str, error: Exception) -> NoReturn:
-        """Stop: what the files hold is not what is known about them any more."""
+    def distrust(self) -> None:
+        """A sync failed: later ones may succeed and mean nothing."""
+        self._distrusted = True
+        mark_distrusted(self._environment.disk, self.directory)
+
+    def _fail(self, what: str, error: Exception, *, only_written: bool = False) -> NoReturn:
+        """Stop: what the files hold is not what is known about them any more. Unless they were `only_written` it may
+        have been a sync that failed."""
+        if isinstance(error, OSError) and not only_written:
+            self.distrust()
         if self._failure is None:
             self._failure = f"{what}: {error}"
             log.error(
@@ -147,6 +167,7 @@ class LogState:
                 self.log_end_offset,
                 error,
             )
+            self._environment.owner.log_failed(self)
         raise KafkaStorageError(f"{self.topic_partition}: {what}: {error}") from error
 
     def _check_not_failed(self) -> None:

@@ -6,11 +6,17 @@
 
 import logging
 from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import replace
 
 from twofold.config.topic import LogConfig
 from twofold.log.checkpoints import PARTITION_METADATA, encode_partition_metadata, read_topic_id
+from twofold.log.environment import LogEnvironment
+from twofold.log.files import FilePool
+from twofold.log.index_cache import IndexCache
 from twofold.log.offset_index import MAX_RELATIVE_OFFSET, CorruptIndex
 from twofold.log.opening import LogOpener, OpenedLog, rebuild_txn_index
+from twofold.log.rescue import is_distrusted, write_anew
 from twofold.log.retention import should_roll
 from twofold.log.scan import InvalidBatch
 from twofold.log.segment import Segment, rename_to_deleted
@@ -20,6 +26,8 @@ from twofold.log.txn_index import TxnIndex
 from twofold.types import TopicId
 
 log = logging.getLogger("twofold.log")
+
+FILES_TO_OPEN_WITH = 16
 
 
 class LogStorage(SyncedLog):
@@ -42,21 +50,45 @@ class LogStorage(SyncedLog):
 
     def _open(self) -> None:
         self._check_not_failed()
-        assert self._listing is not None
         try:
-            opener = LogOpener(
-                self._environment,
-                self.directory,
-                self.config,
-                self._listing,
-                recovery_point=self.recovery_point,
-                log_start_offset=self.log_start_offset,
-                high_watermark=self.high_watermark,
-                cleaned_offset=self.cleaned_offset,
-            )
-            self._adopt(opener.open(clean=self._trusted))
+            self._adopt(self._read_files(self._environment))
         except (OSError, InvalidBatch) as error:
             self._fail("cannot be opened", error)
+
+    async def open_in_background(self, is_over: Callable[[], bool]) -> None:
+        """`ensure_open` in a thread, for a log that nobody uses yet; raises what went wrong."""
+        environment = self._environment
+        files = FilePool(environment.disk, FILES_TO_OPEN_WITH)
+        private = replace(environment, files=files, indexes=IndexCache())
+        try:
+            opened = await environment.blocking(self._read_files, private, is_over)
+        finally:
+            files.close()
+        for segment in opened.segments:
+            segment.move_to(environment.files, environment.indexes)
+            segment.close_files()  # whoever read the log that failed meanwhile may have opened what was replaced
+        for segment in opened.segments[:-1]:
+            if segment.is_loaded:
+                environment.indexes.touch(segment)
+        self._adopt(opened)
+
+    def _read_files(self, environment: LogEnvironment, is_over: Callable[[], bool] = lambda: False) -> OpenedLog:
+        assert self._listing is not None
+        if self._distrusted or is_distrusted(environment.disk, self.directory):
+            self._trusted = False
+            write_anew(environment.disk, self.directory, self._listing.bases, self.recovery_point, is_over)
+            self._distrusted = False
+        opener = LogOpener(
+            environment,
+            self.directory,
+            self.config,
+            self._listing,
+            recovery_point=self.recovery_point,
+            log_start_offset=self.log_start_offset,
+            high_watermark=self.high_watermark,
+            cleaned_offset=self.cleaned_offset,
+        )
+        return opener.open(clean=self._trusted)
 
     def _adopt(self, opened: OpenedLog) -> None:
         expected = self.log_end_offset
@@ -72,6 +104,10 @@ class LogStorage(SyncedLog):
         if self._trusted and expected != opened.log_end_offset:
             log.warning("%s ends at %d, its checkpoint said %d", self.directory, opened.log_end_offset, expected)
         self._clean = not opened.recovered
+        if self.cleaned_offset > opened.log_end_offset:
+            text = "%s: compacted up to %d, its checkpoint says, and it ends at %d; it counts as not compacted"
+            log.warning(text, self.directory, self.cleaned_offset, opened.log_end_offset)
+            self.cleaned_offset = 0
         if opened.recovered:
             for changes in (self._durability.epochs, self._durability.names, self._durability.parent):
                 changes.note()
@@ -139,6 +175,7 @@ class LogStorage(SyncedLog):
         self._durability.names.note()
         if self.topic_id is not None:
             file = self._environment.disk.open(f"{self.directory}/{PARTITION_METADATA}", create=True)
+            file.truncate(0)
             file.write(0, encode_partition_metadata(self.topic_id))
             file.close()
 
@@ -166,14 +203,14 @@ class LogStorage(SyncedLog):
         self._environment.owner.segment_rolled(self)
         return segment
 
-    def _remove_segments(self, segments: list[Segment], now_ms: int | None = None) -> None:
-        now_ms = self._environment.clock.wall_ms() if now_ms is None else now_ms
+    def _remove_segments(self, segments: list[Segment]) -> None:
+        remove_at_ms = self._environment.steady_ms() + self.config.file_delete_delay_ms
         for segment in segments:
             at = bisect_left(self._bases, segment.base_offset)
             del self._segments[at], self._bases[at]
             self._environment.indexes.forget(segment)
             renamed = rename_to_deleted(self._environment.files, segment)
-            self._doomed.append((now_ms + self.config.file_delete_delay_ms, renamed))
+            self._doomed.append((remove_at_ms, renamed))
         self._durability.names.note()
 
     def _txn_index(self, segment: Segment) -> TxnIndex:

@@ -255,6 +255,8 @@ def parse_records(header: Header, data: bytes) -> Iterator[Record]:
     new_tuple = _new_tuple
     size = len(data)
     position = 0
+    if header.count < 0:
+        raise InvalidRecord(f"the batch declares {header.count} records")
     try:
         for _ in range(header.count):
             if (low := data[position]) < 128:

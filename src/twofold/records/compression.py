@@ -85,6 +85,7 @@ def _read_plain(data: Buffer, limit: int) -> bytes:
     return bytes(data)
 
 
+_GZIP_PIECE = 16 * 1024
 _GZIP_DEFAULT_LEVEL = -1  # Kafka's default of compression.gzip.level: whatever the library prefers
 
 
@@ -93,20 +94,26 @@ def _write_gzip(data: Buffer, level: int | None) -> bytes:
 
 
 def _read_gzip(data: Buffer, limit: int) -> bytes:
+    """All members, one after the other. The input goes in by pieces: what follows a member is copied, and very many
+    small members must not copy the whole rest each time."""
+    view = memoryview(data)
     parts = []
-    total = 0
-    rest: Buffer = data
+    total = position = 0
     while True:
         member = zlib.decompressobj(wbits=31)
-        part = member.decompress(rest, limit + 1 - total)
-        total += len(part)
-        if total > limit:
-            raise _over_limit(total, limit)
-        if not member.eof:
-            raise InvalidRecord(f"gzip data of {len(data)} bytes end before their trailer")
-        parts.append(part)
-        rest = member.unused_data
-        if not rest:
+        while not member.eof:
+            piece = member.unconsumed_tail or view[position : position + _GZIP_PIECE]
+            if not piece:
+                raise InvalidRecord(f"gzip data of {len(view)} bytes end before their trailer")
+            if not member.unconsumed_tail:
+                position += len(piece)
+            part = member.decompress(piece, limit + 1 - total)
+            total += len(part)
+            if total > limit:
+                raise _over_limit(total, limit)
+            parts.append(part)
+        position -= len(member.unused_data)
+        if position == len(view):
             return parts[0] if len(parts) == 1 else b"".join(parts)
 
 

@@ -4,12 +4,15 @@
    unpacked. On a compacted topic every record is walked, because each needs a key.
 2. The order of the checks is that of Apache Kafka, so that a batch with two faults gets the same answer: framing, size,
    CRC, header fields, records.
-3. What Kafka corrects by walking the records (a wrong max timestamp) is stored here as the client wrote it; a timestamp
+3. A few kilobytes may claim, and hold, very many records: no more than MAX_RECORDS are unpacked, and no more than
+   MAX_RECORD_ERRORS of them are complained about.
+4. What Kafka corrects by walking the records (a wrong max timestamp) is stored here as the client wrote it; a timestamp
    type that is not the topic's is the caller's to correct with `stamp`.
 """
 
 import struct
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple, NoReturn
 
 from twofold.records.batch import (
@@ -44,14 +47,29 @@ LOG_APPEND_TIME = "LogAppendTime"
 
 _LENGTH = struct.Struct(">i")
 _LENGTH_POSITION = 8
+_COUNT = _LENGTH
+_COUNT_POSITION = 57
+_CODEC_POSITION = 22  # the lower byte of the attributes
 _UP_TO_MAGIC = MAGIC_POSITION + 1
 _SMALLEST_OLD_LENGTH = 14  # of a message of magic 0: nothing that any client ever wrote is shorter
 _SMALLEST_RECORD = 7  # its length, attributes, two deltas, null key, null value, no headers
 _EMPTY_BATCH_LENGTH = HEADER_SIZE - LOG_OVERHEAD
 _SHOWN_ERRORS = 3
+MAX_RECORDS = 1_000_000  # no client puts more into a batch: it is the highest batch.num.messages of librdkafka
+MAX_RECORD_ERRORS = 1000
+# A batch of which base or max timestamp is refused is unpacked for the sake of a better message, up to this size.
+MAX_RECORDS_EXPLAINED = 20_000
+MAX_BYTES_EXPLAINED = 4 * 1024 * 1024
+# From here on it takes milliseconds to look at the records of a batch: not in the loop.
+HEAVY_RECORDS = 2_000
+HEAVY_BYTES = 8 * 1024  # compressed
 _LAST_CODEC = int(Codec.ZSTD)
 
 RecordErrors = list[tuple[int, str]]
+
+
+class CheckedBatch(bytes):
+    """A batch whose records were looked at already, in a thread: the loop need not do it again."""
 
 
 class NotOneBatch(InvalidRecord):
@@ -94,14 +112,24 @@ def validate_client_batch(
         raise CorruptMessage(f"the batch is corrupt: its CRC-32C is not the stored {header.crc:#010x}")
     _check_fields(header)
     earliest, latest = now_ms - before_max_ms, now_ms + after_max_ms
-    if compacted:
+    if compacted and type(buf) is not CheckedBatch:
         window = None if timestamp_type == LOG_APPEND_TIME else Window(earliest, latest)
         _check_records(header, records_section(buf, 0, header, limit=limit), window, topic_partition)
-    elif timestamp_type != LOG_APPEND_TIME and not (
-        earliest <= header.base_timestamp <= latest and earliest <= header.max_timestamp <= latest
+    elif (
+        not compacted
+        and timestamp_type != LOG_APPEND_TIME
+        and not (earliest <= header.base_timestamp <= latest and earliest <= header.max_timestamp <= latest)
     ):
         _check_batch_times(buf, header, Window(earliest, latest), limit)
     return header
+
+
+def is_heavy(buf: Buffer) -> bool:
+    """Whether a compacted topic takes long to look at the records of this batch, by what it says of itself."""
+    if len(buf) < HEADER_SIZE or buf[MAGIC_POSITION] != MAGIC:
+        return False
+    count: int = _COUNT.unpack_from(buf, _COUNT_POSITION)[0]
+    return count > HEAVY_RECORDS or (len(buf) > HEAVY_BYTES and buf[_CODEC_POSITION] & CODEC_MASK != Codec.NONE)
 
 
 def _only_batch(buf: Buffer, allow_zstd: bool) -> Header:
@@ -183,18 +211,28 @@ def _check_batch_times(buf: Buffer, header: Header, window: Window, limit: int) 
     """
     if window.refusal(header.base_timestamp, 0) is None and window.refusal(header.max_timestamp, 0) is None:
         return
-    section = records_section(buf, 0, header, limit=limit)
-    errors = [
+    if header.count > MAX_RECORDS_EXPLAINED:
+        raise _out_of_window(header)
+    try:
+        section = records_section(buf, 0, header, limit=min(limit, MAX_BYTES_EXPLAINED))
+    except InvalidRecord:
+        raise _out_of_window(header) from None
+    refused = (
         (index, reason)
         for index, record in enumerate(consecutive_records(header, section))
         if (reason := window.refusal(record.timestamp, index)) is not None
-    ]
+    )
+    errors = list(islice(refused, MAX_RECORD_ERRORS))
     if not errors:
-        raise TimestampsRejected(
-            f"the batch has timestamps from {header.base_timestamp} to {header.max_timestamp}, outside of what "
-            "message.timestamp.before.max.ms and message.timestamp.after.max.ms allow"
-        )
+        raise _out_of_window(header)
     _reject(errors, bad_time=True)
+
+
+def _out_of_window(header: Header) -> TimestampsRejected:
+    return TimestampsRejected(
+        f"the batch has timestamps from {header.base_timestamp} to {header.max_timestamp}, outside of what "
+        "message.timestamp.before.max.ms and message.timestamp.after.max.ms allow"
+    )
 
 
 def _check_records(
@@ -210,12 +248,16 @@ def _check_records(
         elif window is not None and (reason := window.refusal(record.timestamp, index)):
             errors.append((index, reason))
             bad_time = True
+        if len(errors) >= MAX_RECORD_ERRORS:
+            break
     if errors:
         _reject(errors, bad_time=bad_time)
 
 
 def consecutive_records(header: Header, section: bytes) -> Iterator[Record]:
     """The records of a batch that a client wrote: their offset deltas are 0, 1, 2, ..."""
+    if header.count > MAX_RECORDS:
+        raise InvalidRecord(f"the batch declares {header.count} records, at most {MAX_RECORDS} are unpacked")
     expected = header.base_offset
     for record in parse_records(header, section):
         if record.offset != expected:

@@ -18,7 +18,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 T = TypeVar("T")
 Data: TypeAlias = bytes | bytearray | memoryview
@@ -69,7 +69,17 @@ class File(Protocol):
 
 
 class DiskLock(Protocol):
+    def is_in_place(self) -> bool:
+        """Whether the file that is locked is still the one of that name."""
+        ...
+
     def release(self) -> None: ...
+
+
+class Volume(NamedTuple):
+    path: str  # absolute
+    total_bytes: int
+    free_bytes: int
 
 
 class Disk(Protocol):
@@ -102,6 +112,10 @@ class Disk(Protocol):
     def sync_dir(self, path: str) -> None: ...
 
     def free_bytes(self, path: str) -> int: ...
+
+    def volume(self, path: str) -> Volume:
+        """Where a directory really is, and how much there is room for."""
+        ...
 
     def allocate(self, path: str, size: int) -> None:
         """Make a file that takes `size` bytes of the disk; OSError where there is no room for it."""

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from typing import Any, TypeVar
 
-from twofold.runtime.api import Data, File, ProtocolFactory, Runtime
+from twofold.runtime.api import Data, File, ProtocolFactory, Runtime, Volume
 from twofold.runtime.tasks import report_if_unobserved
 
 T = TypeVar("T")
@@ -96,6 +96,9 @@ class RealFile:
                 parts.append(os.pread(fd, size - received, offset + received))
                 received += len(parts[-1])
             return b"".join(parts)
+        except OSError as error:
+            error.filename = self._path  # the descriptor does not tell
+            raise
         finally:
             self._release()
 
@@ -110,6 +113,7 @@ class RealFile:
             if written != len(data):
                 _write_rest(fd, offset, data, written)
         except OSError as error:
+            error.filename = self._path
             if not self._disk.makes_room(error):
                 raise
             _write_rest(fd, offset, data, 0)
@@ -127,6 +131,9 @@ class RealFile:
         fd = self._acquire()
         try:
             os.ftruncate(fd, size)
+        except OSError as error:
+            error.filename = self._path
+            raise
         finally:
             self._release()
 
@@ -134,6 +141,9 @@ class RealFile:
         fd = self._acquire()
         try:
             _sync_data(fd)
+        except OSError as error:
+            error.filename = self._path
+            raise
         finally:
             self._release()
 
@@ -175,10 +185,17 @@ def raise_open_file_limit() -> None:
 
 
 class RealDiskLock:
-    __slots__ = ("_fd",)
+    __slots__ = ("_fd", "_path")
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, path: str) -> None:
         self._fd = fd
+        self._path = path
+
+    def is_in_place(self) -> bool:
+        try:
+            return os.path.samestat(os.fstat(self._fd), os.stat(self._path))
+        except OSError:
+            return False
 
     def release(self) -> None:
         if self._fd >= 0:
@@ -271,6 +288,11 @@ class RealDisk:
         status = os.statvfs(path)
         return status.f_bavail * status.f_frsize
 
+    def volume(self, path: str) -> Volume:
+        status = os.statvfs(path)
+        unit = status.f_frsize
+        return Volume(os.path.abspath(path), status.f_blocks * unit, status.f_bavail * unit)
+
     def open_file_limit(self) -> int:
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         return UNLIMITED_FILES if limit == resource.RLIM_INFINITY else limit
@@ -284,7 +306,7 @@ class RealDisk:
             if error.errno in (errno.EACCES, errno.EAGAIN):
                 raise BlockingIOError(error.errno, "another process holds the lock", path) from error
             raise
-        return RealDiskLock(fd)
+        return RealDiskLock(fd, path)
 
 
 def _lock_exclusively(fd: int) -> None:

@@ -22,11 +22,9 @@ from enum import Enum
 from random import Random
 from typing import NamedTuple
 
-from twofold.runtime.api import Data, File
+from twofold.runtime.api import Data, File, Volume
 
 DEFAULT_CAPACITY_BYTES = 1 << 40
-
-
 SIM_FILE_LIMIT = 1024
 
 
@@ -202,6 +200,9 @@ class SimDiskLock:
         self._path = path
         self._life = disk.crashes
 
+    def is_in_place(self) -> bool:
+        return self._life == self._disk.crashes and self._path in self._disk._locks and self._disk.exists(self._path)
+
     def release(self) -> None:
         if self._life == self._disk.crashes:
             self._disk._locks.pop(self._path, None)
@@ -237,8 +238,7 @@ class SimDisk:
         self.capacity_bytes = DEFAULT_CAPACITY_BYTES
         self.used_bytes = 0
         self.crashes = 0
-        self.operations = 0
-        """Changes asked of the disk so far: writes, truncates, syncs, name changes."""
+        self.operations = 0  # changes asked for so far: writes, truncates, syncs, name changes
         self._now_ms = now_ms
         self._trace = trace
         self._guard = guard
@@ -420,6 +420,9 @@ class SimDisk:
     def free_bytes(self, path: str) -> int:
         self._node(path)
         return max(0, self.capacity_bytes - self.used_bytes)
+
+    def volume(self, path: str) -> Volume:
+        return Volume(path, self.capacity_bytes, self.free_bytes(path))
 
     def allocate(self, path: str, size: int) -> None:
         """The room is taken; there is nothing to read, so nothing is kept."""

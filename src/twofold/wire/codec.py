@@ -4,7 +4,8 @@ Reading uses kio's native reader for the version and copies the result into the 
 lacks get their schema default. Writing is compiled per message and version from kio's schema into straight-line
 Python; it takes fields by name, so a version simply does not see the fields that it does not have.
 
-1. A frame that cannot be decoded raises `Undecodable`; nothing else escapes from the decode functions.
+1. A frame that cannot be decoded raises `Undecodable`; nothing else escapes from the decode functions. What its arrays
+   claim is checked before kio sees it (`entries.py`).
 2. Nothing is imported or compiled before a version is first used: start-up does not pay for 300 schemas.
 """
 
@@ -20,6 +21,7 @@ from kio.serial.errors import SerialError
 
 from .apis import APIS
 from .compile import compile_converter, compile_writer
+from .entries import MAX_ENTRIES, WITHOUT_END, check_entries, compile_walk, has_arrays
 from .schema import schema_of
 from .tolerant import without_unknown_tags
 
@@ -63,12 +65,19 @@ def _codec(api_key: int, version: int, kind: str) -> _Codec:
     schema: Any = schema_of(api, version, kind)
     native = entity_reader(schema)
     convert = compile_converter(schema, _message_class(api_key, kind))
+    walk = compile_walk(schema) if has_arrays(schema) else None
+    most = MAX_ENTRIES if kind == "request" else WITHOUT_END
 
     def read(buffer: Any, offset: int) -> Any:
+        if walk is not None:
+            check_entries(walk, buffer, offset, most)
         try:
             return convert(native(buffer, offset)[0])
         except KeyError:  # a tagged field of a newer peer: to be ignored (KIP-482)
-            return convert(native(without_unknown_tags(schema, buffer, offset), 0)[0])
+            known = without_unknown_tags(schema, buffer, offset)
+            if walk is not None:
+                check_entries(walk, known, 0, most)
+            return convert(native(known, 0)[0])
 
     return _Codec(schema.__flexible__, read, compile_writer(schema))
 

@@ -190,7 +190,7 @@ def _put_uuid(out: bytearray, value: Any) -> None:
 def _plain_default(info: FieldInfo) -> Callable[[Any], bool]:
     """Whether a value equals the default of a tagged field, in which case the tag is left out."""
     if info.array:
-        return lambda value: len(value) == 0
+        return lambda value: info.default is not None and len(value) == 0
     if info.kind == "entity" and info.entity is not None:
         fields = schema_fields(info.entity)
         checks = [(f.plain, _plain_default(f)) for f in fields]
@@ -235,6 +235,10 @@ def _converter(schema: type, shape: type, scope: dict[str, Any], lines: list[str
             text = f"ms({source})"
         elif info.kind == "error_code":
             text = f"int({source})" if not info.array else f"tuple(map(int, {source}))"
+        elif info.array and not info.nullable:
+            text = (
+                f"tuple({source})"  # of what is a tuple it is the same one, and of null, which kio lets pass, an error
+            )
         else:
             text = source
         arguments.append(f"{info.plain}={text}")

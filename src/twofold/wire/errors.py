@@ -12,6 +12,8 @@ two values that disagree and the setting to change.
 
 from typing import ClassVar
 
+MAX_MESSAGE = 2000  # characters
+
 
 class KafkaError(Exception):
     code: ClassVar[int] = -1
@@ -21,6 +23,9 @@ class KafkaError(Exception):
     fatal: ClassVar[bool] = False
 
     def __init__(self, message: str = "") -> None:
+        if len(message) > MAX_MESSAGE:
+            # It quotes what a client sent, perhaps at length, and must fit into the answer's field of 32 KB.
+            message = message[:MAX_MESSAGE] + "..."
         super().__init__(message)
         self.message = message
 

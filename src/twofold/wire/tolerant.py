@@ -56,7 +56,7 @@ class _Walk:
 
     def value(self, field: FieldInfo, *, nullable: bool) -> None:
         if field.entity is not None:
-            if not nullable or self.copy(1)[0] < 0x80:  # a nullable entity follows a byte: 1, or -1 for null
+            if not nullable or self.copy(1)[0] != 0xFF:  # a nullable entity follows a byte: 1, or -1 for null
                 self.entity(field.entity)
         elif field.kind in SIZES:
             self.copy(SIZES[field.kind])

@@ -6,13 +6,17 @@ from twofold.wire.message import Message
 
 
 class WritableTxnMarkerTopic(Message):
-    __slots__ = ("name", "partition_indexes")
+    __slots__ = ("name", "partition_indexes", "txn_start_offsets")
     name: str
     partition_indexes: Sequence[int]
+    txn_start_offsets: Sequence[int] | None
 
-    def __init__(self, *, name: str, partition_indexes: Sequence[int] = ()) -> None:
+    def __init__(
+        self, *, name: str, partition_indexes: Sequence[int] = (), txn_start_offsets: Sequence[int] | None = None
+    ) -> None:
         self.name = name
         self.partition_indexes = partition_indexes
+        self.txn_start_offsets = txn_start_offsets
 
 
 class WritableTxnMarker(Message):

@@ -1,8 +1,8 @@
 """Where the schema of a message is: kio's, or for what kio lacks one of ours in its form.
 
 `_OWN` names those of ours: TxnHeartbeat and InitProducerId 7 (KIP-1309, a draft; the API key is provisional),
-AddPartitionsToTxn 5, whose answer also says which transactions are two-phase ones, and DescribeTransactions, whose
-answers kio does not always read.
+AddPartitionsToTxn 5, whose answer also says which transactions are two-phase ones, DescribeTransactions, whose answers
+kio does not always read, and WriteTxnMarkers with the start offsets of KIP-664.
 """
 
 import importlib
@@ -12,6 +12,8 @@ _OWN = {
     ("describe_transactions", 0): "describe_transactions_v0",
     ("init_producer_id", 7): "init_producer_id_v7",
     ("txn_heartbeat", 0): "txn_heartbeat_v0",
+    ("write_txn_markers", 1): "write_txn_markers_v1",
+    ("write_txn_markers", 2): "write_txn_markers_v2",
 }
 
 

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 from controller_kit import (
+    DIRECTORY_ID,
     LOG_DIR,
     ManualClock,
     beat_of,
@@ -344,7 +345,7 @@ async def write_log(disk: SimDisk, records: list[MetadataRecord]) -> None:
         disk_runtime(disk),
         LOG_DIR,
         node_id=1,
-        directory_id=UUID(int=1),
+        directory_id=DIRECTORY_ID,
         on_commit=lambda offset: None,
         on_failure=lambda error: None,
     )
@@ -414,7 +415,7 @@ def test_nothing_of_an_open_transaction_is_ever_published():
 def test_a_log_with_records_that_cannot_be_applied_stops_the_start_and_says_where():
     async def story() -> None:
         for record, reason in (
-            (bytes.fromhex("01120000"), "AccessControlEntry"),
+            (bytes.fromhex("01070000"), "FenceBroker"),
             (b"\x01\x02", "no record type"),
             (encode(ProducerIds(1, 1, 0)), "producer ids"),
         ):

@@ -139,7 +139,8 @@ def test_quorum_states_are_read_in_both_versions_and_never_guessed():
     assert QuorumState.decode(state.encode()) == state
     voters = b'"currentVoters":[{"voterId":1}]'
     old = b'{"clusterId":"","leaderId":1,"leaderEpoch":4,"votedId":-1,"appliedOffset":0,%s,"data_version":0}' % voters
-    assert QuorumState.decode(old) == QuorumState(4, 1)
+    assert QuorumState.decode(old) == QuorumState(4, 1, static_voter_ids=(1,))
+    assert QuorumState(4, 1, static_voter_ids=(1,)).encode() == old
     disk = new_disk()
     for broken in (b"", b"{}", b"[]", b'{"leaderId":1,"leaderEpoch":4,"votedId":-1,"data_version":9}', b"\xff"):
         file = disk.open(f"{LOG_DIR}/quorum-state", create=True)
@@ -333,7 +334,7 @@ def test_replay_gives_base_offset_and_epoch_of_every_data_batch():
         first = await node.write(b"a", b"b")
         second = await node.write(b"c")
         found = [tuple(batch) for batch in node.log.replay()]
-        assert found == [(first - 1, 1, [b"a", b"b"]), (second, 1, [b"c"])]
+        assert found == [(first - 1, 1, [b"a", b"b"], False), (second, 1, [b"c"], False)]
 
     story(body)
 

@@ -1,5 +1,7 @@
 """What a controller writes before anything else when it begins to lead."""
 
+from collections.abc import Sequence
+
 from twofold.controller.context import Answer
 from twofold.controller.features import initial_levels
 from twofold.controller.records import AbortTransaction, BeginTransaction, EndTransaction, MetadataRecord
@@ -7,10 +9,11 @@ from twofold.controller.replay import ControllerState
 from twofold.machine.runtime import Result
 
 
-def activate(state: ControllerState) -> Answer[None]:
+def activate(state: ControllerState, bootstrap: Sequence[MetadataRecord] = ()) -> Answer[None]:
     """Abort what a predecessor left open, and give an empty log its first records.
 
-    A log is empty as long as no stable state has a metadata.version: half of a bootstrap counts as none.
+    These are `bootstrap` if somebody has prepared the directory, else the levels of a new cluster. A log is empty as
+    long as no stable state has a metadata.version: half of a bootstrap counts as none.
     """
     records: list[MetadataRecord] = []
     image = state.image
@@ -18,5 +21,5 @@ def activate(state: ControllerState) -> Answer[None]:
         records.append(AbortTransaction("Controller failover"))
         image = state.transaction.before
     if image.is_empty:
-        records += [BeginTransaction("Bootstrap records"), *initial_levels(), EndTransaction()]
+        records += [BeginTransaction("Bootstrap records"), *(bootstrap or initial_levels()), EndTransaction()]
     return Result(records, None)

@@ -6,11 +6,14 @@
 """
 
 from collections.abc import Callable
+from uuid import UUID
 
 from twofold.controller.context import Answer, Context
-from twofold.controller.image import METADATA_VERSION, BrokerRegistration, MetadataImage
+from twofold.controller.features import KEPT_FEATURES
+from twofold.controller.image import METADATA_VERSION, BrokerRegistration, MetadataImage, PartitionState
 from twofold.controller.records import (
     NO_LEADER,
+    RECOVERED,
     BrokerRegistrationChange,
     EndPoint,
     FeatureRange,
@@ -87,6 +90,8 @@ def _check_features(image: MetadataImage, request: BrokerRegistrationRequest) ->
         raise InvalidRegistration(f"broker {request.broker_id} does not say which {METADATA_VERSION} it supports")
     for name, level in image.features.items():
         found = supported.get(name)
+        if found is None and level <= KEPT_FEATURES.get(name, 0):
+            continue
         low, high = (found.min_supported_version, found.max_supported_version) if found else (0, 0)
         if not low <= level <= high:
             raise UnsupportedVersion(
@@ -139,13 +144,36 @@ def _heir(image: MetadataImage, replicas: tuple[int, ...], isr: tuple[int, ...])
 
 
 def lead_again(image: MetadataImage, broker_id: int) -> list[MetadataRecord]:
-    """A broker is back: it leads what waited for it, being in sync with all that there is."""
+    """A broker is back: it leads what waited for it, being in sync with all that there is.
+
+    With eligible leader replicas (KIP-966) the last one in sync leaves the ISR as well and waits beside it.
+    """
     return [
-        PartitionChange(index, topic.topic_id, leader=broker_id)
+        _election(index, topic.topic_id, partition, broker_id)
         for topic in image.topics_in_order()
         for index, partition in topic.in_order()
-        if partition.leader == NO_LEADER and broker_id in partition.isr
+        if partition.leader == NO_LEADER
+        and (
+            broker_id in partition.isr
+            or broker_id in partition.eligible_leader_replicas
+            or partition.replicas == (broker_id,)
+        )
     ]
+
+
+def _election(index: int, topic_id: UUID, partition: PartitionState, broker_id: int) -> PartitionChange:
+    if broker_id in partition.isr:
+        return PartitionChange(index, topic_id, leader=broker_id)
+    eligible = tuple(other for other in partition.eligible_leader_replicas if other != broker_id)
+    return PartitionChange(
+        index,
+        topic_id,
+        isr=(*partition.isr, broker_id),
+        leader=broker_id,
+        leader_recovery_state=RECOVERED,
+        eligible_leader_replicas=eligible,
+        last_known_elr=(),
+    )
 
 
 def heartbeat(

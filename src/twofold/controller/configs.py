@@ -1,15 +1,16 @@
-"""IncrementalAlterConfigs for topics and brokers as a pure function of the image.
+"""IncrementalAlterConfigs and AlterConfigs for topics and brokers as pure functions of the image.
 
 Rules, in the order in which the first to fail decides for a resource: the resource twice (42); a key twice (42); a
 null value other than with DELETE (42); a resource type that has no configurations here (42); an operation that does
 not exist (-1); APPEND or SUBTRACT on what is not a list (40); the name of the resource (17, 42); the values (40 for a
 topic, 42 for a broker); whether the resource exists (3, 42). One bad resource does not stop the others, and nothing of
-a bad resource is applied.
+a bad resource is applied. AlterConfigs is the older form: what it names is set, what it does not name is deleted.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
+from typing import TypeAlias, TypeVar
 
 from twofold.config.definition import ConfigError, ConfigKey, ConfigType, text_of
 from twofold.config.names import check_topic_name
@@ -35,6 +36,7 @@ from twofold.wire.errors import (
     UnknownServerError,
     UnknownTopicOrPartition,
 )
+from twofold.wire.messages import alter_configs as alter_messages
 from twofold.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -56,59 +58,110 @@ class Operation(IntEnum):
 
 _OPERATIONS = frozenset(Operation)
 
+R = TypeVar("R", AlterConfigsResource, alter_messages.AlterConfigsResource)
+Changes: TypeAlias = Mapping[str, str | None]
+Row: TypeAlias = tuple[ConfigResource, int, str | None]
+
 
 def incremental_alter_configs(
     image: MetadataImage, request: IncrementalAlterConfigsRequest, context: Context
 ) -> Answer[IncrementalAlterConfigsResponse]:
-    counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
     settings = context.settings_at(image)
-    records: list[MetadataRecord] = []
-    rows: list[AlterConfigsResourceResponse] = []
-    for resource in request.resources:
-        code, message = NONE, None
-        try:
-            if counts[resource.resource_type, resource.resource_name] > 1:
-                raise InvalidRequest("a resource is named more than once")
-            records += _alter(image, resource, settings)
-        except KafkaError as error:
-            code, message = error_row(error)
-        rows.append(
+
+    def changes(resource: AlterConfigsResource, before: Mapping[str, str]) -> Changes:
+        return _changes(resource, before, settings)
+
+    rows, records = _decide(image, request.resources, changes)
+    response = IncrementalAlterConfigsResponse(
+        responses=tuple(
             AlterConfigsResourceResponse(
-                error_code=code,
-                error_message=message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
+                error_code=code, error_message=message, resource_type=target.type, resource_name=target.name
             )
+            for target, code, message in rows
         )
-    response = IncrementalAlterConfigsResponse(responses=tuple(rows))
+    )
     return Result((), response) if request.validate_only else Result(records, response)
 
 
-def _alter(image: MetadataImage, resource: AlterConfigsResource, settings: Settings) -> list[Config]:
-    _check_shape(resource)
-    check = _CHECKS.get(resource.resource_type)
-    if check is None:
-        raise InvalidRequest(f"Resource type {resource.resource_type} has no configurations here")
-    if any(config.config_operation not in _OPERATIONS for config in resource.configs):
-        raise UnknownServerError()
-    target = ConfigResource(resource.resource_type, resource.resource_name)
+def alter_configs(
+    image: MetadataImage, request: alter_messages.AlterConfigsRequest, context: Context
+) -> Answer[alter_messages.AlterConfigsResponse]:
+    rows, records = _decide(image, request.resources, _replacing)
+    response = alter_messages.AlterConfigsResponse(
+        responses=tuple(
+            alter_messages.AlterConfigsResourceResponse(
+                error_code=code, error_message=message, resource_type=target.type, resource_name=target.name
+            )
+            for target, code, message in rows
+        )
+    )
+    return Result((), response) if request.validate_only else Result(records, response)
+
+
+def _decide(
+    image: MetadataImage, resources: Sequence[R], changes: Callable[[R, Mapping[str, str]], Changes]
+) -> tuple[list[Row], list[MetadataRecord]]:
+    """Every resource on its own: what is to be said about it, and the records of those that nothing is wrong with."""
+    counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+    records: list[MetadataRecord] = []
+    rows: list[Row] = []
+    for resource in resources:
+        target = ConfigResource(resource.resource_type, resource.resource_name)
+        code, message = NONE, None
+        try:
+            if counts[target] > 1:
+                raise InvalidRequest("a resource is named more than once")
+            records += _alter(image, target, resource, changes)
+        except KafkaError as error:
+            code, message = error_row(error)
+        rows.append((target, code, message))
+    return rows, records
+
+
+def _alter(
+    image: MetadataImage, target: ConfigResource, resource: R, changes_of: Callable[[R, Mapping[str, str]], Changes]
+) -> list[Config]:
     before: Mapping[str, str] = image.configs.get(target, {})
-    changes = {config.name: _new_value(target, config, before, settings) for config in resource.configs}
+    changes = changes_of(resource, before)
     merged = {**before, **changes}
+    check = _CHECKS[target.type]
     check(image, target.name, {name: value for name, value in merged.items() if value is not None}, changes)
     return [
         Config(target.type, target.name, name, value) for name, value in changes.items() if value != before.get(name)
     ]
 
 
-def _check_shape(resource: AlterConfigsResource) -> None:
-    names = Counter(config.name for config in resource.configs)
-    twice = [name for name, count in names.items() if count > 1]
+def _check_type(resource_type: int) -> None:
+    if resource_type not in _CHECKS:
+        raise InvalidRequest(f"Resource type {resource_type} has no configurations here")
+
+
+def _check_names(names: Iterable[str]) -> None:
+    twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise InvalidRequest(f"named more than once: {', '.join(twice)}")
+
+
+def _replacing(resource: alter_messages.AlterConfigsResource, before: Mapping[str, str]) -> Changes:
+    """What is named gets its value, what is not goes."""
+    _check_names(config.name for config in resource.configs)
+    without = [config.name for config in resource.configs if config.value is None]
+    if without:
+        raise InvalidRequest(f"a value is needed for: {', '.join(without)}")
+    _check_type(resource.resource_type)
+    return {**dict.fromkeys(before), **{config.name: config.value for config in resource.configs}}
+
+
+def _changes(resource: AlterConfigsResource, before: Mapping[str, str], settings: Settings) -> Changes:
+    _check_names(config.name for config in resource.configs)
     without = [c.name for c in resource.configs if c.value is None and c.config_operation != Operation.DELETE]
     if without:
         raise InvalidRequest(f"SET needs a value for: {', '.join(without)}")
+    _check_type(resource.resource_type)
+    if any(config.config_operation not in _OPERATIONS for config in resource.configs):
+        raise UnknownServerError()
+    target = ConfigResource(resource.resource_type, resource.resource_name)
+    return {config.name: _new_value(target, config, before, settings) for config in resource.configs}
 
 
 def _new_value(

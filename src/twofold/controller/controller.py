@@ -17,20 +17,23 @@ from twofold.config.settings import Settings
 from twofold.config.topic import LogConfig
 from twofold.controller.activation import activate
 from twofold.controller.brokers import allocate_producer_ids, heartbeat, register_broker
-from twofold.controller.configs import incremental_alter_configs
+from twofold.controller.configs import alter_configs, incremental_alter_configs
 from twofold.controller.context import Answer, Context
 from twofold.controller.delta import ImageDelta, delta_between, full_delta
 from twofold.controller.feature_updates import update_features
 from twofold.controller.image import MetadataImage
 from twofold.controller.records import MetadataRecord, UnsupportedRecord, decode, encode
 from twofold.controller.replay import ControllerState, InconsistentRecord, MetadataMachine
+from twofold.controller.snapshot_records import snapshot_records
 from twofold.controller.topics import create_partitions, create_topics, delete_topics
 from twofold.machine.runtime import MachineRuntime
 from twofold.machine.schema import MalformedRecord
-from twofold.raft.metadata_log import CorruptMetadataLog, MetadataLog
+from twofold.raft.errors import CorruptMetadataLog, UnusableMetadata
+from twofold.raft.metadata_log import MetadataLog
 from twofold.runtime.api import Runtime
-from twofold.wire.errors import KafkaError, NotController
+from twofold.wire.errors import InvalidRecord, KafkaError, NotController
 from twofold.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from twofold.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from twofold.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from twofold.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from twofold.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
@@ -73,12 +76,19 @@ class Controller:
         cluster_id: str,
         directory_id: UUID,
         on_failure: Callable[[KafkaError], None] | None = None,
+        check: Callable[[MetadataImage], str | None] | None = None,
+        closed_cleanly: bool = False,
     ) -> None:
-        """`on_failure` is told once when the metadata log is lost and the node had better stop."""
+        """`on_failure` is told once when the metadata log is lost and the node had better stop.
+
+        `check` says what keeps the node from serving what the log holds, if anything does. `closed_cleanly`: whoever
+        had the directory before left it in order.
+        """
         self.node_id = settings.int("node.id")
         self.cluster_id = cluster_id
         self._runtime = runtime
         self._settings = settings
+        self._check = check
         self._on_failure = on_failure
         self._subscribers: list[Subscriber] = []
         self._last_contact: dict[int, float] = {}
@@ -90,6 +100,7 @@ class Controller:
             on_commit=self._committed,
             on_failure=self._failed,
             config=LogConfig(segment_bytes=settings.int("metadata.log.segment.bytes")),
+            closed_cleanly=closed_cleanly,
         )
         starting = NotController("the controller is starting")
         self._machine = MachineRuntime(MetadataMachine(), _Port(self._log), runtime.clock, inactive=starting)
@@ -98,25 +109,47 @@ class Controller:
     # -- life
 
     async def start(self) -> None:
-        """Replay the log, begin a new epoch and wait until it is committed; then requests are served."""
-        offset = -1
+        """Replay the log, begin a new epoch and wait until it is committed; then requests are served.
+
+        UnusableMetadata, and nothing is written, where the log is not for this node or this software.
+        """
         try:
-            for batch in self._log.replay():
-                offset = batch.base_offset
-                records = enumerate(map(decode, batch.values), offset)
-                self._machine.replay((at, record) for at, record in records if record is not None)
-        except (UnsupportedRecord, MalformedRecord, InconsistentRecord) as error:
-            raise CorruptMetadataLog(
-                f"{self._log.directory}: the batch at offset {offset} cannot be applied: {error}; was it written by a "
-                "newer version, or by Apache Kafka with features that Twofold does not have?"
-            ) from error
-        epoch = await self._log.become_leader()
+            bootstrap = self._replay()
+            epoch = await self._log.become_leader()
+        except UnusableMetadata:
+            self._log.abandon()
+            raise
         self._machine.become_leader(epoch)
-        activated = self._machine.write(lambda state, _: activate(state))
+        activated = self._machine.write(lambda state, _: activate(state, bootstrap))
         await self._log.wait_committed(self._log.end_offset - 1)
         await activated
         self._machine.show()
         log.info("controller %d leads epoch %d from offset %d", self.node_id, epoch, self._log.end_offset)
+
+    def _replay(self) -> list[MetadataRecord]:
+        """Load what is in the log; returns the records that an empty one is to begin with, if somebody left any."""
+        where, offset = self._log.directory, -1
+        try:
+            for batch in self._log.replay():
+                offset = batch.base_offset
+                records = ((at, decode(value)) for at, value in batch.numbered())
+                self._machine.replay([(at, record) for at, record in records if record is not None])
+            state = self._machine.state
+            image = state.image if state.transaction is None else state.transaction.before
+            values = self._log.bootstrap_values() if image.is_empty else []
+            bootstrap = [record for value in values if (record := decode(value)) is not None]
+        except (UnsupportedRecord, MalformedRecord, InconsistentRecord, InvalidRecord) as error:
+            raise CorruptMetadataLog(
+                f"{where}: the batch at offset {offset} cannot be applied: {error}; was it written by a "
+                "newer version, or by Apache Kafka with features that Twofold does not have?"
+            ) from error
+        self._log.check_quorum()
+        if image.is_empty:
+            image = self._machine.machine.apply_all(ControllerState(), enumerate(bootstrap)).image
+        problem = None if self._check is None else self._check(image)
+        if problem is not None:
+            raise UnusableMetadata(f"{where}: {problem}")
+        return bootstrap
 
     async def stop(self) -> None:
         """Commit what was accepted, refuse the rest."""
@@ -182,8 +215,26 @@ class Controller:
     ) -> IncrementalAlterConfigsResponse:
         return await self._handle(incremental_alter_configs, request)
 
+    async def alter_configs(self, request: AlterConfigsRequest) -> AlterConfigsResponse:
+        return await self._handle(alter_configs, request)
+
     async def update_features(self, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
-        return await self._handle(update_features, request)
+        before = self.image.features
+        response = await self._handle(update_features, request)
+        after = self.image.features
+        if any(after.get(name, 0) < level for name, level in before.items()):
+            await self._snapshot()
+        return response
+
+    async def _snapshot(self) -> None:
+        """Write a snapshot, so that software that does not know a level that was given up never meets it in the log."""
+        image = self.image
+        values = [encode(record) for record in snapshot_records(image)]
+        try:
+            written = await self._log.write_snapshot(values, image.offset + 1)
+            log.info("%s: wrote the snapshot %s", self._log.directory, written.file_name)
+        except OSError as error:
+            log.error("%s: cannot write a snapshot: %s", self._log.directory, error)
 
     async def allocate_producer_ids(self, request: AllocateProducerIdsRequest) -> AllocateProducerIdsResponse:
         try:

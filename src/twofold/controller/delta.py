@@ -21,8 +21,10 @@ from twofold.controller.image import (
     PartitionState,
     TopicImage,
 )
+from twofold.controller.kept_records import KeptKey
 from twofold.controller.records import (
     BrokerRegistrationChange,
+    ClearElr,
     Config,
     MetadataRecord,
     Partition,
@@ -60,6 +62,7 @@ class ImageDelta:
     changed_brokers: Mapping[int, BrokerRegistration | None] = Map()
     features: Map[str, int] | None = None  # None where they did not change
     next_producer_id: int | None = None
+    kept: Map[KeptKey, MetadataRecord] | None = None  # None where nothing of it changed
 
     def apply(self, image: MetadataImage) -> MetadataImage:
         topics, names, collidable = image.topics.mutate(), image.topic_names.mutate(), image.collidable.mutate()
@@ -89,6 +92,7 @@ class ImageDelta:
             brokers=_updated(image.brokers, self.changed_brokers),
             features=image.features if self.features is None else self.features,
             next_producer_id=image.next_producer_id if self.next_producer_id is None else self.next_producer_id,
+            kept=image.kept if self.kept is None else self.kept,
             offset=self.offset,
         )
 
@@ -115,12 +119,13 @@ def full_delta(image: MetadataImage) -> ImageDelta:
         changed_brokers=image.brokers,
         features=image.features,
         next_producer_id=image.next_producer_id,
+        kept=image.kept,
     )
 
 
 def delta_between(old: MetadataImage, new: MetadataImage, records: Sequence[MetadataRecord]) -> ImageDelta:
     """What is different in `new`, given the records that led to it from `old`."""
-    touched = _Touched(records)
+    touched = _Touched(records, new)
     changed, deleted = _changed_topics(old, new, touched.partitions)
     names = {topic.name for topic in deleted}
     resources = touched.configs | {ConfigResource(TOPIC_RESOURCE, name) for name in names}
@@ -140,13 +145,14 @@ def delta_between(old: MetadataImage, new: MetadataImage, records: Sequence[Meta
         },
         features=None if new.features == old.features else new.features,
         next_producer_id=None if new.next_producer_id == old.next_producer_id else new.next_producer_id,
+        kept=None if new.kept is old.kept or new.kept == old.kept else new.kept,
     )
 
 
 class _Touched:
     """What the records name."""
 
-    def __init__(self, records: Sequence[MetadataRecord]) -> None:
+    def __init__(self, records: Sequence[MetadataRecord], image: MetadataImage) -> None:
         self.partitions: dict[UUID, set[int]] = {}
         self.configs: set[ConfigResource] = set()
         self.brokers: set[int] = set()
@@ -159,6 +165,10 @@ class _Touched:
                 self.configs.add(ConfigResource(record.resource_type, record.resource_name))
             elif isinstance(record, RegisterBroker | UnregisterBroker | BrokerRegistrationChange):
                 self.brokers.add(record.broker_id)
+            elif isinstance(record, ClearElr):
+                for topic in image.topics.values():
+                    if record.topic_name in ("", topic.name):
+                        self.partitions.setdefault(topic.topic_id, set()).update(topic.partitions)
 
 
 def _changed_topics(

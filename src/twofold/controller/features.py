@@ -22,6 +22,10 @@ SUPPORTED_FEATURES = (
     SupportedFeature(TRANSACTION_VERSION, 0, 3, 2),
 )
 
+# What a cluster of Apache Kafka may have finalized and Twofold has no part for, and up to which level that is harmless:
+# the level stays as it is and changes nothing here.
+KEPT_FEATURES = {"eligible.leader.replicas.version": 1, "share.version": 1, "streams.version": 1}
+
 
 def initial_levels() -> list[FeatureLevel]:
     """The records that a new cluster begins with, metadata.version first: it says how to read the rest."""

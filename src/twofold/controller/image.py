@@ -12,7 +12,8 @@ from uuid import UUID
 
 from immutables import Map
 
-from twofold.controller.records import NO_LEADER, RECOVERED, EndPoint, FeatureRange
+from twofold.controller.kept_records import KeptKey
+from twofold.controller.records import NO_LEADER, RECOVERED, EndPoint, FeatureRange, MetadataRecord
 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
@@ -98,6 +99,7 @@ class MetadataImage:
     brokers: Map[int, BrokerRegistration] = field(default_factory=Map)
     configs: Map[ConfigResource, Map[str, str]] = field(default_factory=Map)
     features: Map[str, int] = field(default_factory=Map)
+    kept: Map[KeptKey, MetadataRecord] = field(default_factory=Map)  # what has no meaning here (kept_records.py)
     next_producer_id: int = 0
     offset: int = -1  # of the last record in this image
 

@@ -2,14 +2,18 @@
 
 1. Leaders rotate over the racks, and within a rack over its brokers; the other replicas follow in the next racks.
 2. The first replica is never on a fenced broker; others are only where no unfenced one is left in the rack.
-3. After as many partitions as there are unfenced brokers the order is shuffled, so that pairs of brokers do not repeat.
+3. One request gets at most MAX_PARTITIONS.
+4. After as many partitions as there are unfenced brokers the order is shuffled, so that pairs of brokers do not repeat.
 """
 
 from collections.abc import Iterable
 
 from twofold.controller.context import Chance
 from twofold.controller.image import BrokerRegistration
-from twofold.wire.errors import InvalidReplicationFactor
+from twofold.wire.errors import InvalidReplicationFactor, PolicyViolation
+
+# Of one request. Who asks for two billion by mistake, or by intent, must not stop the controller for hours.
+MAX_PARTITIONS = 200_000
 
 
 class _Ring:
@@ -64,6 +68,7 @@ class StripedPlacer:
         self._unfenced = sum(not broker.fenced for members in by_rack.values() for broker in members)
         self._random = random
         self._round = 0
+        self._placed = 0
         for rack in self._racks:
             rack.shuffle(random)
         self._offset = random.randrange(len(self._racks)) if self._racks else 0
@@ -71,6 +76,11 @@ class StripedPlacer:
     def place(self, partitions: int, replication_factor: int) -> list[tuple[int, ...]]:
         """The replicas of so many partitions, the leader's broker first."""
         self._check(replication_factor)
+        self._placed += partitions
+        if self._placed > MAX_PARTITIONS:
+            raise PolicyViolation(
+                f"{self._placed} new partitions in one request are excessively many: at most {MAX_PARTITIONS} at a time"
+            )
         return [self._place_one(replication_factor) for _ in range(partitions)]
 
     def _check(self, replication_factor: int) -> None:

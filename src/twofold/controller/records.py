@@ -12,6 +12,16 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
+from twofold.controller.kept_records import (
+    KEPT,
+    AccessControlEntry,
+    ClientQuota,
+    DelegationToken,
+    RemoveAccessControlEntry,
+    RemoveDelegationToken,
+    RemoveUserScramCredential,
+    UserScramCredential,
+)
 from twofold.machine.schema import (
     BOOL,
     INT8,
@@ -183,6 +193,12 @@ class AbortTransaction(NamedTuple):
     reason: str | None = None
 
 
+class ClearElr(NamedTuple):
+    """The eligible leader replicas of a topic, or of all where it has no name, count no longer."""
+
+    topic_name: str
+
+
 MetadataRecord: TypeAlias = (
     RegisterBroker
     | UnregisterBroker
@@ -198,6 +214,14 @@ MetadataRecord: TypeAlias = (
     | BeginTransaction
     | EndTransaction
     | AbortTransaction
+    | ClearElr
+    | AccessControlEntry
+    | RemoveAccessControlEntry
+    | UserScramCredential
+    | RemoveUserScramCredential
+    | DelegationToken
+    | RemoveDelegationToken
+    | ClientQuota
 )
 
 
@@ -268,17 +292,15 @@ _ROWS = (
     _row(23, BeginTransaction, 0, name=tagged(0, NULLABLE_STRING)),
     _row(24, EndTransaction, 0),
     _row(25, AbortTransaction, 0, reason=tagged(0, NULLABLE_STRING)),
+    _row(28, ClearElr, 0, topic_name=STRING),
+    *(RecordType(key, 0, Schema(cls, **fields), lambda _: 0) for key, cls, fields in KEPT),
 )  # fmt: skip
 _BY_KEY = {row.key: row for row in _ROWS}
 _BY_CLASS: dict[type, RecordType] = {row.schema.cls: row for row in _ROWS}
 
 # Without consequence for the image: the state of a migration that cannot happen here, and where controllers listen.
 _IGNORABLE = {21: "ZkMigrationState", 27: "RegisterController", 29: "UnregisterController"}
-_KNOWN_ELSEWHERE = {
-    7: "FenceBroker", 8: "UnfenceBroker", 10: "DelegationToken", 11: "UserScramCredential", 14: "ClientQuota",
-    18: "AccessControlEntry", 19: "RemoveAccessControlEntry", 22: "RemoveUserScramCredential",
-    26: "RemoveDelegationToken", 28: "ClearElr",
-}  # fmt: skip
+_KNOWN_ELSEWHERE = {7: "FenceBroker", 8: "UnfenceBroker"}  # of releases before 3.3
 
 
 class UnsupportedRecord(Exception):
@@ -320,4 +342,4 @@ def decode(value: bytes) -> MetadataRecord | None:
 def _skip_or_refuse(key: int) -> None:
     if key not in _IGNORABLE:
         raise UnsupportedRecord(f"metadata record {_KNOWN_ELSEWHERE.get(key, 'of an unknown kind')} (type {key})")
-    log.warning("metadata record %s (type %d) is skipped: it has no meaning here", _IGNORABLE[key], key)
+    log.debug("metadata record %s (type %d) is skipped: it has no meaning here", _IGNORABLE[key], key)

@@ -23,12 +23,14 @@ from twofold.controller.image import (
     PartitionState,
     TopicImage,
 )
+from twofold.controller.kept_records import KEPT, kept_key, takes_away
 from twofold.controller.records import (
     LEADER_UNCHANGED,
     STATE_UNCHANGED,
     AbortTransaction,
     BeginTransaction,
     BrokerRegistrationChange,
+    ClearElr,
     Config,
     EndTransaction,
     FeatureLevel,
@@ -312,6 +314,25 @@ def _set_producer_ids(draft: _Draft, record: ProducerIds, offset: int) -> None:
     draft.next_producer_id = record.next_producer_id
 
 
+def _clear_elr(draft: _Draft, record: ClearElr, offset: int) -> None:
+    topics = draft.freeze().topics  # what is open for change cannot be walked through
+    if record.topic_name and record.topic_name not in topics:
+        raise InconsistentRecord(f"there is no topic {record.topic_name}")
+    for topic in [topics[record.topic_name]] if record.topic_name else topics.values():
+        for index, old in topic.partitions.items():
+            if old.eligible_leader_replicas or old.last_known_elr:
+                draft.partitions(topic.topic_id)[index] = old._replace(
+                    eligible_leader_replicas=(), last_known_elr=(), partition_epoch=old.partition_epoch + 1
+                )
+
+
+def _keep(draft: _Draft, record: Any, offset: int) -> None:
+    if takes_away(record):
+        draft.table("kept").pop(kept_key(record), None)
+    else:
+        draft.table("kept")[kept_key(record)] = record
+
+
 def _nothing(draft: _Draft, record: NoOp, offset: int) -> None:
     """A NoOp only moves the offset."""
 
@@ -328,4 +349,6 @@ _APPLY: dict[type, Callable[[_Draft, Any, int], None]] = {
     FeatureLevel: _set_feature,
     ProducerIds: _set_producer_ids,
     NoOp: _nothing,
+    ClearElr: _clear_elr,
+    **dict.fromkeys((cls for _, cls, _ in KEPT), _keep),
 }

@@ -8,17 +8,15 @@ import json
 from dataclasses import dataclass
 from uuid import UUID
 
+from twofold.raft.errors import CorruptQuorumState
 from twofold.runtime.api import Disk
 from twofold.runtime.files import read_file, write_atomically
 
 FILE_NAME = "quorum-state"
 DATA_VERSION = 1
+STATIC_DATA_VERSION = 0  # of kraft.version 0: no directories, and the voters that the settings named
 NOBODY = -1
 NO_DIRECTORY = UUID(int=0)
-
-
-class CorruptQuorumState(Exception):
-    """The file does not say which epoch it is, and guessing could elect two leaders in one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,31 +27,50 @@ class QuorumState:
     leader_id: int = NOBODY
     voted_id: int = NOBODY
     voted_directory_id: UUID = NO_DIRECTORY
+    static_voter_ids: tuple[int, ...] | None = None  # with kraft.version 0, and only then
 
     def encode(self) -> bytes:
-        fields = {
+        if self.static_voter_ids is not None:
+            return _json(
+                {
+                    "clusterId": "",
+                    "leaderId": self.leader_id,
+                    "leaderEpoch": self.leader_epoch,
+                    "votedId": self.voted_id,
+                    "appliedOffset": 0,
+                    "currentVoters": [{"voterId": voter_id} for voter_id in self.static_voter_ids],
+                    "data_version": STATIC_DATA_VERSION,
+                }
+            )
+        fields: dict[str, object] = {
             "leaderId": self.leader_id,
             "leaderEpoch": self.leader_epoch,
             "votedId": self.voted_id,
             "votedDirectoryId": base64.urlsafe_b64encode(self.voted_directory_id.bytes).decode().rstrip("="),
             "data_version": DATA_VERSION,
         }
-        return json.dumps(fields, separators=(",", ":")).encode()
+        return _json(fields)
 
     @classmethod
     def decode(cls, data: bytes) -> "QuorumState":
         """Versions 0 (which names no directory) and 1."""
         fields = json.loads(data)
         version = fields["data_version"]
-        if version not in (0, DATA_VERSION):
-            raise ValueError(f"data_version {version}, known are 0 and {DATA_VERSION}")
+        if version not in (STATIC_DATA_VERSION, DATA_VERSION):
+            raise ValueError(f"data_version {version}, known are {STATIC_DATA_VERSION} and {DATA_VERSION}")
         directory = fields["votedDirectoryId"] if version else ""
+        voters = None if version else tuple(int(row["voterId"]) for row in fields.get("currentVoters") or ())
         return cls(
             leader_epoch=int(fields["leaderEpoch"]),
             leader_id=int(fields["leaderId"]),
             voted_id=int(fields["votedId"]),
             voted_directory_id=UUID(bytes=base64.urlsafe_b64decode(directory + "==")) if directory else NO_DIRECTORY,
+            static_voter_ids=voters,
         )
+
+
+def _json(fields: dict[str, object]) -> bytes:
+    return json.dumps(fields, separators=(",", ":")).encode()
 
 
 def read_quorum_state(disk: Disk, directory: str) -> QuorumState:

@@ -108,6 +108,13 @@ def test_settings_that_cannot_change_are_read_only_and_internal_ones_hidden():
     assert synonyms(rows["log.retention.hours"]) == [("log.retention.hours", "168", DEFAULT)]
 
 
+def test_the_documentation_of_what_changes_nothing_says_so():
+    docs = {row.name: row.doc for row in describe_broker(Settings())}
+    assert docs["num.io.threads"].endswith("(Without effect in Twofold.)")
+    assert docs["ssl.keystore.location"].endswith("which Twofold does not have. (Without effect in Twofold.)")
+    assert "effect" not in docs["num.partitions"]
+
+
 def test_the_cluster_shows_only_what_was_set_for_all_brokers():
     rows = list(describe_cluster_defaults({"message.max.bytes": "20", "from.the.future": "1"}))
     assert [(row.name, row.value, row.source) for row in rows] == [("message.max.bytes", "20", CLUSTER)]

@@ -132,12 +132,16 @@ def test_unknown_key_warns_once_with_the_nearest_known(caplog):
 
 
 @pytest.mark.parametrize(
-    ("key", "what"),
-    [("ssl.keystore.location", "TLS"), ("group.share.max.size", "share groups"), ("zookeeper.connect", "ZooKeeper")],
+    ("key", "value", "what"),
+    [
+        ("ssl.keystore.location", "x", "TLS"),
+        ("group.share.max.size", "5", "share groups"),
+        ("zookeeper.connect", "x", "ZooKeeper"),
+    ],
 )
-def test_settings_of_parts_that_twofold_lacks_are_named_as_such(caplog, key, what):
+def test_settings_of_parts_that_twofold_lacks_are_named_as_such(caplog, key, value, what):
     with caplog.at_level(logging.WARNING):
-        Settings.from_mapping({key: "x"})
+        Settings.from_mapping({key: value})
     assert [record.message for record in caplog.records] == [f"{key} is ignored: Twofold has no {what}"]
 
 

@@ -9,6 +9,7 @@
 3. CreateTopics tells the source of the value that applies, without that quirk, and a topic's own values as they were
    written.
 4. A sensitive value is never shown, an internal key only where somebody set it.
+5. The documentation of a key that changes nothing in Twofold says so.
 """
 
 from collections.abc import Iterator, Mapping
@@ -79,7 +80,7 @@ def effective_topic_configs(overrides: Mapping[str, str], settings: Settings) ->
         if not key.internal or key.name in overrides:
             value, source = _effective(key, overrides, settings)
             shown = _shown_text(key, overrides[key.name]) if key.name in overrides else _shown(key, value)
-            yield ConfigRow(key.name, shown, key.type, source, False, key.is_sensitive, (), key.doc)
+            yield ConfigRow(key.name, shown, key.type, source, False, key.is_sensitive, (), _documentation(key))
 
 
 def _effective(key: TopicConfigKey, overrides: Mapping[str, str], settings: Settings) -> tuple[Value, ConfigSource]:
@@ -112,7 +113,12 @@ def _row(
     key: SettingKey | TopicConfigKey, value: Value, synonyms: tuple[SynonymRow, ...], *, read_only: bool
 ) -> ConfigRow:
     source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
-    return ConfigRow(key.name, _shown(key, value), key.type, source, read_only, key.is_sensitive, synonyms, key.doc)
+    doc = _documentation(key)
+    return ConfigRow(key.name, _shown(key, value), key.type, source, read_only, key.is_sensitive, synonyms, doc)
+
+
+def _documentation(key: SettingKey | TopicConfigKey) -> str:
+    return key.doc if key.effect else f"{key.doc} (Without effect in Twofold.)"
 
 
 def _shown(key: ConfigKey, value: Value) -> str | None:

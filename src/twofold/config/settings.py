@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from twofold.config.definition import ConfigError, ConfigSource, Value
-from twofold.config.keys import DEFINITIONS, FOREIGN_FAMILIES
+from twofold.config.keys import DEFINITIONS, foreign_family
 from twofold.config.properties import parse_properties
 
 __all__ = ["DEFINITIONS", "Settings", "Source", "environment_values", "parse_properties"]
@@ -80,8 +80,9 @@ class Settings:
         for source in sources:
             for name, text in source.texts.items():
                 key = DEFINITIONS.get(name)
-                if key is None:
+                if key is None or foreign_family(name) is not None:
                     _warn_of_unknown(name, source.name)
+                if key is None:
                     continue
                 values[name] = key.parse(text, source=source.name)
                 texts[name] = text
@@ -195,10 +196,9 @@ def _join_node_id(texts: dict[str, str], values: dict[str, Value]) -> None:
 
 def _warn_of_unknown(name: str, source: str) -> None:
     came_from = f" (from {source})" if source else ""
-    for prefix, what in FOREIGN_FAMILIES.items():
-        if name.startswith(prefix):
-            logger.warning("%s%s is ignored: Twofold has no %s", name, came_from, what)
-            return
+    if (what := foreign_family(name)) is not None:
+        logger.warning("%s%s is ignored: Twofold has no %s", name, came_from, what)
+        return
     nearest = get_close_matches(name, DEFINITIONS, n=1)
     hint = f"; did you mean {nearest[0]}?" if nearest else ""
     logger.warning("%s%s is ignored: no such setting%s", name, came_from, hint)

@@ -5,14 +5,18 @@ Two defaults differ, so that a broker starts without any setting: `node.id` is 1
 
 from collections.abc import Mapping
 
-from twofold.config.keys import controller, coordinators, log, server
+from twofold.config.keys import controller, coordinators, foreign, log, server
+from twofold.config.keys.foreign import FOREIGN_FAMILIES, foreign_family
 from twofold.config.keys.key import SettingKey
+
+__all__ = ["DEFINITIONS", "FOREIGN_FAMILIES", "SECTIONS", "SYNONYMS", "SettingKey", "foreign_family"]
 
 SECTIONS: Mapping[str, tuple[SettingKey, ...]] = {
     "Server": server.KEYS,
     "Topics and logs": log.KEYS,
     "Coordinators": coordinators.KEYS,
     "Controller": controller.KEYS,
+    "What Twofold does not have": foreign.KEYS,
 }
 
 DEFINITIONS: Mapping[str, SettingKey] = {key.name: key for keys in SECTIONS.values() for key in keys}
@@ -27,20 +31,4 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = {
         ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
     )
     for name in group
-}
-
-# Settings that Kafka has and Twofold does not: a file that holds them still starts, with one line each.
-FOREIGN_FAMILIES: Mapping[str, str] = {
-    "ssl.": "TLS",
-    "sasl.": "SASL",
-    "listener.name.": "settings per listener",
-    "remote.": "tiered storage",
-    "rlmm.": "tiered storage",
-    "rsm.": "tiered storage",
-    "share.": "share groups",
-    "group.share.": "share groups",
-    "group.streams.": "streams groups",
-    "delegation.token.": "delegation tokens",
-    "kafka.metrics.": "pluggable metrics",
-    "zookeeper.": "ZooKeeper",
 }

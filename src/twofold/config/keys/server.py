@@ -74,10 +74,10 @@ KEYS = (
             doc="How long a failed authentication is answered late."),
     setting("connections.max.reauth.ms", LONG, 0, effect=False, doc="How long an authentication is valid."),
     setting("queued.max.requests", INT, 500, rule=at_least(1), importance=HIGH,
-            doc="Requests in progress from which on the broker stops reading from sockets."),
+            doc="Requests of one connection that may wait; then the broker stops reading from it."),
     setting("queued.max.request.bytes", LONG, -1,
-            doc="Bytes of requests in progress from which on the broker stops reading from sockets; -1 for no "
-            "limit."),
+            doc="Bytes that the requests of all connections may take until they are handled; above, those connections "
+            "are closed that have waited longest. -1 for 512 MiB."),
     setting("request.timeout.ms", INT, 30_000, importance=HIGH,
             doc="How long the broker waits for an answer to a request of its own, such as one to the "
             "controller."),
@@ -85,7 +85,7 @@ KEYS = (
             doc="Serve versions of APIs that are still in development."),
     setting("unstable.feature.versions.enable", BOOLEAN, False, importance=HIGH, internal=True, effect=False,
             doc="Allow feature levels that are still in development."),
-    setting("max.request.partition.size.limit", INT, 2000, rule=at_least(1), effect=False,
+    setting("max.request.partition.size.limit", INT, 2000, rule=at_least(1),
             doc="The most partitions in one DescribeTopicPartitions answer."),
     setting("telemetry.max.bytes", INT, 1_048_576, rule=at_least(1), importance=LOW, effect=False,
             doc="The largest telemetry a client may push."),
@@ -94,8 +94,8 @@ KEYS = (
             doc="The largest record batch that is accepted, after compression; max.message.bytes of a topic "
             "overrides it."),
     setting("fetch.max.bytes", INT, 57_671_680, rule=at_least(1_024), doc="The most bytes that one fetch returns."),
-    setting("max.incremental.fetch.session.cache.slots", INT, 1000, rule=at_least(0), effect=False,
-            doc="Fetch sessions that are kept."),
+    setting("max.incremental.fetch.session.cache.slots", INT, 1000, rule=at_least(0),
+            doc="Incremental fetch sessions that are kept; 0 for none."),
     setting("fetch.purgatory.purge.interval.requests", INT, 1000, effect=False,
             doc="How often waiting fetches are swept."),
     setting("producer.purgatory.purge.interval.requests", INT, 1000, effect=False,
@@ -117,7 +117,8 @@ KEYS = (
             doc="Level used where compression.type is zstd."),
     # Security, policies, quotas, metrics
     setting("authorizer.class.name", STRING, "", importance=LOW, effect=False, doc="The authorizer."),
-    setting("principal.builder.class", CLASS, None, dynamic=True, effect=False,
+    setting("principal.builder.class", CLASS,
+            "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder", dynamic=True, effect=False,
             doc="How a connection's principal is made."),
     setting("security.providers", STRING, None, importance=LOW, effect=False, doc="Sources of security algorithms."),
     setting("alter.config.policy.class.name", CLASS, None, importance=LOW, effect=False,
@@ -143,7 +144,8 @@ KEYS = (
             doc="Samples kept for quotas on changes of topics."),
     setting("controller.quota.window.size.seconds", INT, 1, rule=at_least(1), importance=LOW, effect=False,
             doc="The length of such a sample."),
-    setting("metric.reporters", LIST, (), importance=LOW, dynamic=True, effect=False,
+    setting("metric.reporters", LIST, ("org.apache.kafka.common.metrics.JmxReporter",), importance=LOW, dynamic=True,
+            effect=False,
             doc="Classes that report metrics."),
     setting("metrics.num.samples", INT, 2, rule=at_least(1), importance=LOW, effect=False,
             doc="Samples kept for a metric."),

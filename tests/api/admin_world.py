@@ -6,6 +6,7 @@ Requests and answers go through the codec of `oracle.wire`, which shares nothing
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -108,6 +109,9 @@ class PureController:
     async def incremental_alter_configs(self, request: Any) -> Any:
         return await self._run(configs.incremental_alter_configs, request)
 
+    async def alter_configs(self, request: Any) -> Any:
+        return await self._run(configs.alter_configs, request)
+
     async def _run(self, handler: Callable[..., Any], request: Any) -> Any:
         self.requests.append(request)
         if self.gate is not None:
@@ -123,6 +127,12 @@ class PureController:
             await self.gate.wait()
         start, self.next_producer_id = self.next_producer_id, self.next_producer_id + 1000
         return AllocateProducerIdsResponse(error_code=0, producer_id_start=start, producer_id_len=1000)
+
+
+class KnownLogs(dict[TopicPartition, Any]):
+    """Logs on a disk that is not full."""
+
+    reserve = SimpleNamespace(check=lambda: None)
 
 
 class World:
@@ -148,7 +158,7 @@ class World:
         self.producer_ids = ProducerIds(self.controller.allocate, self.runtime)
         self.auto_topics = AutoTopics(self)  # type: ignore[arg-type]
         self.topic_rows = TopicRowCache()
-        self.logs: dict[TopicPartition, Any] = {}
+        self.logs = KnownLogs()
         self._machine = MetadataMachine()
         self._state = self._machine.initial()
         self.dispatcher = Dispatcher(self, self.runtime.spawn)

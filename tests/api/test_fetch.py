@@ -230,36 +230,6 @@ def test_a_replica_id_is_no_replica_here(tmp_path):
     scenario()
 
 
-@pytest.mark.parametrize(
-    ("session_id", "epoch", "code"),
-    [
-        (0, -1, 0),
-        (0, 0, 0),
-        (5, 0, 0),
-        (5, -1, 0),
-        (0, 1, 70),
-        (5, 1, 70),
-        (5, 2**31 - 1, 70),
-        (5, -2, 70),
-        (0, -2, 70),
-    ],
-)
-def test_sessions_that_do_not_exist(tmp_path, session_id, epoch, code):
-    @on_loop
-    async def scenario():
-        async with running(tmp_path) as node:
-            await node.create("t")
-            client = await node.connect()
-            for version in range(7, VERSIONS[-1] + 1):
-                key = topic_key(node, "t", version)
-                request = fetch_request((key, 0, 0), session_id=session_id, session_epoch=epoch)
-                response = await client.call(request, FETCH, version)
-                assert (response.error_code, response.session_id) == (code, 0)
-                assert len(fetched(response)) == (0 if code else 1)
-
-    scenario()
-
-
 def test_the_same_partition_twice_is_read_once_by_the_last_entry(tmp_path):
     @on_loop
     async def scenario():

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from api.txn_node import Node, exact, held_markers, simulated
-from twofold.broker.metric_families import FAMILIES
+from twofold.broker.metric_families import FAMILIES, HISTOGRAM
 from twofold.broker.metrics import BrokerCollector, Scraper, name_of, text_of
 from twofold.config.internal_topics import TRANSACTION_STATE, coordinator_partition
 from twofold.coordinator.transaction.records import Transaction
@@ -101,6 +101,30 @@ async def test_how_transactions_end_is_counted(node: Node) -> None:
     assert page(f"{COORDINATOR}transactions_timed_out_total") == 1
     assert page(f"{COORDINATOR}transactions_aborted_total") == 3
     assert page("twofold_txn_open", state="Ongoing") == 0
+
+
+@simulated()
+async def test_how_long_it_took_until_every_marker_was_written_is_counted(node: Node) -> None:
+    pair = await node.init(timeout=1000)
+    for sequence, commit in enumerate((True, False, True)):
+        assert await node.add(pair, 0) == [0]
+        assert await node.produce(pair, sequence=sequence) == 0
+        assert await node.end(pair, commit) == 0
+        await node.sleep(0.1)
+    page = await scrape(node)
+    name = "twofold_txn_end_seconds"
+    assert page(f"{name}_count", result="commit") == 2
+    assert page(f"{name}_count", result="abort") == 1
+    assert page(f"{name}_bucket", result="commit", le="+Inf") == 2
+    before = page(f"{name}_bucket", result="commit", le="1.0")
+    markers = node.broker.transactions.markers
+    markers.committing.add(1500)
+    markers.committing.add(-5)
+    page = await scrape(node)
+    assert page(f"{name}_bucket", result="commit", le="1.0") == before + 1, "a clock that was set back"
+    assert page(f"{name}_bucket", result="commit", le="2.0") == before + 2
+    assert page(f"{name}_bucket", result="commit", le="+Inf") == page(f"{name}_count", result="commit") == 4
+    assert page(f"{name}_sum", result="commit") >= 1.5
 
 
 @simulated(transactional_id_expiration_ms=60_000)
@@ -343,6 +367,10 @@ async def test_every_metric_of_the_table_is_on_the_page_as_the_table_says(node: 
         assert f"# TYPE {family.sample} {family.kind}\n" in page.text
         assert f"# HELP {family.sample} {family.help}\n" in page.text
         for sample in told[family.name].samples if family.name in told else ():
+            if family.kind == HISTOGRAM:
+                assert sample.name.removeprefix(family.sample) in ("_bucket", "_count", "_sum")
+                assert set(sample.labels) - {"le"} == {*family.labels}
+                continue
             assert sample.name == family.sample
             assert set(sample.labels) in ({*family.labels}, set()), family.name
     known = {family.name for family in FAMILIES}

@@ -141,9 +141,10 @@ async def test_a_claimed_size_costs_memory_only_as_its_bytes_arrive():
         (connection,) = server.connections
         for sent, held in ((0, 64 * 1024), (100_000, 1_200_000), (1_000_000, 1_200_000), (2_000_000, 5_000_000)):
             wire.send_raw(bytes(sent))
-            expected = connection._filled + sent
-            await until(lambda wanted=expected: connection._filled == wanted)
-            assert len(connection._frame) <= held
+            expected = connection._missing - sent
+            await until(lambda wanted=expected: connection._missing == wanted)
+            assert len(connection._frame) + sum(map(len, connection._parts)) <= held
+            assert server.request_bytes <= held
 
 
 @on_loop

@@ -51,6 +51,8 @@ class AutoTopics:
             timeout_ms=self._broker.settings.int("request.timeout.ms"),
         )
         try:
+            if not all(map(is_internal, names)):  # a transaction is ended with the help of an internal one
+                self._broker.logs.reserve.check()
             response = await self._broker.controller.create_topics(request)
         except KafkaError as error:
             log.warning("topics %s cannot be created on demand: %s", ", ".join(names), error)

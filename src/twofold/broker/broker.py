@@ -1,6 +1,7 @@
 """One broker: its parts, in the order in which they start and stop.
 
-1. The log directory is taken first and given back last: nothing of this process touches it before or after.
+1. The log directory is taken first and given back last: nothing of this process touches it before or after. The
+   metadata is read before any log is: a directory that is not for this node is left as it was found.
 2. Clients are answered only after the broker is registered and has seen its own registration in the image; those who
    connect earlier wait.
 3. The image is replaced as a whole. Replicas hear of it before anybody who waited for the change is answered.
@@ -13,9 +14,13 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 from uuid import UUID
 
+from twofold.broker.aside import Aside
 from twofold.broker.authorizer import AllowAll, Authorizer
 from twofold.broker.auto_topics import AutoTopics
+from twofold.broker.data_folder import identify, was_closed_cleanly
 from twofold.broker.dispatch import Dispatcher
+from twofold.broker.fetch_entry import Entry
+from twofold.broker.fetch_sessions import FetchSessionCache
 from twofold.broker.group_service import GroupService
 from twofold.broker.held_lso import HeldLso
 from twofold.broker.lifecycle import Lifecycle
@@ -23,7 +28,7 @@ from twofold.broker.listeners import ListenerAddress, advertised_addresses, list
 from twofold.broker.produce_codec import Endpoint
 from twofold.broker.producer_ids import ProducerIds
 from twofold.broker.replicas import ReplicaManager
-from twofold.broker.server import Server, ServerOptions
+from twofold.broker.server import MAX_REQUEST_MEMORY, Server, ServerOptions
 from twofold.broker.topic_rows import TopicRowCache
 from twofold.broker.transaction_service import TransactionService
 from twofold.config.settings import Settings
@@ -32,16 +37,20 @@ from twofold.controller.controller import Controller
 from twofold.controller.delta import ImageDelta
 from twofold.controller.features import SUPPORTED_FEATURES
 from twofold.controller.image import BROKER_RESOURCE, MetadataImage
+from twofold.controller.openable import first_problem, without_effect
 from twofold.log.checkpoints import decode_uuid
-from twofold.log.manager import LogManager, LogOptions
+from twofold.log.files import pool_size
+from twofold.log.manager import DataDirectoryError, LogManager, LogOptions
+from twofold.raft.errors import UnusableMetadata
 from twofold.runtime.api import Runtime
+from twofold.types import TopicPartition
 from twofold.wire.errors import KafkaError
 from twofold.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from twofold.wire.messages.broker_registration import Feature
 
 STOP_TIMEOUT_S = 10.0
 LOADING_S = 0.1
-DEFAULT_QUEUED_BYTES = 4 * 1024 * 1024
+OTHER_FILES = 64  # listeners, locks, the metadata log, those of a pass of the cleaner, ...
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +67,15 @@ class Broker:
             runtime, data_dir, LogOptions.from_settings(settings), default_config=LogConfig.resolve({}, settings)
         )
         self.replicas = ReplicaManager(runtime, settings, self.logs, self.node_id)
+        self.fetch_sessions = FetchSessionCache(
+            Entry,
+            runtime.random.randint,
+            runtime.clock.monotonic,
+            max_slots=settings.int("max.incremental.fetch.session.cache.slots"),
+        )
+        self.replicas.on_mended = self._reload
+        self.logs.on_directory_failure = self._give_up
+        self.aside = Aside(runtime.blocking)
         self.topic_rows = TopicRowCache()
         self.auto_topics = AutoTopics(self)
         self.groups = GroupService(self)
@@ -65,7 +83,7 @@ class Broker:
         self.transactions = TransactionService(self)
         self.held_lso = HeldLso(self.replicas, runtime, lambda: self.settings.int("transaction.max.timeout.ms"))
         dispatcher = Dispatcher(self, runtime.spawn, heartbeats=settings.bool("transaction.heartbeat.enable"))
-        self.server = Server(runtime, dispatcher, server_options(settings))
+        self.server = Server(runtime, dispatcher, server_options(settings, runtime.disk.open_file_limit()))
         self.listeners: list[ListenerAddress] = []
         self.controller: Controller = None  # type: ignore[assignment]  # until `start`
         self._static_settings = settings
@@ -81,7 +99,7 @@ class Broker:
         """Return when clients are served. `on_failure` is told when the broker cannot go on and has to be stopped."""
         self._on_failure = on_failure
         addresses = listen_addresses(self._static_settings)
-        self.logs.load()
+        self.logs.take()
         try:
             await self._start(addresses)
         except BaseException:
@@ -89,18 +107,29 @@ class Broker:
             raise
 
     async def _start(self, addresses: list[ListenerAddress]) -> None:
-        meta = self.logs.ensure_meta_properties(self.node_id)
+        identity = identify(self.runtime.disk, self.logs, self.node_id, self.runtime.random)
+        meta = identity.meta
         directory_id = decode_uuid(meta.directory_id)
         self.cluster_id = meta.cluster_id
-        self.controller = Controller(
+        controller = Controller(
             self.runtime,
             self._static_settings,
             log_dir=self.logs.directory,
             cluster_id=meta.cluster_id,
             directory_id=directory_id,
             on_failure=self._fail,
+            check=lambda image: first_problem(image, node_id=self.node_id, directory_id=directory_id),
+            closed_cleanly=was_closed_cleanly(self.runtime.disk, self.logs.directory),
         )
-        await self.controller.start()
+        try:
+            await controller.start()
+        except UnusableMetadata as error:
+            raise DataDirectoryError(str(error)) from error
+        self.controller = controller
+        identity.complete(self.runtime.disk, self.logs.directory)
+        for kept in without_effect(controller.image):
+            log.warning("%s holds, and keeps, %s", self.logs.directory, kept)
+        self.logs.load()
         self.controller.subscribe(self._apply)
         self.replicas.set_strays_aside()
         await self._listen(addresses)
@@ -180,7 +209,10 @@ class Broker:
         self._background.clear()
         controller: Controller | None = self.controller
         if controller is not None:
-            await controller.stop()
+            try:
+                await controller.stop()
+            except (OSError, KafkaError) as error:  # of a disk that failed: the logs are still to be given back
+                log.error("the metadata log cannot be closed: %s", error)
         await self.logs.close()
 
     def _answer_early(self) -> None:
@@ -189,10 +221,17 @@ class Broker:
 
     def _fail(self, error: KafkaError) -> None:
         log.critical("the metadata log failed, the broker cannot go on: %s", error)
+        self._give_up(error)
+
+    def _give_up(self, error: KafkaError) -> None:
         if self._failure is None:
             self._failure = error
             if self._on_failure is not None:
                 self._on_failure(error)
+
+    def _reload(self, partition: TopicPartition) -> None:
+        self.groups.reload(partition)
+        self.transactions.reload(partition)
 
     # --- the metadata ---
 
@@ -202,6 +241,7 @@ class Broker:
                 broker=image.broker_configs(self.node_id), cluster=image.broker_configs()
             )
             self.logs.apply_settings(self.settings)
+            self.server.options = server_options(self.settings, self.runtime.disk.open_file_limit())
         self.image = image
         self.replicas.apply(delta, image, self.settings)
         self.groups.apply(delta, image)
@@ -222,13 +262,14 @@ class Broker:
         )
 
 
-def server_options(settings: Settings) -> ServerOptions:
+def server_options(settings: Settings, open_file_limit: int) -> ServerOptions:
     queued_bytes = settings.int("queued.max.request.bytes")
     return ServerOptions(
         max_request_bytes=settings.int("socket.request.max.bytes"),
         max_queued_requests=settings.int("queued.max.requests"),
-        max_queued_bytes=queued_bytes if queued_bytes > 0 else DEFAULT_QUEUED_BYTES,
+        max_request_memory=queued_bytes if queued_bytes > 0 else MAX_REQUEST_MEMORY,
         max_connections=settings.int("max.connections"),
+        max_open_sockets=max(1, open_file_limit - pool_size(open_file_limit) - OTHER_FILES),
         max_connections_per_ip=settings.int("max.connections.per.ip"),
         max_idle_ms=settings.int("connections.max.idle.ms"),
     )

@@ -94,6 +94,15 @@ class CoordinatorService(Generic[Sh]):
         if self._is_open:
             self._begin(shard)
 
+    def reload(self, partition: TopicPartition) -> None:
+        """Its log had failed and was opened anew: it may hold more than the shard was told, or less."""
+        known = self.shards.get(partition.partition) if partition.topic == self.topic else None
+        if known is not None and not self._stopping:
+            self._resign(known.index, f"the log of {known} had failed, it is loaded anew")
+            shard = self.shards[known.index] = self.make_shard(known.index, known.epoch)
+            if self._is_open:
+                self._begin(shard)
+
     def open(self) -> "list[asyncio.Task[None]]":
         """Begin to load what is led. Not earlier than the broker is registered, which begins a new epoch of all that it
         leads: what was loaded for the one before would be loaded twice."""
@@ -108,10 +117,10 @@ class CoordinatorService(Generic[Sh]):
             return None
         return self._broker.runtime.spawn(self.load_shard(shard), name=f"load {shard}")
 
-    def _resign(self, index: int) -> None:
+    def _resign(self, index: int, reason: str = "") -> None:
         shard = self.shards.pop(index, None)
         if shard is not None:
-            shard.resign(NotCoordinator(f"{shard} is led by another broker"))
+            shard.resign(NotCoordinator(reason or f"{shard} is led by another broker"))
 
     def stop(self) -> None:
         self._stopping = True

@@ -3,17 +3,19 @@
 1. A handler module is imported when its API is first asked for: start-up pays for none of them.
 2. What cannot be read, and what is not served, ends the connection without an answer, as in Kafka; the one exception
    is an ApiVersions request of an unknown version, which is answered in version 0.
-3. Nothing but `CloseConnection` escapes from here, whatever a handler raises.
+3. The arrays of a request are counted before it is decoded: what a client makes us hold is in proportion to what it
+   sends (`wire/entries.py`). A large one is decoded in a thread.
+4. Nothing but `CloseConnection` escapes from here, whatever a handler raises.
 """
 
 import asyncio
 import importlib
-import inspect
 import logging
 import pkgutil
 import struct
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeAlias
 
 from twofold.broker import api as api_package
@@ -21,6 +23,7 @@ from twofold.broker.context import Answer, CloseConnection, Frame, Later, NoResp
 from twofold.runtime.api import Spawn
 from twofold.wire import codec
 from twofold.wire.apis import APIS, Api
+from twofold.wire.entries import LyingCount, check_entries, request_walk
 from twofold.wire.errors import KafkaError, UnknownServerError
 from twofold.wire.message import Message
 
@@ -29,6 +32,7 @@ INIT_PRODUCER_ID = 22
 TXN_HEARTBEAT = 95
 WITHOUT_HEARTBEATS = 6  # the newest InitProducerId that does not know them
 HEADER_SIZE = 10
+LARGE_BYTES = 128 * 1024
 
 _HEADER = struct.Struct(">hhih")
 _unpack_header = _HEADER.unpack_from
@@ -149,28 +153,62 @@ class Dispatcher:
         return client_id
 
     def _handle(self, handler: Handler, context: RequestContext, frame: Request, position: int) -> Result:
-        version = context.version
+        if handler.decode is None:
+            # kio's reader wants bytes that cannot change under it.
+            frame = frame if type(frame) is bytes else bytes(frame)
+            if len(frame) > LARGE_BYTES:
+                return self._handle_large(handler, context, frame, position)
+        request = _decode(handler, context, frame, position)
+        result = self._call(handler, context, request)
+        return self._encoded(handler, context, request, result) if isinstance(result, Message) else result
+
+    def _handle_large(self, handler: Handler, context: RequestContext, frame: bytes, position: int) -> Later:
+        """Decode and encode in a thread: a hundred thousand entries take a second, and others want to be served."""
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        work = self._answer_large(handler, context, frame, position, answer)
+        self._spawn(work, name=handler.api.name)
+        return Later(answer)
+
+    async def _answer_large(
+        self,
+        handler: Handler,
+        context: RequestContext,
+        frame: bytes,
+        position: int,
+        answer: "asyncio.Future[Answer]",
+    ) -> None:
         try:
-            if handler.decode is not None:
-                request = handler.decode(frame, version, position)
+            request = await self._broker.aside(_decode, handler, context, frame, position)
+            if answer.done():
+                return  # the client is gone, and nothing has begun
+            result = self._call(handler, context, request)
+            found: Answer
+            if isinstance(result, Message):
+                found = await self._broker.aside(self._encoded, handler, context, request, result)
+            elif isinstance(result, Later):
+                answer.add_done_callback(partial(_cancel_too, result.answer))
+                found = await result.answer
             else:
-                # kio's reader wants bytes that cannot change under it.
-                raw = frame if type(frame) is bytes else bytes(frame)
-                request = codec.decode_request(context.api_key, version, raw, position)
-        except codec.Undecodable as error:
-            raise CloseConnection(f"{handler.api.name} version {version} cannot be read: {error}") from None
+                found = await result if isinstance(result, asyncio.Future) else result
+        except Exception as error:
+            if not isinstance(error, CloseConnection):
+                log.error("%s of %d bytes from %s failed", handler.api.name, len(frame), context.peer, exc_info=error)
+            if not answer.done():
+                # Another one: with its trace the error holds this frame, and this frame holds the answer. Until the
+                # collector of such circles comes by, clients could send gigabytes.
+                answer.set_exception(CloseConnection(str(error)))
+        else:
+            if not answer.done():
+                answer.set_result(found)
+
+    def _call(self, handler: Handler, context: RequestContext, request: Any) -> "Result | Message":
         try:
             result = handler.handle(self._broker, context, request)
         except Exception as error:
             return self._failed(handler, context, request, error)
-        kind = type(result)
-        if kind is Frame or kind is Later or kind is NoResponse:
-            return result  # type: ignore[no-any-return]
-        if isinstance(result, Message):
-            return _encode(context, result)
-        if inspect.isawaitable(result):
-            return self._spawn(self._wait(handler, context, request, result), name=handler.api.name)
-        return _encode(context, result)
+        if isinstance(result, Frame | Later | NoResponse | Message):
+            return result
+        return self._spawn(self._wait(handler, context, request, result), name=handler.api.name)
 
     async def _wait(self, handler: Handler, context: RequestContext, request: Any, result: Awaitable[Any]) -> Answer:
         try:
@@ -179,7 +217,13 @@ class Dispatcher:
             return self._failed(handler, context, request, error)
         if type(response) is Frame or type(response) is NoResponse:
             return response
-        return _encode(context, response)
+        return self._encoded(handler, context, request, response)
+
+    def _encoded(self, handler: Handler, context: RequestContext, request: Any, response: Any) -> Answer:
+        try:
+            return _encode(context, response)
+        except Exception as error:  # a text that does not fit its field, for one
+            return self._failed(handler, context, request, error)
 
     def _failed(self, handler: Handler, context: RequestContext, request: Any, error: Exception) -> Answer:
         """The API's own form of an error, or the end of the connection where it has none."""
@@ -194,10 +238,29 @@ class Dispatcher:
             error = UnknownServerError("the broker failed at this request; its log says where")
         if handler.error_response is None:
             raise CloseConnection(f"{name} has no form for the error {error}")
-        response = handler.error_response(request, error, context.version)
-        if isinstance(response, Frame | NoResponse):
-            return response
-        return _encode(context, response)
+        try:
+            response = handler.error_response(request, error, context.version)
+            return response if isinstance(response, Frame | NoResponse) else _encode(context, response)
+        except Exception as second:
+            log.error("%s version %d: no answer with the error %s", name, context.version, error, exc_info=second)
+            raise CloseConnection(f"{name} cannot be answered with the error {error}") from None
+
+
+def _decode(handler: Handler, context: RequestContext, frame: Request, position: int) -> Any:
+    version = context.version
+    try:
+        if handler.decode is None:
+            return codec.decode_request(context.api_key, version, frame, position)  # type: ignore[arg-type]
+        if len(frame) > LARGE_BYTES:  # what the codec does with every request
+            check_entries(request_walk(context.api_key, version), frame, position)
+        return handler.decode(frame, version, position)
+    except (codec.Undecodable, LyingCount) as error:
+        raise CloseConnection(f"{handler.api.name} version {version} cannot be read: {error}") from None
+
+
+def _cancel_too(waiting: "asyncio.Future[Answer]", answer: "asyncio.Future[Answer]") -> None:
+    if answer.cancelled():
+        waiting.cancel()
 
 
 def _encode(context: RequestContext, response: Any) -> Frame:

@@ -93,6 +93,8 @@ class GroupService(CoordinatorService[GroupShard]):
         timers = self._broker.runtime.timers
         while True:
             await timers.sleep(self._broker.settings.int("offsets.retention.check.interval.ms") / 1000)
+            if self._broker.logs.clock_watch.is_doubtful():
+                continue
             for shard in self.led():
                 await self._sweep(
                     shard, lambda shard, state, group_id: shard.offsets.expire(state, group_id, shard.now())

@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
+from twofold.broker.durations import Durations
 from twofold.broker.purgatory import DelayedProduce
 from twofold.config.internal_topics import CONSUMER_OFFSETS
 from twofold.coordinator.transaction.records import NEVER_MS, Transaction
@@ -196,7 +197,9 @@ def _told(error: KafkaError) -> KafkaError:
 class _Ending:
     """A transaction whose markers are under way."""
 
-    __slots__ = ("durable", "has_failed", "is_live", "marker", "on_done", "remaining", "shard", "transactional_id")
+    __slots__ = (
+        "decided_ms", "durable", "has_failed", "is_live", "marker", "on_done", "remaining", "shard", "transactional_id",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -215,6 +218,7 @@ class _Ending:
         self.on_done = on_done
         self.is_live = True
         self.has_failed = False  # and was complained about
+        self.decided_ms = 0  # on the wall clock: it may be from before a restart
 
 
 Parcel: TypeAlias = tuple[_Ending, TopicPartition]
@@ -229,6 +233,7 @@ class MarkerSender:
         self._remote = remote
         self.committed = 0  # transactions that ended, for metrics
         self.aborted = 0
+        self.committing, self.aborting = Durations(), Durations()  # from the decision to the last marker
         self._endings: dict[str, _Ending] = {}
         self._parked: deque[Parcel] = deque()  # to be looked up and tried again
         self._due = 0  # how many of them the round that is under way has still to try
@@ -267,6 +272,7 @@ class MarkerSender:
         if older is not None:
             older.is_live = False
         self._endings[transactional_id] = ending
+        ending.decided_ms = value.last_update_ms
         if not partitions:
             self._finish(ending)
         # In order: that of a set of names is another in every process.
@@ -369,10 +375,13 @@ class MarkerSender:
             )
 
     def _finish(self, ending: _Ending) -> None:
+        took_ms = self._broker.runtime.clock.wall_ms() - ending.decided_ms
         if ending.marker.commit:
             self.committed += 1
+            self.committing.add(took_ms)
         else:
             self.aborted += 1
+            self.aborting.add(took_ms)
         self._drop(ending)
         ending.on_done()
 

@@ -10,11 +10,12 @@
 
 from typing import NamedTuple
 
-GAUGE, COUNTER = "gauge", "counter"
+GAUGE, COUNTER, HISTOGRAM = "gauge", "counter", "histogram"
 
 
 class Family(NamedTuple):
-    """One metric; `name` is without the `_total` that a counter's sample has."""
+    """One metric; `name` is without the `_total` that a counter's sample has, and without the `_bucket`, `_sum` and
+    `_count` of those of a histogram."""
 
     name: str
     kind: str
@@ -79,6 +80,16 @@ PURGATORY = _kafka(
     "kafka.server:type=DelayedOperationPurgatory,name=PurgatorySize,delayedOperation=Fetch:Value",
     "Requests that wait: a Fetch for data, a Produce until its records are safe.", "delayedOperation",
 )  # fmt: skip
+_SESSIONS = "kafka.server:type=FetchSessionCache"
+
+FETCH_SESSIONS = _kafka(f"{_SESSIONS},name=NumIncrementalFetchSessions:Value", "Incremental fetch sessions (KIP-227).")
+FETCH_SESSION_PARTITIONS = _kafka(
+    f"{_SESSIONS},name=NumIncrementalFetchPartitionsCached:Value", "Partitions of all incremental fetch sessions."
+)
+FETCH_SESSION_EVICTIONS = _kafka(
+    f"{_SESSIONS},name=IncrementalFetchSessionEvictionsPerSec:Count",
+    "Incremental fetch sessions that were ended to make room for others.",
+)
 
 # --- partitions ---
 
@@ -173,6 +184,12 @@ TXN_OPEN = _own("txn_open", "Transactions that are open (Ongoing) or decided and
 TXN_OLDEST = _own("txn_oldest_open_seconds", "Age of the oldest open transaction; 0 where none is open.")
 TXN_EXPIRED = _own("txn_expired_ids", "Transactional ids removed because nobody used them.", kind=COUNTER)
 MARKERS_PENDING = _own("txn_markers_pending", "Decided transactions of which a marker is still to be written.")
+TXN_END = _own(
+    "txn_end_seconds",
+    "From the decision (EndTxn, or whatever ended it) until every marker is written and readers see it; _bucket, _sum "
+    "and _count, to the millisecond.",
+    "result", kind=HISTOGRAM,
+)  # fmt: skip
 SHARDS = _own(
     "txn_coordinator_partitions",
     "Led partitions of the transaction log: active, loading, or corrupt (disabled).", "state",
@@ -211,6 +228,7 @@ METADATA_OFFSET = _kafka(
     "Offset of the metadata that the broker works with.",
 )
 INFO = _own("info", "1, with the version, the node and the cluster.", "version", "node_id", "cluster_id")
+TASKS = _own("tasks", "Tasks of the event loop: one or two a connection, and those of the background.")
 SCRAPE = _own("metrics_last_scrape_seconds", "How long the previous answer of this page took to make.")
 
 FAMILIES: tuple[Family, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Family))

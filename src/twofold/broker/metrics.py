@@ -8,6 +8,7 @@
    for a transaction, then those that were used first; how many are left out is told.
 """
 
+import asyncio
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from prometheus_client import ProcessCollector, generate_latest
 from prometheus_client.core import Metric
 
 from twofold.broker import metric_families as families
+from twofold.broker.durations import Durations
 from twofold.broker.metric_families import Family
 from twofold.broker.partition import Partition
 from twofold.coordinator.transaction.states import State
@@ -112,6 +114,7 @@ class BrokerCollector:
         image = broker.image
         labels = {"version": VERSION, "node_id": str(broker.node_id), "cluster_id": broker.cluster_id}
         yield _metric(families.INFO, [(labels, 1)])
+        yield _one(families.TASKS, _tasks())
         yield _one(families.SCRAPE, self.last_scrape_s)
         yield _one(families.BROKER_STATE, RUNNING)
         yield _one(families.ACTIVE_CONTROLLER, int(broker.controller.is_leader))
@@ -126,6 +129,9 @@ class BrokerCollector:
         purgatory = broker.replicas.purgatory
         waiting = (("Fetch", len(purgatory.fetches)), ("Produce", len(purgatory.produces)))
         yield _metric(families.PURGATORY, [({"delayedOperation": name}, count) for name, count in waiting])
+        yield _one(families.FETCH_SESSIONS, len(broker.fetch_sessions))
+        yield _one(families.FETCH_SESSION_PARTITIONS, broker.fetch_sessions.partitions)
+        yield _one(families.FETCH_SESSION_EVICTIONS, broker.fetch_sessions.evictions)
         requests = broker.server.dispatcher.requests()
         counts = [({"request": api, "version": str(version)}, count) for api, version, count in requests]
         yield _metric(families.REQUESTS, counts)
@@ -263,6 +269,7 @@ class BrokerCollector:
         yield _one(families.FENCED, service.fenced)
         yield _one(families.COMMITTED, markers.committed)
         yield _one(families.ABORTED, markers.aborted)
+        yield _histogram(families.TXN_END, {"commit": markers.committing, "abort": markers.aborting})
         yield _one(families.MARKERS_PENDING, markers.ending_transactions)
         yield _one(families.UNKNOWN_DESTINATION, markers.unknown_destination_queue_size)
         yield _one(families.APPEND_RETRY, max(0, preparing - markers.ending_transactions))
@@ -279,6 +286,13 @@ class BrokerCollector:
         yield _metric(families.GROUPS, [({"protocol": "classic"}, groups)])
         yield _metric(families.GROUP_SHARDS, _shard_states(shards, corrupt="failed"))
         yield from _load_times(shards, families.GROUP_LOAD_MAX, families.GROUP_LOAD_AVG)
+
+
+def _tasks() -> int:
+    try:
+        return len(asyncio.all_tasks())
+    except RuntimeError:
+        return 0  # read from outside of the loop
 
 
 def _offsets(partitions: list[Partition]) -> Iterator[Piece]:
@@ -335,6 +349,22 @@ def _metric(family: Family, samples: Iterable[Sample]) -> Metric:
     for labels, value in samples:
         metric.add_sample(family.sample, dict(labels), value)
     return metric
+
+
+def _histogram(family: Family, by_label: Mapping[str, Durations]) -> Metric:
+    """With one label, whose values are the keys."""
+    metric = Metric(family.name, family.help, family.kind)
+    for value, durations in by_label.items():
+        labels = {family.labels[0]: value}
+        for bound_s, count in durations.buckets():
+            metric.add_sample(f"{family.name}_bucket", labels | {"le": _bound(bound_s)}, count)
+        metric.add_sample(f"{family.name}_count", labels, durations.count)
+        metric.add_sample(f"{family.name}_sum", labels, durations.total_ms / 1000)
+    return metric
+
+
+def _bound(seconds: float) -> str:
+    return "+Inf" if seconds == float("inf") else repr(seconds)
 
 
 class _Single:

@@ -44,8 +44,8 @@ class Partition:
 
     __slots__ = (
         "topic_partition", "topic_id", "log", "changes", "is_leader", "leader_id", "leader_epoch", "isr", "replicas",
-        "failed", "two_phase", "messages_in", "bytes_in", "bytes_out",
-        "_spawn", "_syncing", "_sync_again", "_beyond_hw", "_beyond_lso", "_last_lso",
+        "two_phase", "messages_in", "bytes_in", "bytes_out",
+        "_spawn", "_syncing", "_sync_again", "_sync_failed", "_beyond_hw", "_beyond_lso", "_last_lso",
         "_watching_end", "_watching_hw", "_watching_lso",
         "_waiting",
     )  # fmt: skip
@@ -60,7 +60,6 @@ class Partition:
         self.leader_epoch = -1
         self.isr: tuple[int, ...] = ()
         self.replicas: tuple[int, ...] = ()
-        self.failed = False  # a sync failed; the log takes nothing more until it was opened again
         # For metrics, since the partition was first used; plain numbers, because every append and fetch passes here.
         self.messages_in = 0
         self.bytes_in = 0
@@ -70,6 +69,7 @@ class Partition:
         self._spawn = spawn
         self._syncing = False
         self._sync_again = False
+        self._sync_failed = False
         self._beyond_hw = Unseen()
         self._beyond_lso = Unseen()
         self._last_lso = partition_log.last_stable_offset
@@ -81,6 +81,24 @@ class Partition:
 
     def __str__(self) -> str:
         return str(self.topic_partition)
+
+    @property
+    def failed(self) -> bool:
+        """A write or a sync failed: the log takes nothing more until it was opened again."""
+        return self._sync_failed or self.log.failure is not None
+
+    def take_log(self, partition_log: PartitionLog) -> None:
+        """Go on with a log that was opened anew, because the one before had failed. All of it is on disk."""
+        self.log = partition_log
+        self._sync_failed = False
+        if self.is_leader:
+            partition_log.assign_leader_epoch(self.leader_epoch)
+        self._beyond_hw = Unseen()
+        self._beyond_lso = Unseen()
+        self._last_lso = partition_log.last_stable_offset
+        self.changes += 1
+        self.maybe_advance_high_watermark()
+        self._wake_fetches()
 
     # --- leadership ---
 
@@ -113,11 +131,14 @@ class Partition:
         self.leader_id = leader_id
         self.leader_epoch = max(leader_epoch, self.leader_epoch)
         self.changes += 1
+        self._wake_fetches()
+        for produce in list(self._waiting):
+            produce.finish()
+
+    def _wake_fetches(self) -> None:
         for interest in (*self._watching_end, *self._watching_hw, *self._watching_lso):
             if interest.fetch is not None:  # none where an earlier one belonged to the same fetch
                 interest.fetch.wake()
-        for produce in list(self._waiting):
-            produce.finish()
 
     def check_leader(self, current_leader_epoch: int = -1) -> None:
         """Refuse a client whose idea of the leader is older or newer than ours."""
@@ -194,6 +215,12 @@ class Partition:
                         self.two_phase.pop(marker.producer_id, None)
         return outcomes
 
+    def delete_records(self, offset: int) -> None:
+        """Let nobody read below `offset` any more; whoever wants that to last keeps the log start (`LogManager`)."""
+        self.log.advance_log_start(offset)
+        self.changes += 1
+        self.stable_offset_may_have_moved()
+
     def _check_writable(self, acks: int) -> None:
         if not self.is_leader:
             raise NotLeaderOrFollower(f"{self}: broker {self.leader_id} leads, not this one")
@@ -254,7 +281,7 @@ class Partition:
                     break
         except (OSError, KafkaStorageError) as error:
             log.critical("%s: cannot be synced, its records are not acknowledged: %s", self, error)
-            self.failed = True
+            self._sync_failed = True
             for produce in list(self._waiting):
                 produce.finish()
             return

@@ -50,15 +50,20 @@ class Unseen:
 
 
 class Interest:
-    """A fetch's wish for more of one partition."""
+    """A fetch's wish for more of one partition.
 
-    __slots__ = ("fetch", "partition", "bound", "room")
+    A standing one belongs to a fetch session and sits on its partition also between the session's requests: to sit
+    down and get up a thousand times a request is what costs most where a client reads a thousand partitions.
+    """
 
-    def __init__(self, partition: "Partition", bound: Bound, room: int) -> None:
+    __slots__ = ("fetch", "partition", "bound", "room", "standing")
+
+    def __init__(self, partition: "Partition", bound: Bound, room: int, *, standing: bool = False) -> None:
         self.fetch: DelayedFetch | None = None
         self.partition = partition
         self.bound = bound
         self.room = room  # of partition_max_bytes: more than this does not count towards min_bytes
+        self.standing = standing
 
     def grew(self, size: int) -> None:
         counted = min(size, self.room)
@@ -87,8 +92,11 @@ class DelayedFetch:
         self._woken = False
         self._timer = purgatory.timers.call_later(timeout_s, self.wake)
         for interest in interests:
+            if interest.fetch is not None:
+                interest.fetch.wake()  # an earlier request of the session: its client has gone on
             interest.fetch = self
-            interest.partition.watch(interest)
+            if not interest.standing:
+                interest.partition.watch(interest)
 
     def count(self, size: int) -> None:
         self._missing_bytes -= size
@@ -113,7 +121,8 @@ class DelayedFetch:
         self._purgatory.fetches.pop(self, None)
         for interest in self._interests:
             interest.fetch = None
-            interest.partition.unwatch(interest)
+            if not interest.standing:
+                interest.partition.unwatch(interest)
 
 
 class DelayedProduce:

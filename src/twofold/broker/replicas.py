@@ -5,7 +5,7 @@
 2. Everything is looked up in the latest image; a partition object only remembers what the image said of its leader.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 from uuid import UUID
 
@@ -15,6 +15,7 @@ from twofold.config.settings import Settings
 from twofold.config.topic import LogConfig
 from twofold.controller.delta import ImageDelta
 from twofold.controller.image import TOPIC_RESOURCE, ConfigResource, MetadataImage, PartitionState, TopicImage
+from twofold.log.log import PartitionLog
 from twofold.log.manager import LogManager
 from twofold.runtime.api import Runtime
 from twofold.types import TopicPartition
@@ -46,6 +47,8 @@ class ReplicaManager:
         self._node_id = node_id
         self._partitions: dict[tuple[str, int], Partition] = {}
         self.gone = Traffic(0, 0, 0)
+        self.on_mended: Callable[[TopicPartition], None] | None = None
+        logs.on_mended = self._take_log
 
     def partitions(self) -> Iterator[Partition]:
         return iter(self._partitions.values())
@@ -129,6 +132,17 @@ class ReplicaManager:
             partition.become_leader(state.leader, state.leader_epoch, state.isr, state.replicas)
         else:
             partition.resign(state.leader, state.leader_epoch)
+
+    def _take_log(self, mended: PartitionLog) -> None:
+        """A log had failed and was opened anew; its settings may have changed meanwhile."""
+        topic_partition = mended.topic_partition
+        if self.image.topic(topic_partition.topic) is not None:
+            mended.update_config(self.log_config(topic_partition.topic))
+        partition = self._partitions.get(topic_partition)
+        if partition is not None:
+            partition.take_log(mended)
+        if self.on_mended is not None:
+            self.on_mended(topic_partition)
 
     def set_strays_aside(self) -> None:
         """Logs of topics that the metadata does not know: a deletion was cut short, or the metadata is another's.

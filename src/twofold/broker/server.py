@@ -8,7 +8,11 @@
 3. Reading stops while a connection has enough requests waiting, and handling stops while its answers are not read: a
    client that never reads costs one answer and the transport's high-water mark, no more. The more is held for such
    clients, the smaller `max_response_bytes` makes the next answers.
-4. Whatever ends a connection from our side leaves a log line that names the peer and, where there is one, the setting.
+4. What is held for all connections together is bounded too: requests that are not handled yet by
+   `queued.max.request.bytes`, answers that are not read by twice MAX_HELD_BYTES. Above that the connections are closed
+   that have gone on for the longest time without progress; who sends and reads at his usual pace is never among them.
+5. A byte now and then is no activity: only whole requests and large pieces keep `connections.max.idle.ms` from passing.
+6. Whatever ends a connection from our side leaves a log line that names the peer and, where there is one, the setting.
 """
 
 import asyncio
@@ -26,8 +30,9 @@ from twofold.runtime.api import Listener, Runtime, TimerHandle
 
 PRODUCE = b"\x00\x00"  # the API key, first in a frame
 SHARED_BUFFER_BYTES = 256 * 1024
-# A frame's buffer grows with what arrives, so that a client pays for what it only claims to send: first a small one,
-# then one that the requests of common clients fit into (1 MiB and a little), then twice as much each time.
+# A frame's buffers come with what arrives, so that a client pays for what it only claims to send: first a small one,
+# then one that the requests of common clients fit into (1 MiB and a little). What is longer still comes in several of
+# these and is joined at its end: to copy it into larger and larger ones would cost most where it never ends.
 SMALL_BUFFER_BYTES = 64 * 1024
 LARGE_BUFFER_BYTES = (1024 + 64) * 1024
 EARNEST_BYTES = 16 * 1024  # who has sent so much of a large frame gets the large buffer at once
@@ -36,7 +41,12 @@ WRITE_HIGH_WATER_BYTES = 64 * 1024
 MAX_RESPONSE_BYTES = 16 * 1024 * 1024
 MIN_RESPONSE_BYTES = 64 * 1024
 MAX_HELD_BYTES = 256 * 1024 * 1024
-REQUESTS_PER_TURN = 64
+MAX_REQUEST_MEMORY = 512 * 1024 * 1024  # where queued.max.request.bytes is -1
+SHED_TO = 0.9  # of a bound, once it was passed: looking for whom to close costs a walk over all connections
+AT_WORK_FACTOR = 16  # what a large request that is being handled takes, in objects, by its bytes
+MOST_AT_WORK_BYTES = 64 * 1024 * 1024  # for its entries are bounded (`wire/entries.py`)
+LIVELY_BYTES = 4096  # what has to arrive at once to count as activity, unless it completes a request
+REQUESTS_PER_TURN = 16
 MAX_OVERLAPPED = 1000
 
 _SIZE = struct.Struct(">i")
@@ -51,8 +61,10 @@ class ServerOptions:
 
     max_request_bytes: int = 104_857_600  # socket.request.max.bytes
     max_queued_requests: int = 500  # queued.max.requests, for one connection
-    max_queued_bytes: int = 4 * 1024 * 1024  # queued.max.request.bytes, for one connection
+    max_queued_bytes: int = 4 * 1024 * 1024  # of one connection; then reading from it stops
+    max_request_memory: int = MAX_REQUEST_MEMORY  # queued.max.request.bytes, of all connections
     max_connections: int = 2**31 - 1  # max.connections
+    max_open_sockets: int = 2**31 - 1  # what the limit of open files leaves beside the files of the logs
     max_connections_per_ip: int = 2**31 - 1  # max.connections.per.ip
     max_idle_ms: int = 600_000  # connections.max.idle.ms; negative: for ever
 
@@ -69,6 +81,7 @@ class Server:
         self.shared_buffer = memoryview(bytearray(SHARED_BUFFER_BYTES))
         self.connections: dict[Connection, None] = {}  # in order: a set's would differ from run to run
         self.held_bytes = 0  # of answers, for clients that do not read them fast enough
+        self.request_bytes = 0  # of requests that are not handled yet, whole or not
         self.draining = False
         self.is_open = False
         self._per_host: dict[str, int] = {}
@@ -143,6 +156,13 @@ class Server:
                 connection.peer, len(self.connections), options.max_connections,
             )  # fmt: skip
             return False
+        if len(self.connections) >= options.max_open_sockets:
+            # Were the last file handles given to connections, the logs could not open their next segments.
+            self.quiet.warning(
+                "open files", "refused %s: %d connections are open, and the other files that this process may open are "
+                "for the logs; raise the limit (ulimit -n)", connection.peer, len(self.connections),
+            )  # fmt: skip
+            return False
         count = self._per_host.get(host, 0)
         if count >= options.max_connections_per_ip:
             self.quiet.warning(
@@ -167,6 +187,31 @@ class Server:
         if not self.connections:
             self._all_gone.set()
 
+    def shed_requests(self) -> None:
+        """Too much is held of requests: close those who have gone longest without sending a whole one."""
+        bound = self.options.max_request_memory
+        for connection in sorted(filter(Connection.holds_requests, self.connections), key=Connection.last_activity):
+            if self.request_bytes <= bound * SHED_TO:
+                return
+            self.quiet.warning(
+                "queued.max.request.bytes", "closed %s: unhandled requests of all connections have %d bytes, "
+                "queued.max.request.bytes allows %d, and those of this one have waited longest",
+                connection.peer, self.request_bytes, bound,
+            )  # fmt: skip
+            connection.abort()
+
+    def shed_answers(self) -> None:
+        """Too much is held of answers: close those who have gone longest without reading theirs."""
+        bound = 2 * MAX_HELD_BYTES
+        for connection in sorted(filter(Connection.holds_answers, self.connections), key=Connection.last_activity):
+            if self.held_bytes <= bound * SHED_TO:
+                return
+            self.quiet.warning(
+                "unread", "closed %s: answers that are not read have %d bytes, at most %d are kept, and this one has "
+                "read nothing for the longest time", connection.peer, self.held_bytes, bound,
+            )  # fmt: skip
+            connection.abort()
+
     def _schedule_sweep(self) -> None:
         interval_s = min(max(self.options.max_idle_ms / 1000 / 4, 0.05), 30.0)
         self._sweep = self.runtime.timers.call_later(interval_s, self._close_idle)
@@ -186,8 +231,8 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_server", "_listener", "_transport", "peer", "last_active",
-        "_head", "_frame", "_filled", "_size",
-        "_queue", "_queued_bytes", "_unanswered", "_exclusive", "_poison",
+        "_head", "_frame", "_filled", "_size", "_parts", "_missing",
+        "_queue", "_queued_bytes", "_counted_bytes", "_at_work_bytes", "_unanswered", "_exclusive", "_poison",
         "_writable", "_held_bytes", "_reading_paused", "_closing", "_draining", "_turn_scheduled",
         "__weakref__",
     )  # fmt: skip
@@ -200,10 +245,14 @@ class Connection(asyncio.BufferedProtocol):
         self.last_active = 0.0
         self._head = b""  # the part of a length that arrived without the rest
         self._frame: bytearray | None = None  # a frame of which a part has arrived
-        self._filled = 0
+        self._filled = 0  # of the frame's buffer, or of its last one
         self._size = 0
+        self._parts: list[bytearray] = []  # the full buffers of a frame that needs several
+        self._missing = 0  # of the frame, beyond the buffer
         self._queue: deque[Request] = deque()
         self._queued_bytes = 0
+        self._at_work_bytes = 0  # of a large request that is being handled
+        self._counted_bytes = 0  # of all of these and of an unfinished frame, as counted in the server's
         # Answers in request order: a frame that waits for its turn, the future of one, or the end.
         self._unanswered: deque[Answer | CloseConnection | asyncio.Future[Answer]] = deque()
         self._exclusive = False  # the last of them must be answered before anything else is handled
@@ -231,9 +280,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
         self._server.forget(self)
-        self._let_go()
-        self._queue.clear()
-        self._frame = None
+        self._drop()
         for answer in self._unanswered:
             if isinstance(answer, asyncio.Future) and not isinstance(answer, asyncio.Task):
                 answer.cancel()  # a parked fetch; an admin request that has begun goes on to its end
@@ -246,6 +293,9 @@ class Connection(asyncio.BufferedProtocol):
         self._writable = False
         self._held_bytes = self._transport.get_write_buffer_size()
         self._server.held_bytes += self._held_bytes
+        if self._server.held_bytes > 2 * MAX_HELD_BYTES:
+            # Not from here: the transport calls this in the middle of a write.
+            asyncio.get_running_loop().call_soon(self._server.shed_answers)
 
     def resume_writing(self) -> None:
         self._writable = True
@@ -256,12 +306,11 @@ class Connection(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._frame is None:
             return self._server.shared_buffer
-        return memoryview(self._frame)[self._filled : self._size]
+        return memoryview(self._frame)[self._filled : self._filled + self._missing]
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._closing or self._poison:
             return
-        self.last_active = self._server.runtime.clock.monotonic()
         try:
             if self._frame is None:
                 self._cut_frames(nbytes)
@@ -269,8 +318,34 @@ class Connection(asyncio.BufferedProtocol):
                 self._continue_frame(nbytes)
         except CloseConnection as reason:
             self._poison = reason
+        if self._queue or nbytes >= LIVELY_BYTES:
+            self.last_active = self._server.runtime.clock.monotonic()
         if self._queue or self._poison:
             self.advance()
+        elif self._frame is not None:
+            self._count_requests()
+
+    def _count_requests(self) -> None:
+        """Tell the server what is held here of requests that are not handled yet."""
+        held = self._queued_bytes + self._at_work_bytes
+        if self._frame is not None:
+            held += len(self._frame) + len(self._parts) * LARGE_BUFFER_BYTES
+        if held != self._counted_bytes:
+            server = self._server
+            server.request_bytes += held - self._counted_bytes
+            self._counted_bytes = held
+            if server.request_bytes > server.options.max_request_memory:
+                server.shed_requests()
+
+    def _drop(self) -> None:
+        """Hold nothing more for this client."""
+        self._let_go()
+        self._queue.clear()
+        self._queued_bytes = self._at_work_bytes = 0
+        self._frame = None
+        self._parts.clear()
+        self._server.request_bytes -= self._counted_bytes
+        self._counted_bytes = 0
 
     def _let_go(self) -> None:
         self._server.held_bytes -= self._held_bytes
@@ -307,24 +382,34 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._frame = self._server.take_large_buffer()
         self._frame[: self._filled] = data
+        self._missing = size - self._filled
 
     def _continue_frame(self, nbytes: int) -> None:
         frame = self._frame
         assert frame is not None
         self._filled += nbytes
-        if self._filled == self._size:
-            self._frame = None
-            self._queue.append(memoryview(frame)[: self._size])
-            self._queued_bytes += self._size
-            return
-        if self._filled < len(frame):
-            return
-        # Another buffer and not a longer one: the loop still exports this one here.
-        if len(frame) < LARGE_BUFFER_BYTES:
+        self._missing -= nbytes
+        if not self._missing:
+            self._end_frame(frame)
+        elif self._filled == len(frame):
+            # Another buffer and not a longer one: the loop still exports this one here.
             self._frame = self._server.take_large_buffer()
-        else:
-            self._frame = bytearray(min(self._size, 2 * len(frame)))
-        self._frame[: self._filled] = frame
+            if len(frame) < LARGE_BUFFER_BYTES:
+                self._frame[: self._filled] = frame
+            else:
+                self._parts.append(frame)
+                self._filled = 0
+
+    def _end_frame(self, frame: bytearray) -> None:
+        self._frame = None
+        self._queued_bytes += self._size
+        if not self._parts:
+            self._queue.append(memoryview(frame)[: self._size])
+            return
+        self._queue.append(b"".join([*self._parts, memoryview(frame)[: self._filled]]))
+        for part in self._parts:
+            self._server.give_back(part)
+        self._parts.clear()
 
     def _check_size(self, size: int) -> None:
         limit = self._server.options.max_request_bytes
@@ -351,6 +436,8 @@ class Connection(asyncio.BufferedProtocol):
             if type(frame) is memoryview:
                 self._release(frame)
         self._regulate_reading()
+        if queue or self._counted_bytes or self._at_work_bytes or self._frame is not None:
+            self._count_requests()
         if not queue and not self._unanswered and not self._closing:
             if self._poison:
                 self._hang_up(self._poison)
@@ -396,6 +483,9 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._unanswered.append(result)
             self._send_answered()
+            return
+        if self._exclusive and len(frame) > SMALL_BUFFER_BYTES:
+            self._at_work_bytes = len(frame) + min(AT_WORK_FACTOR * len(frame), MOST_AT_WORK_BYTES)
 
     def _answered(self, _: "asyncio.Future[Answer]") -> None:
         if not self._closing:
@@ -418,6 +508,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._hang_up(answer)
                 return
         self._exclusive = False
+        self._at_work_bytes = 0
 
     def _result(self, answer: "asyncio.Future[Answer]") -> Answer | CloseConnection:
         try:
@@ -457,6 +548,15 @@ class Connection(asyncio.BufferedProtocol):
         """Nothing is being done for this client, unless it is the client that does not read its answers."""
         return not self._writable or not (self._unanswered or self._queue)
 
+    def holds_requests(self) -> bool:
+        return self._counted_bytes > 0
+
+    def holds_answers(self) -> bool:
+        return self._held_bytes > 0
+
+    def last_activity(self) -> float:
+        return self.last_active
+
     def drain(self) -> None:
         """Read nothing more and close when everything is answered."""
         self._draining = True
@@ -469,6 +569,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def abort(self) -> None:
         self._closing = True
+        self._drop()
         self._transport.abort()
 
     def _hang_up(self, reason: CloseConnection) -> None:

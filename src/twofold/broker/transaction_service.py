@@ -4,6 +4,8 @@
 2. Instead of CONCURRENT_TRANSACTIONS, which a client only answers by asking again, a request waits for what is under
    way, at most `add.partitions.to.txn.retry.backoff.max.ms`; 0 turns the waiting off.
 3. A heartbeat never waits: it would come too late (KIP-1309).
+4. Whoever ends a transaction that is not plainly their own leaves a line in the log: who takes an id over and so aborts
+   what is open under it, and who decides about a two-phase transaction.
 """
 
 import asyncio
@@ -11,6 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
+from twofold.broker.context import RequestContext
 from twofold.broker.coordinator_service import CoordinatorService
 from twofold.broker.markers import MarkerSender
 from twofold.broker.transaction_shard import Decide, TransactionShard
@@ -113,8 +116,8 @@ class TransactionService(CoordinatorService[TransactionShard]):
 
     # --- what clients ask ---
 
-    async def init_producer_id(self, request: InitRequest) -> Decision:
-        decided = self._init_producer_id(request)
+    async def init_producer_id(self, request: InitRequest, asker: RequestContext) -> Decision:
+        decided = self._init_producer_id(request, asker)
         decision = decided if isinstance(decided, Decision) else await decided
         value = decision.value
         if value is not None and decision.ongoing_producer_id != NO_PRODUCER_ID and is_two_phase(value):
@@ -134,7 +137,7 @@ class TransactionService(CoordinatorService[TransactionShard]):
             # The record is written; who asks again is answered when this has succeeded.
             raise CoordinatorNotAvailable(f"{transactional_id!r} is not on disk: {error}") from error
 
-    def _init_producer_id(self, request: InitRequest) -> Decided:
+    def _init_producer_id(self, request: InitRequest, asker: RequestContext) -> Decided:
         self.coordinator.check_init(request)
         version = self.server_version
 
@@ -144,6 +147,8 @@ class TransactionService(CoordinatorService[TransactionShard]):
             )
             if decision.error is not None and decision.value is not None:
                 self.fenced += 1
+                if entry is not None:
+                    _audit(asker, "InitProducerId", request.transactional_id, entry, "abort")
                 self.shard(request.transactional_id).aborted_by(
                     AbortCause.FENCE, request.transactional_id, decision.value
                 )
@@ -174,7 +179,13 @@ class TransactionService(CoordinatorService[TransactionShard]):
         return self._decide(transactional_id, decide)
 
     def end(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, commit: bool, client_version: int
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        commit: bool,
+        client_version: int,
+        asker: RequestContext,
     ) -> Decided:
         def decide(entry: Transaction | None, now_ms: int, pending: bool) -> Decision:
             decision = self.coordinator.end(
@@ -184,6 +195,8 @@ class TransactionService(CoordinatorService[TransactionShard]):
             if decision.value is not None:
                 if commit and entry is not None:
                     self._check_whole(transactional_id, entry)
+                if entry is not None and is_two_phase(entry):
+                    _audit(asker, "EndTxn", transactional_id, entry, "commit" if commit else "abort")
                 if decision.value.heartbeat_interval_ms:
                     self.shard(transactional_id).aborted_by(AbortCause.CLIENT, transactional_id, decision.value)
             return decision
@@ -245,6 +258,22 @@ class TransactionService(CoordinatorService[TransactionShard]):
             return None
         return is_two_phase(entry)
 
+    def begun(self, transactional_id: str, producer_id: int, topic_partition: TopicPartition) -> tuple[int, int] | None:
+        """Epoch and start of the producer's open transaction, where a partition is part of it already."""
+        try:
+            entry = self.shard(transactional_id).committed.entries.get(transactional_id)
+        except KafkaError:
+            return None
+        if (
+            entry is None
+            or entry.state is not State.ONGOING
+            or entry.client_version < 2
+            or entry.producer_id != producer_id
+            or topic_partition not in entry.partitions
+        ):
+            return None
+        return entry.producer_epoch, entry.start_ms
+
     def admit(
         self,
         transactional_id: str,
@@ -283,6 +312,18 @@ class TransactionService(CoordinatorService[TransactionShard]):
         except KafkaError:
             return True
         return entry is not None and is_two_phase(entry)
+
+    def may_be_prepared(self, partition: TopicPartition) -> bool:
+        """Whether an undecided two-phase transaction has written to a partition; yes where it cannot be said."""
+        for shard in self.led():
+            if not shard.is_active:
+                return True
+            state = shard.state
+            for transactional_id in (*state.ongoing, *state.preparing):
+                entry = state.entries[transactional_id]
+                if is_two_phase(entry) and partition in entry.partitions:
+                    return True
+        return False
 
     def _decide(self, transactional_id: str, decide: Decide) -> Decided:
         if not transactional_id:
@@ -336,3 +377,22 @@ def answered(decided: Decided, answer: Callable[[Decision], T]) -> T | Awaitable
 
 async def _answered_later(decided: Awaitable[Decision], answer: Callable[[Decision], T]) -> T:
     return answer(await decided)
+
+
+def _audit(asker: RequestContext, api: str, transactional_id: str, entry: Transaction, what: str) -> None:
+    """Who ends what. To take over what an outside decision is due about is nobody's everyday business."""
+    forced = is_two_phase(entry) and api != "EndTxn"
+    log.log(
+        logging.WARNING if forced else logging.INFO,
+        "%s by %s (%s, client %s): %s the %stransaction of %r (producer id %d, epoch %d) in %d partitions",
+        api,
+        asker.principal,
+        asker.client_host,
+        asker.client_id,
+        what,
+        "two-phase " if is_two_phase(entry) else "",
+        transactional_id,
+        entry.producer_id,
+        entry.producer_epoch,
+        len(entry.partitions),
+    )

@@ -128,6 +128,8 @@ class TransactionSweeps:
         while True:
             interval_ms = broker.settings.int("transaction.remove.expired.transaction.cleanup.interval.ms")
             await broker.runtime.timers.sleep(interval_ms / 1000)
+            if broker.logs.clock_watch.is_doubtful():
+                continue
             for shard in self._service.led():
                 await self._expire_ids(shard)
 

@@ -9,6 +9,9 @@
    disk. A leader that has forgotten (a restart) asks again, and so does one that verifies nothing.
 5. Clients are told what they understand: an old one hears INVALID_TXN_STATE where a newer one hears
    TRANSACTION_ABORTABLE, and everybody INVALID_PRODUCER_EPOCH where the coordinator says PRODUCER_FENCED.
+6. What an administrator has ended in a partition (KIP-664) is not begun there again under the same epoch: its producer
+   hears TRANSACTION_ABORTABLE, so that all of the transaction is aborted. (Before transaction.version 2 the epoch of a
+   producer is that of many transactions, and nobody can tell.)
 """
 
 from collections.abc import Awaitable, Iterable
@@ -75,6 +78,14 @@ def verify(
             continue
         verdicts[name] = guard
         if guard is not None:
+            # Asked of the log alone first: of a producer whose transactions have epochs of their own that is never so.
+            if (
+                operation is Operation.ADD
+                and partition.log.was_ended_by_hand(producer_id, producer_epoch)
+                and _was_ended_by_hand(broker, transactional_id, partition, producer_id)
+            ):
+                verdicts[name] = TransactionAbortable(f"{name}: the producer's transaction was aborted there by hand")
+                continue
             two_phase = None
             if operation is not Operation.ADD:
                 two_phase = broker.transactions.admits(transactional_id, producer_id, producer_epoch, name)
@@ -93,6 +104,15 @@ def verify(
     if isinstance(admission, Admission):
         return _judged(verdicts, asked, producer_id, admission, operation)
     return _judged_later(verdicts, asked, producer_id, admission, operation)
+
+
+def _was_ended_by_hand(broker: "Broker", transactional_id: str, partition: Partition, producer_id: int) -> bool:
+    """Whether the open transaction of the producer has had a marker in the partition: nobody else writes one."""
+    begun = broker.transactions.begun(transactional_id, producer_id, partition.topic_partition)
+    if begun is None:
+        return False
+    epoch, start_ms = begun
+    return partition.log.was_ended_by_hand(producer_id, epoch, since_ms=start_ms)
 
 
 def remember(broker: "Broker", transactional_id: str, batches: Iterable[Batch]) -> None:

@@ -5,6 +5,7 @@
    topics (3), duplicates (42), counts that are no increase (37), assignments (39), `validate_only`.
 3. New partitions can be used when the answer goes out. Where that takes longer than `timeout_ms`, the answer is
    REQUEST_TIMED_OUT (7) for every topic.
+4. A full disk: KAFKA_STORAGE_ERROR (56) for every topic, unless `validate_only`.
 """
 
 from typing import TYPE_CHECKING
@@ -35,6 +36,8 @@ async def handle(
     names = dict.fromkeys(topic.name for topic in request.topics)
     refused = [name for name in names if not may_alter(name)]
     allowed = [topic for topic in request.topics if topic.name not in refused]
+    if not request.validate_only:
+        broker.logs.reserve.check()
     call = broker.controller.create_partitions(replace(request, topics=allowed))
     response = await forward(broker, call, timeout_ms=request.timeout_ms, name="CreatePartitions")
     failed = [_failed(name, TopicAuthorizationFailed(f"no ALTER on topic {name}")) for name in refused]

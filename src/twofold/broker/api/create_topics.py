@@ -7,6 +7,8 @@
    is REQUEST_TIMED_OUT (7) for every topic.
 4. Version 5 on tells partitions, replication factor and configurations of a new topic; without DESCRIBE_CONFIGS on it
    the code for that (29) instead.
+5. A full disk: KAFKA_STORAGE_ERROR (56) for every topic, and nothing is created; what is left of the disk is for the
+   end of transactions. `validate_only` is answered as ever.
 """
 
 from typing import TYPE_CHECKING
@@ -31,6 +33,8 @@ KEY = 19
 async def handle(broker: "Broker", context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
     may_all = cluster_allows(broker.authorizer, context, Operation.CREATE)
     allowed = [topic for topic in request.topics if may_all or _may(broker, context, Operation.CREATE, topic.name)]
+    if not request.validate_only:
+        broker.logs.reserve.check()
     call = broker.controller.create_topics(replace(request, topics=allowed))
     response = await forward(broker, call, timeout_ms=request.timeout_ms, name="CreateTopics")
     results = [_told(broker, context, result) for result in response.topics]

@@ -11,6 +11,7 @@
    (90), before version 2 INVALID_PRODUCER_EPOCH (47).
 5. A commit of a transaction of which somebody has aborted a partition by hand (KIP-664): TRANSACTION_ABORTABLE (120).
    Nothing is decided by that, and the rest can be aborted.
+6. Who decides about a two-phase transaction is in the broker's log.
 """
 
 from collections.abc import Awaitable
@@ -53,6 +54,7 @@ def handle(
         request.producer_epoch,
         request.committed,
         2 if context.version >= BUMPS_SINCE else 1,
+        context,
     )
     if context.version < txn_codec.FLEXIBLE_SINCE and isinstance(decided, Decision):
         return txn_codec.encode_end_txn(context.correlation_id)

@@ -10,13 +10,13 @@
    ours, led by another broker 6.
 5. A last fetched epoch that our log knows to have ended before the fetch offset: the diverging epoch is returned.
 6. A replica id: this broker leads with the only replica, so whoever asks is none (6).
-7. No session is ever made: the answers carry session id 0 and clients send their full list again. A request that
-   continues a session is told FETCH_SESSION_ID_NOT_FOUND.
+7. Sessions (`fetch_sessions.py`): the id not known 70, another epoch than its next 71, opened with names and continued
+   with ids 106. An answer in a session has the partitions with news; what was told and has not moved is not read.
+   A topic of a session that was named by its id and is gone: 3; if another has its name now: 103.
 8. The same partition twice: the last entry counts. A topic without partitions has no row.
 """
 
 import asyncio
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -24,14 +24,15 @@ from twofold.broker import fetch_codec
 from twofold.broker.authorizer import Operation, ResourceType, cluster_allows
 from twofold.broker.context import Answer, Later, RequestContext
 from twofold.broker.fetch_codec import Row
+from twofold.broker.fetch_entry import Entry
+from twofold.broker.fetch_sessions import FetchContext, PartitionKey, TopicKey
 from twofold.broker.partition import Partition
-from twofold.broker.purgatory import Interest
 from twofold.log.api import Bound
 from twofold.records.batch import iter_headers
 from twofold.wire.errors import (
     ClusterAuthorizationFailed,
     FencedLeaderEpoch,
-    FetchSessionIdNotFound,
+    InconsistentTopicId,
     KafkaError,
     NotLeaderOrFollower,
     OffsetOutOfRange,
@@ -45,7 +46,6 @@ from twofold.wire.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
-    FetchTopic,
     PartitionData,
 )
 
@@ -55,16 +55,24 @@ if TYPE_CHECKING:
 KEY = 1
 LEADERS_VERSION = 16
 TOP_LEVEL_ERROR_VERSION = 13
-FINAL_EPOCH = -1
-INITIAL_EPOCH = 0
 NO_EPOCH = -1  # of a leader; any other negative number counts as this one too
 
 BOUNDS = {0: Bound.HIGH_WATERMARK, 1: Bound.LAST_STABLE}
 
 
 def handle(broker: "Broker", context: RequestContext, request: FetchRequest) -> Answer | FetchResponse | Later:
-    if request.session_epoch not in (FINAL_EPOCH, INITIAL_EPOCH):
-        error = FetchSessionIdNotFound(f"there is no fetch session {request.session_id}")
+    by_id = context.version >= fetch_codec.TOPIC_IDS
+    is_replica = request.replica_id >= 0 or request.replica_state.replica_id >= 0
+    try:
+        asked = broker.fetch_sessions.begin(
+            request.session_id,
+            request.session_epoch,
+            _named(request, by_id),
+            _forgotten(request, by_id) if request.forgotten_topics_data else (),
+            privileged=is_replica,
+            uses_topic_ids=by_id,
+        )
+    except KafkaError as error:
         return FetchResponse(error_code=error.code, responses=())
     if request.isolation_level not in BOUNDS:
         return error_response(
@@ -72,12 +80,28 @@ def handle(broker: "Broker", context: RequestContext, request: FetchRequest) -> 
             UnknownServerError(f"isolation level {request.isolation_level}: 0 and 1 are known"),
             context.version,
         )
-    fetch = _Fetch(broker, context, request)
+    fetch = _Fetch(broker, context, request, asked, is_replica)
     fetch.resolve()
     fetch.read()
     if fetch.is_due():
         return fetch.encode()
     return fetch.park()
+
+
+def _named(request: FetchRequest, by_id: bool) -> list[tuple[PartitionKey, FetchPartition]]:
+    return [
+        (((topic.topic_id if by_id else topic.topic), asked.partition), asked)
+        for topic in request.topics
+        for asked in topic.partitions
+    ]
+
+
+def _forgotten(request: FetchRequest, by_id: bool) -> list[PartitionKey]:
+    return [
+        ((topic.topic_id if by_id else topic.topic), index)
+        for topic in request.forgotten_topics_data
+        for index in topic.partitions
+    ]
 
 
 def error_response(request: FetchRequest, error: KafkaError, version: int) -> FetchResponse:
@@ -100,33 +124,32 @@ def error_response(request: FetchRequest, error: KafkaError, version: int) -> Fe
             )
             for topic in request.topics
         ]
-    return FetchResponse(error_code=error.code, responses=topics)
-
-
-class _Entry:
-    """One partition of a fetch, and its row once it is known."""
-
-    __slots__ = ("asked", "name", "partition", "row", "seen")
-
-    def __init__(self, asked: FetchPartition, name: str) -> None:
-        self.asked = asked
-        self.name = name
-        self.partition: Partition | None = None
-        self.row: Row | None = None
-        self.seen = -1  # the partition's count of changes when the row was made
+    return FetchResponse(error_code=error.code, session_id=request.session_id, responses=topics)
 
 
 class _Fetch:
     """One request while it is carried out."""
 
-    __slots__ = ("_answer", "_bound", "_broker", "_context", "_request", "_topics", "_urgent", "_bytes", "_max_bytes")
+    __slots__ = (
+        "_answer", "_asked", "_bound", "_broker", "_bytes", "_context", "_entries", "_is_replica", "_max_bytes",
+        "_request", "_urgent",
+    )  # fmt: skip
 
-    def __init__(self, broker: "Broker", context: RequestContext, request: FetchRequest) -> None:
+    def __init__(
+        self,
+        broker: "Broker",
+        context: RequestContext,
+        request: FetchRequest,
+        asked: FetchContext[Entry],
+        is_replica: bool,
+    ) -> None:
         self._broker = broker
         self._context = context
         self._request = request
+        self._asked = asked
+        self._is_replica = is_replica
+        self._entries = list(asked.partitions.values())
         self._bound = BOUNDS[request.isolation_level]
-        self._topics: list[tuple[str | UUID | None, list[_Entry]]] = []
         self._bytes = 0
         self._urgent = False
         self._max_bytes = min(
@@ -137,28 +160,50 @@ class _Fetch:
     # --- which partitions ---
 
     def resolve(self) -> None:
-        for topic in _last_of_each(self._request.topics, by_id=self._context.version >= TOP_LEVEL_ERROR_VERSION):
-            key: str | UUID | None = topic.topic
-            error: KafkaError | None = None
-            name = topic.topic
-            try:
-                if self._context.version >= fetch_codec.TOPIC_IDS:
-                    key = topic.topic_id
-                    name = self._name_of(topic.topic_id)
-                self._check_allowed(name)
-            except KafkaError as refused:
-                error = refused
-            entries = [_Entry(asked, name) for asked in topic.partitions]
-            if not entries:
-                continue
-            self._topics.append((key, entries))
-            for entry in entries:
-                self._find(entry, error)
+        topic: TopicKey = ""
+        known: str | None = ""
+        name: str | None = None
+        error: KafkaError | None = None
+        bound = self._bound
+        for entry in self._entries:
+            # Those of a topic mostly follow each other: look it up once.
+            if entry.key[0] is not topic or entry.name is not known:
+                topic, known = entry.key[0], entry.name
+                name, error = self._find_topic(topic, known)
+            if entry.quiet and error is None and entry.bound is bound:
+                assert entry.partition is not None
+                if entry.partition.is_leader:
+                    continue
+            entry.name = name
+            entry.row = None
+            entry.quiet = False
+            self._find(entry, error)
 
-    def _name_of(self, topic_id: UUID | None) -> str:
-        if topic_id is None:
+    def _find_topic(self, topic: TopicKey, known: str | None) -> tuple[str | None, KafkaError | None]:
+        name = known
+        try:
+            if self._context.version < fetch_codec.TOPIC_IDS:
+                assert isinstance(topic, str)
+                name = topic
+            else:
+                name = self._name_of(topic, known)
+            self._check_allowed(name)
+        except KafkaError as refused:
+            return name, refused
+        return name, None
+
+    def _name_of(self, topic_id: TopicKey, known: str | None) -> str:
+        """The name behind an id; `known` is the one that the session has found before."""
+        if not isinstance(topic_id, UUID):
             raise UnknownTopicId("the topic id is zero")
-        return self._broker.replicas.topic_name(topic_id)
+        if known is None:
+            return self._broker.replicas.topic_name(topic_id)
+        image = self._broker.image
+        if image.topic_names.get(topic_id) == known:
+            return known
+        if image.topic(known) is None:
+            raise UnknownTopicOrPartition(f"topic {known} with the id {topic_id} was deleted")
+        raise InconsistentTopicId(f"topic {known} has not the id {topic_id} any more: it was deleted and made anew")
 
     def _check_allowed(self, name: str) -> None:
         authorizer = self._broker.authorizer
@@ -168,15 +213,11 @@ class _Fetch:
         elif not authorizer.authorize(self._context, Operation.READ, ResourceType.TOPIC, name):
             raise TopicAuthorizationFailed(f"{self._context.principal} may not read {name}")
 
-    @property
-    def _is_replica(self) -> bool:
-        request = self._request
-        return request.replica_id >= 0 or request.replica_state.replica_id >= 0
-
-    def _find(self, entry: _Entry, error: KafkaError | None) -> None:
+    def _find(self, entry: Entry, error: KafkaError | None) -> None:
         try:
             if error is not None:
                 raise error
+            assert entry.name is not None
             partition = self._broker.replicas.leader(entry.name, entry.asked.partition)
             partition.check_leader(max(entry.asked.current_leader_epoch, NO_EPOCH))
             if self._is_replica:
@@ -185,7 +226,7 @@ class _Fetch:
         except KafkaError as refused:
             self._fail(entry, refused)
 
-    def _fail(self, entry: _Entry, error: KafkaError) -> None:
+    def _fail(self, entry: Entry, error: KafkaError) -> None:
         unknown = isinstance(error, UnknownTopicOrPartition | UnknownTopicId | TopicAuthorizationFailed)
         self._urgent |= not unknown
         leader = None
@@ -193,10 +234,14 @@ class _Fetch:
             error.code in (NotLeaderOrFollower.code, FencedLeaderEpoch.code)
             and self._context.version >= LEADERS_VERSION
         ):
+            assert entry.name is not None
             _, state = self._broker.replicas.state(entry.name, entry.asked.partition)
             leader = (state.leader, state.leader_epoch)
         # The list of aborted transactions is empty where nothing was looked up and null where reading failed.
+        entry.leave()
         entry.partition = None
+        entry.bound = None
+        entry.quiet = False
         entry.row = Row(entry.asked.partition, error.code, aborted=() if unknown else None, current_leader=leader)
 
     # --- reading ---
@@ -205,29 +250,33 @@ class _Fetch:
         """Make the rows that are missing, and anew those whose partition moved since."""
         stale = []
         kept = 0
-        for _, entries in self._topics:
-            for entry in entries:
-                if entry.partition is None:
-                    continue
-                if entry.row is None or entry.seen != entry.partition.changes:
-                    stale.append(entry)
-                else:
-                    kept += len(entry.row.records)
+        for entry in self._entries:
+            partition = entry.partition
+            if partition is None:
+                continue
+            row = entry.row
+            if row is None or entry.seen != partition.changes:
+                stale.append((entry, partition))
+            elif not entry.quiet:
+                kept += len(row.records)
+            elif entry.log_start_offset != partition.log.log_start_offset:
+                stale.append((entry, partition))
         self._bytes = kept
-        for entry in stale:
-            assert entry.partition is not None
+        for entry, partition in stale:
             try:
-                self._read_one(entry, entry.partition)
+                self._read_one(entry, partition)
             except KafkaError as error:
                 self._fail(entry, error)
             else:
                 assert entry.row is not None
                 self._bytes += len(entry.row.records)
 
-    def _read_one(self, entry: _Entry, partition: Partition) -> None:
+    def _read_one(self, entry: Entry, partition: Partition) -> None:
         asked = entry.asked
         partition.check_leader(max(asked.current_leader_epoch, NO_EPOCH))
         entry.seen = partition.changes
+        entry.quiet = False
+        entry.bound = None
         log = partition.log
         diverging = None
         if asked.last_fetched_epoch >= 0:
@@ -237,6 +286,7 @@ class _Fetch:
             raise UnknownServerError(f"a size limit of {min(asked.partition_max_bytes, self._max_bytes)} bytes")
         if diverging is not None or asked.fetch_offset == log.bound(self._bound):
             self._urgent |= diverging is not None
+            entry.bound = self._bound if diverging is None else None
             aborted = () if self._bound is Bound.LAST_STABLE and diverging is None else None
             entry.row = Row(
                 asked.partition, 0, log.high_watermark, log.last_stable_offset, log.log_start_offset, aborted, b"",
@@ -257,38 +307,43 @@ class _Fetch:
             self._urgent
             or request.max_wait_ms <= 0
             or self._bytes >= min(request.min_bytes, self._max_bytes)
-            or not any(entry.partition for _, entries in self._topics for entry in entries)
+            or not any(entry.partition for entry in self._entries)
             or self._broker.replicas.purgatory.stopping
             or (self._bytes > 0 and self._is_full())
         )
 
     def _is_full(self) -> bool:
         """Whether more is there than fits: whole batches seldom add up to min_bytes when that is near the limits."""
-        for _, entries in self._topics:
-            for entry in entries:
-                if entry.partition is not None and entry.row is not None and not entry.row.diverging_epoch:
-                    end = entry.asked.fetch_offset
-                    for _, header in iter_headers(entry.row.records):
-                        end = header.next_offset
-                    if end < entry.partition.log.bound(self._bound):
-                        return True
+        for entry in self._entries:
+            if entry.quiet or entry.partition is None or entry.row is None or entry.row.diverging_epoch:
+                continue
+            end = entry.asked.fetch_offset
+            for _, header in iter_headers(entry.row.records):
+                end = header.next_offset
+            if end < entry.partition.log.bound(self._bound):
+                return True
         return False
 
     def park(self) -> Later:
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._answer = answer
-        interests = []
-        for _, entries in self._topics:
-            for entry in entries:
-                if entry.partition is None:
-                    continue
-                assert entry.row is not None
-                room = entry.asked.partition_max_bytes - len(entry.row.records)
-                interests.append(Interest(entry.partition, self._bound, room))
+        standing = self._asked.session is not None
+        interests = [
+            entry.wait(entry.partition, self._bound, standing=standing)
+            for entry in self._entries
+            if entry.partition is not None
+        ]
         missing = min(self._request.min_bytes, self._max_bytes) - self._bytes
         purgatory = self._broker.replicas.purgatory
         delayed = purgatory.park_fetch(interests, missing, self._request.max_wait_ms / 1000, self._finish)
-        answer.add_done_callback(lambda _: delayed.cancel())
+
+        def done(answer: asyncio.Future[Answer]) -> None:
+            delayed.cancel()
+            if answer.cancelled() and not self._asked.is_superseded:
+                for entry in self._entries:
+                    entry.drop()  # its session may live on for long
+
+        answer.add_done_callback(done)
         return Later(answer)
 
     def _finish(self) -> None:
@@ -296,26 +351,43 @@ class _Fetch:
         if self._answer.done():
             return  # the client is gone
         try:
-            self.read()
+            if not self._asked.is_superseded:  # or else a later request reads these entries
+                self.read()
             self._answer.set_result(self.encode())
         except Exception as error:
             self._answer.set_exception(error)
 
     def encode(self) -> Answer:
-        topics = [(key, [entry.row for entry in entries if entry.row is not None]) for key, entries in self._topics]
-        for _, entries in self._topics if self._bytes else ():
-            for entry in entries:
-                if entry.partition is not None and entry.row is not None:
-                    entry.partition.bytes_out += len(entry.row.records)
+        rows = [(entry, entry.row) for entry in self._entries if entry.row is not None and not entry.quiet]
+        told = self._broker.fetch_sessions.answer(self._asked, rows)
+        if self._bytes:
+            for entry, row in told.rows:
+                if entry.partition is not None:
+                    entry.partition.bytes_out += len(row.records)
+        topics: list[tuple[TopicKey, list[Row]]] = []
+        for entry, row in told.rows:
+            topic = entry.key[0]
+            if topics and (topic is topics[-1][0] or topic == topics[-1][0]):
+                topics[-1][1].append(row)
+            else:
+                topics.append((topic, [row]))
         endpoints = []
         if self._urgent and self._context.version >= LEADERS_VERSION and not self._is_replica:
-            leaders = {row.current_leader[0] for _, rows in topics for row in rows if row.current_leader is not None}
+            leaders = {row.current_leader[0] for _, row in told.rows if row.current_leader is not None}
             for node in sorted(leaders):
                 endpoint = self._broker.endpoint(node, self._context.listener)
                 if endpoint is not None:
                     endpoints.append(endpoint)
+        if told.session_id and not told.error_code:
+            for entry, _ in rows:
+                entry.settle()
         return fetch_codec.encode_response(
-            self._context.correlation_id, self._context.version, topics, endpoints=endpoints
+            self._context.correlation_id,
+            self._context.version,
+            topics,
+            error_code=told.error_code,
+            session_id=told.session_id,
+            endpoints=endpoints,
         )
 
 
@@ -328,20 +400,3 @@ def _diverging_epoch(partition: Partition, asked: FetchPartition) -> tuple[int, 
     if epoch < asked.last_fetched_epoch or end_offset < asked.fetch_offset:
         return epoch, end_offset
     return None
-
-
-def _last_of_each(topics: Sequence[FetchTopic], *, by_id: bool) -> Sequence[FetchTopic]:
-    """The topics as they came, unless a partition is named twice."""
-    pairs = [((t.topic_id if by_id else t.topic), p.partition) for t in topics for p in t.partitions]
-    if len(set(pairs)) == len(pairs):
-        return topics
-    merged: dict[str | UUID | None, dict[int, FetchPartition]] = {}
-    named: dict[str | UUID | None, FetchTopic] = {}
-    for topic in topics:
-        key = topic.topic_id if by_id else topic.topic
-        named.setdefault(key, topic)
-        merged.setdefault(key, {}).update({asked.partition: asked for asked in topic.partitions})
-    return [
-        FetchTopic(topic=topic.topic, topic_id=topic.topic_id, partitions=tuple(merged[key].values()))
-        for key, topic in named.items()
-    ]

@@ -11,7 +11,8 @@
 """
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from twofold.broker.api.describe_configs import check_own_id
 from twofold.broker.authorizer import Operation, ResourceType, cluster_allows
@@ -33,21 +34,21 @@ if TYPE_CHECKING:
 KEY = 44
 
 
+class Resource(Protocol):
+    """What both of the requests that alter configurations name."""
+
+    resource_type: int
+    resource_name: str
+
+
+R = TypeVar("R", bound=Resource)
+
+
 async def handle(
     broker: "Broker", context: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
-    rows: list[AlterConfigsResourceResponse] = []
-    allowed: list[AlterConfigsResource] = []
-    for resource in request.resources:
-        try:
-            if counts[resource.resource_type, resource.resource_name] > 1:
-                raise InvalidRequest("a resource is named more than once")
-            _check(broker, context, resource)
-        except KafkaError as error:
-            rows.append(_failed(resource, error))
-        else:
-            allowed.append(resource)
+    allowed, refused = authorized_alterations(broker, context, request.resources)
+    rows = [_failed(resource, error) for resource, error in refused]
     if allowed:
         call = broker.controller.incremental_alter_configs(replace(request, resources=allowed))
         timeout_ms = broker.settings.int("request.timeout.ms")
@@ -62,15 +63,34 @@ def error_response(
     return IncrementalAlterConfigsResponse(responses=[_failed(resource, error) for resource in request.resources])
 
 
-def _check(broker: "Broker", context: RequestContext, resource: AlterConfigsResource) -> None:
-    name = resource.resource_name
-    if resource.resource_type == TOPIC_RESOURCE:
+def authorized_alterations(
+    broker: "Broker", context: RequestContext, resources: Sequence[R]
+) -> tuple[list[R], list[tuple[R, KafkaError]]]:
+    """The resources that are the controller's to change, and those that are refused before."""
+    counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+    allowed: list[R] = []
+    refused: list[tuple[R, KafkaError]] = []
+    for resource in resources:
+        try:
+            if counts[resource.resource_type, resource.resource_name] > 1:
+                raise InvalidRequest("a resource is named more than once")
+            authorize_alteration(broker, context, resource.resource_type, resource.resource_name)
+        except KafkaError as error:
+            refused.append((resource, error))
+        else:
+            allowed.append(resource)
+    return allowed, refused
+
+
+def authorize_alteration(broker: "Broker", context: RequestContext, resource_type: int, name: str) -> None:
+    """Whether the client may change a resource, and whether this is the broker to ask."""
+    if resource_type == TOPIC_RESOURCE:
         if not broker.authorizer.authorize(context, Operation.ALTER_CONFIGS, ResourceType.TOPIC, name):
             raise TopicAuthorizationFailed(f"no ALTER_CONFIGS on topic {name}")
         return
     if not cluster_allows(broker.authorizer, context, Operation.ALTER_CONFIGS):
         raise ClusterAuthorizationFailed("no ALTER_CONFIGS on the cluster")
-    if resource.resource_type == BROKER_RESOURCE and name != CLUSTER_DEFAULT:
+    if resource_type == BROKER_RESOURCE and name != CLUSTER_DEFAULT:
         check_own_id(broker, name, "this is broker {}, not {}")
 
 

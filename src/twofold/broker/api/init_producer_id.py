@@ -18,7 +18,8 @@
    two-phase one. It names no producer (42) and needs transaction.version 2 (UNSUPPORTED_VERSION, 35).
 7. From version 7 on (KIP-1309) an interval asks for heartbeats: 42 where it is negative, longer than the timeout or
    beside enable2Pc. Served unless transaction.heartbeat.enable is false.
-8. Any error comes with producer id and epoch -1.
+8. Who ends an open transaction this way is in the broker's log.
+9. Any error comes with producer id and epoch -1.
 """
 
 from typing import TYPE_CHECKING
@@ -66,7 +67,8 @@ async def handle(broker: "Broker", context: RequestContext, request: InitProduce
             request.enable2_pc,
             request.keep_prepared_txn,
             request.transaction_heartbeat_interval_ms,
-        )
+        ),
+        context,
     )
     return InitProducerIdResponse(
         error_code=NONE,

@@ -44,7 +44,7 @@ from twofold.records.batch import (
     read_header,
 )
 from twofold.records.compression import Codec
-from twofold.records.validate import NotOneBatch, recompress
+from twofold.records.validate import CheckedBatch, NotOneBatch, is_heavy, recompress, validate_client_batch
 from twofold.wire.apis import APIS
 from twofold.wire.errors import (
     ConcurrentTransactions,
@@ -117,7 +117,7 @@ def handle(broker: "Broker", context: RequestContext, request: ProduceRequest) -
         return _refuse(context, request, topics, error)
     produce = _Produce(broker, context, request)
     verdicts = produce.verify(topics) if is_transactional else None
-    if (verdicts is not None and type(verdicts) is not dict) or produce.must_recompress(topics):
+    if (verdicts is not None and type(verdicts) is not dict) or produce.must_unpack(topics):
         return produce.run_later(topics, verdicts)
     produce.append(topics, verdicts)
     return produce.answer()
@@ -332,49 +332,61 @@ class _Produce:
         for key, rows in self._rows:
             for place, row in enumerate(rows):
                 if row.error_code == NotLeaderOrFollower.code:
-                    name = key if isinstance(key, str) else replicas.topic_name(UUID(bytes=key))
-                    _, state = replicas.state(name, row.partition)
+                    try:
+                        name = key if isinstance(key, str) else replicas.topic_name(UUID(bytes=key))
+                        _, state = replicas.state(name, row.partition)
+                    except (UnknownTopicId, UnknownTopicOrPartition):
+                        continue  # deleted while the records waited to be safe: nobody leads it any more
                     rows[place] = row._replace(current_leader=(state.leader, state.leader_epoch))
                     leaders.add(state.leader)
 
     # --- compressing anew ---
 
-    def must_recompress(self, topics: Topics) -> bool:
+    def must_unpack(self, topics: Topics) -> bool:
+        """Whether there is work for a thread: another codec, or many records that a compacted topic has to look at."""
         for key, rows in topics:
             for index, records in rows:
-                if self._other_codec(key, index, records) is not None:
+                if self._work(key, index, records) is not None:
                     return True
         return False
 
-    def _other_codec(self, key: TopicKey, index: int, records: Buffer | KafkaError | None) -> LogConfig | None:
-        """The topic's configuration where it wants another codec than the batch has."""
+    def _work(self, key: TopicKey, index: int, records: Buffer | KafkaError | None) -> LogConfig | None:
+        """The topic's configuration where the batch has to be unpacked for it."""
         replicas = self._broker.replicas
         name = key if isinstance(key, str) else replicas.image.topic_names.get(UUID(bytes=key), "")
-        partition = replicas.find(name, index)
-        if partition is None or (config := partition.log.config).compression_type == "producer":
+        try:
+            config = replicas.leader(name, index).log.config
+        except KafkaError:
+            return None  # said when it comes to the append
+        if config.compression_type == "producer" and not config.is_compacted:
             return None
         if records is None or isinstance(records, KafkaError) or len(records) < HEADER_SIZE:
             return None
-        return None if CODECS[config.compression_type] == _attributes_of(records) & CODEC_MASK else config
+        if type(records) is CheckedBatch:
+            return None
+        if config.is_compacted and is_heavy(records):
+            return config
+        return config if _has_other_codec(records, config) else None
 
     async def run_later(self, topics: Topics, verdicts: Verdicts | Awaitable[Verdicts] | None) -> Answer:
         """Append after waiting for the coordinator or for a thread; the connection's next request waits, so that order
         is kept."""
         if isinstance(verdicts, Awaitable):
             verdicts = await verdicts
-        self.append(await self._recompressed(topics) if self.must_recompress(topics) else topics, verdicts)
+        self.append(await self._unpacked(topics) if self.must_unpack(topics) else topics, verdicts)
         answer = self.answer()
         return await answer.answer if isinstance(answer, Later) else answer
 
-    async def _recompressed(self, topics: Topics) -> Topics:
+    async def _unpacked(self, topics: Topics) -> Topics:
         ready: Topics = []
         for key, partitions in topics:
             rows: Partitions = []
             for index, records in partitions:
-                config = self._other_codec(key, index, records)
+                config = self._work(key, index, records)
                 if config is not None and isinstance(records, bytes | bytearray | memoryview):
                     # A copy: the thread must not share the frame with the loop.
-                    rows.append((index, await self._broker.runtime.blocking(_recompress, bytes(records), config)))
+                    now_ms = self._broker.runtime.clock.wall_ms()
+                    rows.append((index, await self._broker.aside(_unpack, bytes(records), config, now_ms)))
                 else:
                     rows.append((index, records))
             ready.append((key, rows))
@@ -393,6 +405,31 @@ def _is_two_phase(partition: Partition, records: Buffer) -> bool:
     if not _attributes_of(records) & TRANSACTIONAL:
         return False
     return partition.two_phase.get(_producer(records, PRODUCER_POSITION)[0], False)
+
+
+def _has_other_codec(records: Buffer, config: LogConfig) -> bool:
+    wanted = config.compression_type
+    return wanted != "producer" and CODECS[wanted] != _attributes_of(records) & CODEC_MASK
+
+
+def _unpack(records: bytes, config: LogConfig, now_ms: int) -> bytes | KafkaError:
+    """In a thread: the batch as the topic wants it, its records looked at where that takes long."""
+    found = _recompress(records, config) if _has_other_codec(records, config) else records
+    if isinstance(found, KafkaError) or not (config.is_compacted and is_heavy(found)):
+        return found
+    try:
+        validate_client_batch(
+            found,
+            max_message_bytes=config.max_message_bytes,
+            compacted=True,
+            now_ms=now_ms,
+            timestamp_type=config.message_timestamp_type,
+            before_max_ms=config.message_timestamp_before_max_ms,
+            after_max_ms=config.message_timestamp_after_max_ms,
+        )
+    except KafkaError as error:
+        return error
+    return CheckedBatch(found)
 
 
 def _recompress(records: bytes, config: LogConfig) -> bytes | KafkaError:

@@ -12,12 +12,18 @@
    does not know is no reason, and neither is a marker that was written before.
 6. Partitions of `__consumer_offsets` are handed to the group coordinator, whose 14, 15 and 16 become 6: come again.
 7. The answer waits until every marker is as safe as acks=all asks for, at most `request.timeout.ms`.
+8. A topic with start offsets (KIP-664) is an administrator's: it ends exactly the transactions that begin there. As
+   many offsets as partitions, and an abort, else INVALID_REQUEST (42). No such transaction: INVALID_TXN_STATE (48),
+   another epoch of its producer: 47. Coordinator epoch -1 stands for the one that the partition has.
+9. Only administrators ask this over the network as long as one broker has all partitions: each request is logged, with
+   who asked.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from twofold.broker.authorizer import Operation, cluster_allows
 from twofold.broker.context import RequestContext
@@ -27,6 +33,9 @@ from twofold.types import TopicPartition
 from twofold.wire.errors import (
     NONE,
     ClusterAuthorizationFailed,
+    InvalidProducerEpoch,
+    InvalidRequest,
+    InvalidTxnState,
     KafkaError,
     UnknownServerError,
     UnknownTopicOrPartition,
@@ -44,8 +53,20 @@ if TYPE_CHECKING:
     from twofold.broker.broker import Broker
 
 KEY = 27
+ANY_COORDINATOR_EPOCH = -1
 
 Codes: TypeAlias = dict[int, dict[TopicPartition, int]]  # by producer id
+
+log = logging.getLogger(__name__)
+
+
+class _ByHand(NamedTuple):
+    """What an administrator wants ended."""
+
+    marker: WritableTxnMarker
+    topic_partition: TopicPartition
+    start_offset: int | None
+    """None where there is not one for each partition."""
 
 
 def handle(
@@ -56,6 +77,7 @@ def handle(
         or cluster_allows(broker.authorizer, context, Operation.ALTER)
     ):
         raise ClusterAuthorizationFailed("neither ALTER nor CLUSTER_ACTION on the cluster")
+    _audit(context, request)
     writes = _Writes(broker, request)
     return writes.response() if writes.is_done else writes.wait()
 
@@ -76,13 +98,23 @@ class _Writes:
         self._waiting = 0
         self._done: asyncio.Future[None] | None = None
         for topic_partition, markers in self._by_partition(broker, request).items():
-            topic, index = topic_partition
-            settle = partial(self._settle, topic_partition, markers)
-            outcomes = write_markers(broker, topic, index, markers, settle)
-            if outcomes is None:
-                self._waiting += 1
+            self._write(broker, topic_partition, markers)
+        for wanted in _by_hand(request):
+            try:
+                marker = _marker_by_hand(broker, wanted)
+            except KafkaError as error:
+                self._codes.setdefault(wanted.marker.producer_id, {})[wanted.topic_partition] = error.code
+                log.info("%s: not aborted by hand: %s", wanted.topic_partition, error)
             else:
-                self._note(topic_partition, markers, outcomes)
+                self._write(broker, wanted.topic_partition, [marker])
+
+    def _write(self, broker: "Broker", topic_partition: TopicPartition, markers: list[TransactionMarker]) -> None:
+        settle = partial(self._settle, topic_partition, markers)
+        outcomes = write_markers(broker, *topic_partition, markers, settle)
+        if outcomes is None:
+            self._waiting += 1
+        else:
+            self._note(topic_partition, markers, outcomes)
 
     def _by_partition(
         self, broker: "Broker", request: WriteTxnMarkersRequest
@@ -91,7 +123,7 @@ class _Writes:
         found: dict[TopicPartition, list[TransactionMarker]] = {}
         impossible = None
         for asked in request.markers:
-            partitions = dict.fromkeys(_partitions(asked))
+            partitions = dict.fromkeys(_partitions(asked, by_hand=False))
             if not partitions:
                 continue
             row = self._codes.setdefault(asked.producer_id, {})
@@ -120,7 +152,7 @@ class _Writes:
 
     def _note(self, topic_partition: TopicPartition, markers: list[TransactionMarker], outcomes: Outcomes) -> None:
         for marker, outcome in zip(markers, outcomes, strict=True):
-            self._codes[marker.producer_id][topic_partition] = NONE if outcome is None else outcome.code
+            self._codes.setdefault(marker.producer_id, {})[topic_partition] = NONE if outcome is None else outcome.code
 
     @property
     def is_done(self) -> bool:
@@ -136,8 +168,67 @@ class _Writes:
         return _response(self._codes)
 
 
-def _partitions(marker: WritableTxnMarker) -> Iterator[TopicPartition]:
-    return (TopicPartition(topic.name, index) for topic in marker.topics for index in topic.partition_indexes)
+def _partitions(marker: WritableTxnMarker, *, by_hand: bool = True) -> Iterator[TopicPartition]:
+    return (
+        TopicPartition(topic.name, index)
+        for topic in marker.topics
+        if by_hand or topic.txn_start_offsets is None
+        for index in topic.partition_indexes
+    )
+
+
+def _by_hand(request: WriteTxnMarkersRequest) -> Iterator[_ByHand]:
+    for marker in request.markers:
+        for topic in marker.topics:
+            offsets = topic.txn_start_offsets
+            if offsets is None:
+                continue
+            fits = len(offsets) == len(topic.partition_indexes)
+            for place, index in enumerate(topic.partition_indexes):
+                yield _ByHand(marker, TopicPartition(topic.name, index), offsets[place] if fits else None)
+
+
+def _marker_by_hand(broker: "Broker", wanted: _ByHand) -> TransactionMarker:
+    """The marker that ends a transaction where an administrator saw it begin; nothing happens in between."""
+    asked, topic_partition, start_offset = wanted
+    if start_offset is None:
+        raise InvalidRequest(f"TxnStartOffsets must have one offset for each partition of {topic_partition.topic}")
+    if asked.transaction_result:
+        raise InvalidRequest("an administrator may abort what begins at an offset, not commit it")
+    if broker.image.partition(*topic_partition) is None:
+        raise UnknownTopicOrPartition(f"there is no {topic_partition}")
+    rows = broker.replicas.leader(*topic_partition).log.producers()
+    found = next((row for row in rows if row.producer_id == asked.producer_id), None)
+    if found is None or start_offset < 0 or found.current_txn_start_offset != start_offset:
+        raise InvalidTxnState(
+            f"producer {asked.producer_id} has no transaction in {topic_partition} that begins at {start_offset}"
+        )
+    if found.producer_epoch != asked.producer_epoch:
+        raise InvalidProducerEpoch(
+            f"producer {asked.producer_id} has epoch {found.producer_epoch} in {topic_partition}, "
+            f"not {asked.producer_epoch}"
+        )
+    epoch = asked.coordinator_epoch
+    if epoch == ANY_COORDINATOR_EPOCH:
+        epoch = found.coordinator_epoch
+    # As of the first version, in which a marker has the epoch of what it ends.
+    return TransactionMarker(asked.producer_id, asked.producer_epoch, epoch, False, 0)
+
+
+def _audit(context: RequestContext, request: WriteTxnMarkersRequest) -> None:
+    for marker in request.markers:
+        where = ", ".join(map(str, _partitions(marker)))
+        if where:
+            log.warning(
+                "WriteTxnMarkers by %s (%s, client %s): %s producer %d, epoch %d, in %s",
+                context.principal,
+                context.client_host,
+                context.client_id,
+                "commit" if marker.transaction_result else "abort",
+                marker.producer_id,
+                marker.producer_epoch,
+                where,
+            )
 
 
 def _marker(asked: WritableTxnMarker) -> TransactionMarker:

@@ -1,0 +1,76 @@
+"""ListConfigResources: API key 74, versions 0-1; version 0 was called ListClientMetricsResources.
+
+1. Names of what has configurations, of the types asked for (version 1), of all types where none are. Version 0 asks for
+   subscriptions of client metrics (16), of which there are none here.
+2. Topics (2) all of them; brokers (4) and their loggers (8) those that a client of this listener can reach; groups (32)
+   those with configurations of their own, of which there are none here.
+3. A type that has no list: UNSUPPORTED_VERSION (35) for all.
+4. Needs DESCRIBE_CONFIGS on the cluster, else CLUSTER_AUTHORIZATION_FAILED (31).
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from twofold.broker.authorizer import Operation, cluster_allows
+from twofold.broker.context import RequestContext
+from twofold.broker.topic_rows import reachable_brokers
+from twofold.controller.image import BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
+from twofold.wire.errors import NONE, ClusterAuthorizationFailed, KafkaError, UnsupportedVersion
+from twofold.wire.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+if TYPE_CHECKING:
+    from twofold.broker.broker import Broker
+
+KEY = 74
+
+BROKER_LOGGER_RESOURCE = 8
+
+
+def handle(
+    broker: "Broker", context: RequestContext, request: ListConfigResourcesRequest
+) -> ListConfigResourcesResponse:
+    if not cluster_allows(broker.authorizer, context, Operation.DESCRIBE_CONFIGS):
+        raise ClusterAuthorizationFailed("no DESCRIBE_CONFIGS on the cluster")
+    if context.version == 0:
+        kinds: Iterable[int] = (CLIENT_METRICS_RESOURCE,)
+    else:
+        kinds = dict.fromkeys(request.resource_types) or _LISTS
+    if unknown := [kind for kind in kinds if kind not in _LISTS]:
+        raise UnsupportedVersion(f"there is no list of resources of type {unknown[0]}")
+    return ListConfigResourcesResponse(
+        error_code=NONE,
+        config_resources=[
+            ConfigResource(resource_name=name, resource_type=kind)
+            for kind in kinds
+            for name in _LISTS[kind](broker, context)
+        ],
+    )
+
+
+def error_response(request: ListConfigResourcesRequest, error: KafkaError, version: int) -> ListConfigResourcesResponse:
+    return ListConfigResourcesResponse(error_code=error.code, config_resources=())
+
+
+def _topics(broker: "Broker", context: RequestContext) -> Iterable[str]:
+    return broker.image.topics
+
+
+def _brokers(broker: "Broker", context: RequestContext) -> Iterable[str]:
+    return [str(found.broker_id) for found, _ in reachable_brokers(broker.image, context.listener)]
+
+
+def _none(broker: "Broker", context: RequestContext) -> Iterable[str]:
+    return ()
+
+
+_LISTS: Mapping[int, Callable[["Broker", RequestContext], Iterable[str]]] = {
+    TOPIC_RESOURCE: _topics,
+    BROKER_RESOURCE: _brokers,
+    BROKER_LOGGER_RESOURCE: _brokers,
+    CLIENT_METRICS_RESOURCE: _none,
+    GROUP_RESOURCE: _none,
+}

@@ -1,6 +1,6 @@
 """Twofold: an event log that speaks the Kafka protocol and is built around transactions.
 
-`twofold.Producer` is the producer for code without asyncio, `twofold.aio` has the clients for asyncio,
+`twofold.Producer` and `twofold.Admin` are for code without asyncio, `twofold.aio` has the clients for asyncio,
 `twofold.embedded.Broker` is a broker inside this process.
 """
 
@@ -8,12 +8,17 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from twofold.client.blocking_admin import Admin
     from twofold.client.blocking_producer import Producer
     from twofold.client.prepared import PreparedTxnState
 
-__all__ = ["PreparedTxnState", "Producer"]
+__all__ = ["Admin", "PreparedTxnState", "Producer"]
 
-_PLACES = {"Producer": "twofold.client.blocking_producer", "PreparedTxnState": "twofold.client.prepared"}
+_PLACES = {
+    "Admin": "twofold.client.blocking_admin",
+    "PreparedTxnState": "twofold.client.prepared",
+    "Producer": "twofold.client.blocking_producer",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -285,7 +285,7 @@ def test_settings_come_under_kafkas_names_too(broker: Broker, topic: str) -> Non
 
 
 def test_public_names_are_these() -> None:
-    assert twofold.__all__ == ["PreparedTxnState", "Producer"]
+    assert twofold.__all__ == ["Admin", "PreparedTxnState", "Producer"]
     public = sorted(name for name in vars(twofold.Producer) if not name.startswith("_"))
     asynchronous = sorted(name for name in vars(twofold.client.Producer) if not name.startswith("_"))
     assert public == [name for name in asynchronous if name not in ("check_send", "of")]

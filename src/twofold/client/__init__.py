@@ -36,10 +36,19 @@ from twofold.client.metadata import Node, PartitionMetadata, TopicMetadata
 from twofold.client.offsets import ListedOffset, OffsetSpec
 from twofold.client.prepared import PreparedTxnState
 from twofold.client.producer import Producer
+from twofold.client.storage_calls import ALL_RECORDS, LogDirDescription, ReplicaInfo
 from twofold.client.transaction_block import Transaction
+from twofold.client.transaction_model import (
+    AbortTransactionSpec,
+    FencedProducer,
+    TransactionDescription,
+    TransactionListing,
+    TransactionState,
+)
 from twofold.types import TopicPartition
 
 __all__ = [
+    "ALL_RECORDS",
     "Admin",
     "AlterOperation",
     "ClusterDescription",
@@ -58,6 +67,7 @@ __all__ = [
     "GroupDescription",
     "GroupListing",
     "ListedOffset",
+    "LogDirDescription",
     "LoopThread",
     "MemberDescription",
     "NewTopic",
@@ -70,10 +80,16 @@ __all__ = [
     "Producer",
     "ProducerDescription",
     "RecordMetadata",
+    "ReplicaInfo",
     "ResourceType",
     "Results",
     "TopicMetadata",
     "TopicPartition",
     "Transaction",
     "UpgradeType",
+    "AbortTransactionSpec",
+    "FencedProducer",
+    "TransactionDescription",
+    "TransactionListing",
+    "TransactionState",
 ]

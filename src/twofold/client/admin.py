@@ -1,4 +1,5 @@
-"""The administrator's client: topics, configs, offsets, producers; groups are in `twofold.client.groups`.
+"""The administrator's client: topics, configs, offsets, producers. Groups are in `twofold.client.groups`, transactions
+in `twofold.client.transaction_admin`, what lies on disks in `twofold.client.storage_calls`.
 
 Calls that name several topics (or partitions, or resources) return `Results`: what succeeded and what failed, each by
 its name. `results.get()` raises the first failure.
@@ -31,6 +32,8 @@ from twofold.client.connection import SOFTWARE_NAME, Connection
 from twofold.client.groups import GroupCalls
 from twofold.client.metadata import Node, TopicMetadata, group_by_topic, topic_error, topic_metadata
 from twofold.client.offsets import ListedOffset, list_offsets
+from twofold.client.storage_calls import StorageCalls
+from twofold.client.transaction_admin import TransactionAdminCalls
 from twofold.client.waiting import Deadline
 from twofold.runtime.api import Runtime
 from twofold.runtime.real import real_runtime
@@ -45,6 +48,7 @@ from twofold.wire.errors import (
     error_for,
     raise_for,
 )
+from twofold.wire.messages import alter_configs
 from twofold.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from twofold.wire.messages.create_partitions import (
     CreatePartitionsAssignment,
@@ -108,7 +112,7 @@ T = TypeVar("T")
 _WRONG_BROKER = (NotController, NotLeaderOrFollower)
 
 
-class Admin(GroupCalls):
+class Admin(GroupCalls, StorageCalls, TransactionAdminCalls):
     """`async with Admin(bootstrap_servers=...) as admin`; must be made while its loop runs."""
 
     def __init__(self, *, runtime: Runtime | None = None, **options: Unpack[ClientOptions]) -> None:
@@ -117,8 +121,13 @@ class Admin(GroupCalls):
     @classmethod
     def from_config(cls, config: Mapping[str, Any], *, runtime: Runtime | None = None) -> "Admin":
         """With Kafka's own names: `{"bootstrap.servers": "..."}`."""
+        return cls.of(from_dotted(ClientConfig, config), runtime=runtime)
+
+    @classmethod
+    def of(cls, config: ClientConfig, *, runtime: Runtime | None = None) -> "Admin":
+        """With settings that were checked before."""
         admin = cls.__new__(cls)
-        admin._start(from_dotted(ClientConfig, config), runtime)
+        admin._start(config, runtime)
         return admin
 
     @classmethod
@@ -140,7 +149,14 @@ class Admin(GroupCalls):
     ) -> None:
         await self.close()
 
+    @property
+    def cluster(self) -> Cluster:
+        """What it asks with, for those who build on it."""
+        return self._cluster
+
     async def close(self) -> None:
+        if self._found_coordinators is not None:
+            self._found_coordinators.close()
         await self._cluster.close()
 
     # Topics
@@ -247,6 +263,26 @@ class Admin(GroupCalls):
             return _collect((_resource(row.resource_type, row.resource_name), row, _nothing) for row in rows)
 
         return await self._retry("IncrementalAlterConfigs", attempt)
+
+    async def alter_configs(
+        self, configs: Mapping[ConfigResource, Mapping[str, str]], *, validate_only: bool = False
+    ) -> Results[ConfigResource, None]:
+        """Replace all that a resource has of its own: what is not named here goes back to its default."""
+
+        async def attempt(deadline: Deadline) -> Results[ConfigResource, None]:
+            rows: list[alter_configs.AlterConfigsResourceResponse] = []
+            for node_id, group in _by_broker(configs).items():
+                request = alter_configs.AlterConfigsRequest(
+                    resources=[_replaced(resource, configs[resource]) for resource in group],
+                    validate_only=validate_only,
+                )
+                response: alter_configs.AlterConfigsResponse = await self._ask(
+                    node_id, request, "AlterConfigs", deadline
+                )
+                rows += response.responses
+            return _collect((_resource(row.resource_type, row.resource_name), row, _nothing) for row in rows)
+
+        return await self._retry("AlterConfigs", attempt)
 
     # Cluster, offsets, producers
 
@@ -446,6 +482,14 @@ def _alterable(resource: ConfigResource, changes: Sequence[ConfigChange]) -> Alt
             AlterableConfig(name=change.name, config_operation=change.operation, value=change.value)
             for change in changes
         ],
+    )
+
+
+def _replaced(resource: ConfigResource, configs: Mapping[str, str]) -> alter_configs.AlterConfigsResource:
+    return alter_configs.AlterConfigsResource(
+        resource_type=resource.type,
+        resource_name=resource.name,
+        configs=[alter_configs.AlterableConfig(name=name, value=value) for name, value in configs.items()],
     )
 
 

@@ -62,6 +62,10 @@ class LoopThread:
         while (item := self.run(_next(iterator))) is not _END:
             yield item  # type: ignore[misc]
 
+    @property
+    def is_running(self) -> bool:
+        return self._thread is not None
+
     def close(self) -> None:
         with self._lock:
             thread, loop, stop = self._thread, self._loop, self._stop

@@ -56,6 +56,10 @@ class Coordinators:
         link = None if node_id is None else self._links.get(node_id)
         return None if link is None else link.connection
 
+    def node_of(self, kind: Kind, key: str) -> int:
+        """The coordinator as it was last known; -1 for none."""
+        return self._nodes.get((kind, key), -1)
+
     async def ask(
         self,
         kind: Kind,

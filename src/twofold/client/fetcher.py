@@ -4,6 +4,7 @@
    the network works while the application does, and memory stays within two answers.
 2. An answer that belongs to an earlier position (the reader seeked or was assigned anew) is dropped.
 3. The position moves over every batch, seen or not, and only when its records were handed out.
+4. Many partitions are asked for in a fetch session: a broker that leaves one out of an answer has no news of it.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from typing import NamedTuple
 from twofold.client.cluster import Cluster
 from twofold.client.config import ConsumerConfig
 from twofold.client.errors import NoOffset
+from twofold.client.fetch_session import FetchSession, Wish
 from twofold.client.metadata import PartitionMetadata
 from twofold.client.offsets import OffsetSpec, list_offsets
 from twofold.client.waiting import spawn_shared
@@ -23,14 +25,24 @@ from twofold.records.filtering import visible_batches
 from twofold.runtime.api import Runtime
 from twofold.types import TopicPartition
 from twofold.wire.apis import KEYS
-from twofold.wire.errors import CorruptMessage, KafkaError, OffsetOutOfRange, RecordListTooLarge, error_for
-from twofold.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from twofold.wire.errors import (
+    CorruptMessage,
+    FetchSessionIdNotFound,
+    FetchSessionTopicIdError,
+    InvalidFetchSessionEpoch,
+    KafkaError,
+    OffsetOutOfRange,
+    RecordListTooLarge,
+    error_for,
+)
+from twofold.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData
 
 log = logging.getLogger(__name__)
 
 FETCH = KEYS["Fetch"]
 LAST_VERSION_WITH_NAMES = 12
 MAX_UNREAD_ANSWERS = 2
+SESSION_ERRORS = (FetchSessionIdNotFound, InvalidFetchSessionEpoch, FetchSessionTopicIdError)
 _RESETS = {"earliest": OffsetSpec.EARLIEST, "latest": OffsetSpec.LATEST}
 
 
@@ -168,6 +180,7 @@ class Fetcher:
         self._config = config
         self._cluster = cluster
         self._fetches: dict[int, asyncio.Task[None]] = {}
+        self._sessions: dict[int, FetchSession] = {}  # by broker
         self._tasks: set[asyncio.Task[None]] = set()
 
     def default_reset(self) -> OffsetSpec | None:
@@ -290,16 +303,18 @@ class Fetcher:
 
     async def _fetch(self, leader: int, entries: list[tuple[Assigned, PartitionMetadata]]) -> None:
         asked = {entry.tp: (entry, entry.generation, entry.fetch_offset) for entry, _ in entries}
+        session = self._sessions.setdefault(leader, FetchSession())
         try:
-            response = await self._ask(leader, entries)
+            response, incremental = await self._ask(leader, entries, session)
         except KafkaError as error:
             for entry, generation, _ in asked.values():
                 if entry.generation == generation:
                     entry.fetching = False
-                    self._on_error(entry, error)
+                    if not isinstance(error, SESSION_ERRORS):
+                        self._on_error(entry, error)
             return
         for topic in response.responses:
-            name = topic.topic or self._cluster.cache.name_of(topic.topic_id) or ""
+            name = topic.topic or session.name_of(topic.topic_id) or ""
             for data in topic.partitions:
                 found = asked.pop(TopicPartition(name, data.partition_index), None)
                 if found is not None and found[0].generation == found[1]:
@@ -307,39 +322,47 @@ class Fetcher:
                     self._on_data(found[0], found[2], data)
         for entry, generation, _ in asked.values():
             if entry.generation == generation:
-                # Left out, or named by an id that is not known any more.
                 entry.fetching = False
-                self._pause(entry)
-                self._refresh_metadata()
+                if not incremental:
+                    self._pause(entry)
+                    self._refresh_metadata()
 
-    async def _ask(self, leader: int, entries: list[tuple[Assigned, PartitionMetadata]]) -> FetchResponse:
+    async def _ask(
+        self, leader: int, entries: list[tuple[Assigned, PartitionMetadata]], session: FetchSession
+    ) -> tuple[FetchResponse, bool]:
+        """The answer, and whether it leaves out what has no news."""
         config = self._config
         deadline = self._cluster.deadline(config.request_timeout_ms, "request_timeout_ms")
         connection = await self._cluster.connection(leader, deadline)
-        topics: dict[str, list[FetchPartition]] = {}
-        for entry, row in entries:
-            partition = FetchPartition(
-                partition=entry.tp.partition,
-                fetch_offset=entry.fetch_offset,
-                partition_max_bytes=config.max_partition_fetch_bytes,
-                current_leader_epoch=row.leader_epoch,
-            )
-            topics.setdefault(entry.tp.topic, []).append(partition)
-        known = {name: self._cluster.cache.topic(name) for name in topics}
-        ids = {name: topic.topic_id for name, topic in known.items() if topic is not None}
-        by_id = all(ids.get(name) is not None for name in topics)
+        topics = {entry.tp.topic: self._cluster.cache.topic(entry.tp.topic) for entry, _ in entries}
+        ids = {name: None if topic is None else topic.topic_id for name, topic in topics.items()}
+        by_id = all(topic_id is not None for topic_id in ids.values())
+        version = connection.version(FETCH, at_most=None if by_id else LAST_VERSION_WITH_NAMES)
+        size = config.max_partition_fetch_bytes
+        wishes = {
+            entry.tp: Wish(ids[entry.tp.topic], entry.fetch_offset, size, row.leader_epoch) for entry, row in entries
+        }
+        asked = session.request(wishes, by_id=version > LAST_VERSION_WITH_NAMES)
+        incremental = session.is_incremental
         request = FetchRequest(
             max_wait_ms=config.fetch_max_wait_ms,
             min_bytes=config.fetch_min_bytes,
             max_bytes=config.fetch_max_bytes,
             isolation_level=config.isolation,
-            topics=[FetchTopic(topic=name, topic_id=ids.get(name), partitions=rows) for name, rows in topics.items()],
+            session_id=asked.session_id,
+            session_epoch=asked.session_epoch,
+            topics=asked.topics,
+            forgotten_topics_data=asked.forgotten,
         )
-        version = connection.version(FETCH, at_most=None if by_id else LAST_VERSION_WITH_NAMES)
-        response: FetchResponse = await self._cluster.ask(connection, request, "Fetch", deadline, version=version)
-        if response.error_code:
-            raise error_for(response.error_code)(f"Fetch from broker {leader}")
-        return response
+        try:
+            response: FetchResponse = await self._cluster.ask(connection, request, "Fetch", deadline, version=version)
+            if response.error_code:
+                raise error_for(response.error_code)(f"Fetch from broker {leader}")
+        except BaseException:
+            session.failed()
+            raise
+        session.answered(response)
+        return response, incremental
 
     def _on_data(self, entry: Assigned, offset: int, data: PartitionData) -> None:
         if data.error_code:

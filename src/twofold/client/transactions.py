@@ -489,4 +489,9 @@ class Transactions:
         if found is None:
             return error
         message = error.message or "the coordinator refused"
-        return type(error)(f"{message}: {found.beside(identity, self.prepared.identity)}")
+        if isinstance(error, TransactionAbortable) and found.state == "Ongoing":
+            return type(error)(f"{message}: an administrator has aborted a part of the open transaction")
+        beside = found.beside(identity, self.prepared.identity)
+        if isinstance(error, _FENCING) and not self.prepared and found.identity != identity:
+            beside += "; another producer or an administrator took the id over, and what was open was aborted"
+        return type(error)(f"{message}: {beside}")

@@ -1,0 +1,311 @@
+"""The administrator's calls about transactions (KIP-664, KIP-939), a part of `twofold.client.admin.Admin`.
+
+1. Coordinators are asked about ids, leaders about producers; with `broker_id` that broker is asked instead, whatever it
+   is. What one broker refuses is told for that broker and hides nothing of the others.
+2. Whoever ends a transaction by its start offset ends that one or none: the offset is looked up at the leader first,
+   and a broker that knows KIP-664's field looks again when it writes.
+3. Fencing asks for the id as its producer would, without two-phase commit: the transaction is aborted, its producer
+   fenced, and a two-phase id loses its endless timeout.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Iterable, Sequence
+from typing import TypeVar
+
+from twofold.client.admin_model import ProducerDescription, Results
+from twofold.client.cluster import Cluster
+from twofold.client.connection import Connection
+from twofold.client.coordinators import Coordinators, Kind
+from twofold.client.errors import GaveUp, UnsupportedByBroker
+from twofold.client.prepared import PreparedTxnState
+from twofold.client.transaction_calls import NO_TIMEOUT_MS, PATTERNS_SINCE, Terms, TransactionCalls
+from twofold.client.transaction_model import (
+    AbortTransactionSpec,
+    FencedProducer,
+    TransactionDescription,
+    TransactionListing,
+    TransactionState,
+)
+from twofold.client.waiting import Deadline
+from twofold.types import TopicPartition
+from twofold.wire.apis import KEYS
+from twofold.wire.errors import InvalidProducerEpoch, InvalidTxnState, KafkaError, ProducerFenced, error_for
+from twofold.wire.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
+from twofold.wire.messages.describe_transactions import TransactionState as DescribedRow
+from twofold.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from twofold.wire.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+T = TypeVar("T")
+K = TypeVar("K")
+DURATIONS_SINCE = 1
+_FENCED = (ProducerFenced, InvalidProducerEpoch)
+NO_DURATION = -1
+LIST_TRANSACTIONS = KEYS["ListTransactions"]
+FENCING_TIMEOUT_MS = 60_000
+"""The transaction timeout that a fenced id is left with."""
+
+
+class TransactionAdminCalls(ABC):
+    _cluster: Cluster
+    _found_coordinators: Coordinators | None = None
+
+    @abstractmethod
+    async def describe_producers(
+        self, partitions: Iterable[TopicPartition], *, broker_id: int | None = None
+    ) -> Results[TopicPartition, tuple[ProducerDescription, ...]]: ...
+
+    @property
+    def _transactions(self) -> TransactionCalls:
+        return TransactionCalls(self._cluster, self._their_coordinators)
+
+    @property
+    def _their_coordinators(self) -> Coordinators:
+        if self._found_coordinators is None:
+            self._found_coordinators = Coordinators(self._cluster)
+        return self._found_coordinators
+
+    # Looking
+
+    async def list_transactions(
+        self,
+        *,
+        states: Sequence[TransactionState] = (),
+        producer_ids: Sequence[int] = (),
+        duration_ms: int | None = None,
+        pattern: str | None = None,
+        broker_id: int | None = None,
+    ) -> Results[int, tuple[TransactionListing, ...]]:
+        """The transactional ids of every broker (or of one) by broker; filters are joined by "and"."""
+        deadline = self._cluster.deadline()
+        request = ListTransactionsRequest(
+            state_filters=[state.value for state in states],
+            producer_id_filters=list(producer_ids),
+            duration_filter=NO_DURATION if duration_ms is None else duration_ms,
+            transactional_id_pattern=pattern,
+        )
+        await self._cluster.refresh(deadline)
+        nodes = list(self._cluster.cache.nodes) if broker_id is None else [broker_id]
+        found = await asyncio.gather(*(_settled(self._list_at(node, request, deadline)) for node in nodes))
+        return _results(zip(nodes, found, strict=True))
+
+    async def _list_at(
+        self, node_id: int, request: ListTransactionsRequest, deadline: Deadline
+    ) -> tuple[TransactionListing, ...]:
+        async def attempt() -> tuple[TransactionListing, ...]:
+            connection = await self._cluster.connection(node_id, deadline)
+            _check_filters(connection, request)
+            response: ListTransactionsResponse = await self._cluster.ask(
+                connection, request, "ListTransactions", deadline
+            )
+            if response.error_code:
+                raise error_for(response.error_code)(f"{connection.label} does not list transactions")
+            return tuple(
+                TransactionListing(
+                    row.transactional_id, node_id, row.producer_id, TransactionState.parse(row.transaction_state)
+                )
+                for row in response.transaction_states
+            )
+
+        return await self._cluster.retry(f"ListTransactions at broker {node_id}", attempt, deadline)
+
+    async def describe_transactions(
+        self, transactional_ids: Iterable[str], *, broker_id: int | None = None
+    ) -> Results[str, TransactionDescription]:
+        """What the coordinators (or the broker that is asked instead) have of each; TRANSACTIONAL_ID_NOT_FOUND for an
+        id that nobody used."""
+        deadline = self._cluster.deadline()
+        left = list(dict.fromkeys(transactional_ids))
+        values: dict[str, TransactionDescription] = {}
+        errors: dict[str, KafkaError] = {}
+        while left:
+            # Whoever coordinates the first is asked about all of them: the next round has those of others.
+            some = await self._describe_some(left, broker_id, deadline)
+            values |= some.values
+            errors |= some.errors
+            left = [name for name in left if name not in values and name not in errors]
+        return Results(values, errors)
+
+    async def _describe_some(
+        self, names: list[str], broker_id: int | None, deadline: Deadline
+    ) -> Results[str, TransactionDescription]:
+        first = names[0]
+
+        async def ask(connection: Connection) -> Results[str, TransactionDescription]:
+            request = DescribeTransactionsRequest(transactional_ids=names)
+            response: DescribeTransactionsResponse = await self._cluster.ask(
+                connection, request, "DescribeTransactions", deadline
+            )
+            asked = broker_id
+            if asked is None:
+                asked = self._their_coordinators.node_of(Kind.TRANSACTION, first)
+            return _described(response.transaction_states, first, asked, by_coordinator=broker_id is None)
+
+        what = f"DescribeTransactions of {first!r}"
+        if broker_id is None:
+            try:
+                return await self._their_coordinators.ask(Kind.TRANSACTION, first, what, ask, deadline)
+            except GaveUp:
+                raise
+            except KafkaError as error:
+                return Results({}, {first: error})
+
+        async def attempt() -> Results[str, TransactionDescription]:
+            return await ask(await self._cluster.connection(broker_id, deadline))
+
+        return await self._cluster.retry(what, attempt, deadline)
+
+    # Ending
+
+    async def abort_transaction(self, spec: AbortTransactionSpec) -> None:
+        """Write the marker of an abort to one partition, whatever the coordinator thinks: for a transaction that no
+        coordinator knows. `force_terminate_transaction` ends one that has a coordinator, in all of its partitions."""
+        coordinator_epoch = spec.coordinator_epoch
+        if spec.start_offset is not None:
+            coordinator_epoch = (await self._begun_at(spec)).coordinator_epoch
+        assert coordinator_epoch is not None
+        offsets = None if spec.start_offset is None else [spec.start_offset]
+        topic = WritableTxnMarkerTopic(
+            name=spec.tp.topic, partition_indexes=[spec.tp.partition], txn_start_offsets=offsets
+        )
+        marker = WritableTxnMarker(
+            producer_id=spec.producer_id,
+            producer_epoch=spec.producer_epoch,
+            transaction_result=False,
+            topics=[topic],
+            # Apache Kafka has no word for "whichever": the first one passes where no marker was written yet.
+            coordinator_epoch=max(coordinator_epoch, 0),
+        )
+        deadline = self._cluster.deadline()
+
+        async def attempt() -> None:
+            leader = (await self._cluster.leader(spec.tp, deadline)).leader
+            request = WriteTxnMarkersRequest(markers=[marker])
+            response: WriteTxnMarkersResponse = await self._cluster.request(
+                leader, request, "WriteTxnMarkers", deadline
+            )
+            code = response.markers[0].topics[0].partitions[0].error_code
+            if code:
+                raise error_for(code)(f"{spec.tp}: producer {spec.producer_id} was not aborted there")
+
+        await self._cluster.retry(f"WriteTxnMarkers to {spec.tp}", attempt, deadline)
+
+    async def _begun_at(self, spec: AbortTransactionSpec) -> ProducerDescription:
+        for row in (await self.describe_producers([spec.tp])).get()[spec.tp]:
+            if row.current_txn_start_offset == spec.start_offset and row.producer_id == spec.producer_id:
+                if row.producer_epoch != spec.producer_epoch:
+                    break
+                return row
+        raise InvalidTxnState(
+            f"producer {spec.producer_id}, epoch {spec.producer_epoch} has no transaction in {spec.tp} that begins at "
+            f"offset {spec.start_offset}"
+        )
+
+    async def fence_producers(self, transactional_ids: Iterable[str]) -> Results[str, FencedProducer]:
+        """End what is open under these ids and shut their producers out."""
+        names = list(dict.fromkeys(transactional_ids))
+        found = await asyncio.gather(*(_settled(self._fence(name)) for name in names))
+        return _results(zip(names, found, strict=True))
+
+    async def force_terminate_transaction(self, transactional_id: str) -> None:
+        """Abort the transaction of an id (KIP-939: also one that is prepared), and shut its producer out."""
+        await self._fence(transactional_id)
+
+    async def _fence(self, transactional_id: str) -> FencedProducer:
+        started = await self._transactions.init(
+            transactional_id, Terms(FENCING_TIMEOUT_MS), self._cluster.deadline(), keep=False
+        )
+        return FencedProducer(started.identity.producer_id, started.identity.epoch)
+
+    async def complete_transaction(self, transactional_id: str, state: PreparedTxnState, *, commit: bool) -> None:
+        """End a prepared transaction as the outside system has decided (KIP-939). INVALID_TXN_STATE, and nothing is
+        done, where the id's open transaction is another."""
+        described = (await self.describe_transactions([transactional_id])).get()[transactional_id]
+        found = PreparedTxnState.of(described.producer_id, described.producer_epoch)
+        if described.state is not TransactionState.ONGOING or found != state:
+            raise InvalidTxnState(
+                f"the coordinator has {transactional_id!r} in state {described.state.value} as {found}, not {state} "
+                f"in state {TransactionState.ONGOING.value}: nothing was changed"
+            )
+        deadline, calls = self._cluster.deadline(), self._transactions
+        try:
+            await calls.end(transactional_id, state.identity, deadline, commit=commit, v2=None)
+        except _FENCED:
+            # A producer has taken the transaction over without ending it: it is now that producer's to end.
+            terms = Terms(NO_TIMEOUT_MS, two_phase=True)
+            started = await calls.init(transactional_id, terms, deadline, keep=True)
+            if started.ongoing != state:
+                raise InvalidTxnState(
+                    f"{transactional_id!r} had {started.ongoing or 'nothing'} prepared, not {state}, when its "
+                    "producer was taken over: it was not ended"
+                ) from None
+            await calls.end(transactional_id, started.identity, deadline, commit=commit, v2=started.v2)
+
+
+def _check_filters(connection: Connection, request: ListTransactionsRequest) -> None:
+    """A filter that the broker does not know would be left out, and more would come back than was asked for."""
+    needed = {
+        DURATIONS_SINCE: request.duration_filter != NO_DURATION and "duration",
+        PATTERNS_SINCE: request.transactional_id_pattern is not None and "pattern",
+    }
+    for version, name in needed.items():
+        if name and not connection.supports(LIST_TRANSACTIONS, version):
+            raise UnsupportedByBroker(
+                f"{connection.label} cannot filter transactions by {name}: it serves ListTransactions up to "
+                f"{connection.version(LIST_TRANSACTIONS)}, and {version} is needed"
+            )
+
+
+def _described(
+    rows: Sequence[DescribedRow], first: str, node_id: int, *, by_coordinator: bool
+) -> Results[str, TransactionDescription]:
+    """Where coordinators are asked, the first id decides whether the right one was: the others may have another."""
+    values: dict[str, TransactionDescription] = {}
+    errors: dict[str, KafkaError] = {}
+    for row in rows:
+        name = row.transactional_id
+        if row.error_code:
+            error = error_for(row.error_code)(f"broker {node_id} does not describe {name!r}")
+            if by_coordinator and error.retriable:
+                if name == first:
+                    raise error
+                continue
+            errors[name] = error
+            continue
+        values[name] = TransactionDescription(
+            name,
+            node_id,
+            TransactionState.parse(row.transaction_state),
+            row.producer_id,
+            row.producer_epoch,
+            row.transaction_timeout_ms,
+            row.transaction_start_time_ms,
+            tuple(TopicPartition(topic.topic, index) for topic in row.topics for index in topic.partitions),
+        )
+    return Results(values, errors)
+
+
+async def _settled(work: Awaitable[T]) -> T | KafkaError:
+    try:
+        return await work
+    except KafkaError as error:
+        return error
+
+
+def _results(pairs: Iterable[tuple[K, T | KafkaError]]) -> Results[K, T]:
+    values: dict[K, T] = {}
+    errors: dict[K, KafkaError] = {}
+    for key, outcome in pairs:
+        if isinstance(outcome, KafkaError):
+            errors[key] = outcome
+        else:
+            values[key] = outcome
+    return Results(values, errors)

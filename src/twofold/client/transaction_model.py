@@ -1,0 +1,82 @@
+"""Transactions as the administrator's client shows and ends them."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from twofold.types import TopicPartition
+
+
+class TransactionState(StrEnum):
+    """As coordinators name them; what a newer one calls otherwise is UNKNOWN."""
+
+    EMPTY = "Empty"
+    ONGOING = "Ongoing"
+    PREPARE_COMMIT = "PrepareCommit"
+    PREPARE_ABORT = "PrepareAbort"
+    COMPLETE_COMMIT = "CompleteCommit"
+    COMPLETE_ABORT = "CompleteAbort"
+    PREPARE_EPOCH_FENCE = "PrepareEpochFence"
+    DEAD = "Dead"
+    UNKNOWN = "Unknown"
+
+    @classmethod
+    def parse(cls, text: str) -> "TransactionState":
+        return _STATES.get(text, cls.UNKNOWN)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its records are, at least in one partition, neither committed nor aborted yet."""
+        return self in _OPEN
+
+
+_STATES = {state.value: state for state in TransactionState}
+_OPEN = frozenset({TransactionState.ONGOING, TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
+
+
+class TransactionListing(NamedTuple):
+    transactional_id: str
+    coordinator_id: int
+    producer_id: int
+    state: TransactionState
+
+
+class TransactionDescription(NamedTuple):
+    """`start_ms` is -1 where none has begun. While markers are written, `partitions` are those that still lack one."""
+
+    transactional_id: str
+    coordinator_id: int
+    state: TransactionState
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    start_ms: int
+    partitions: Collection[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbortTransactionSpec:
+    """What is to be aborted in one partition. Exactly one of the last two: the offset at which the transaction begins
+    there, or the epoch of the coordinator in whose name it is ended."""
+
+    tp: TopicPartition
+    producer_id: int
+    producer_epoch: int
+    start_offset: int | None = None
+    coordinator_epoch: int | None = None
+
+    def __post_init__(self) -> None:
+        if (self.start_offset is None) == (self.coordinator_epoch is None):
+            raise ValueError(
+                f"start_offset={self.start_offset} and coordinator_epoch={self.coordinator_epoch}: give one of them"
+            )
+        if self.start_offset is not None and self.start_offset < 0:
+            raise ValueError(f"start_offset={self.start_offset} is no offset")
+
+
+class FencedProducer(NamedTuple):
+    """Who the id belongs to after its producers were fenced."""
+
+    producer_id: int
+    producer_epoch: int

@@ -1,0 +1,64 @@
+"""Which open transactions count as hanging (KIP-664), and which must not be ended by hand."""
+
+import asyncio
+
+import pytest
+
+from twofold.cli.common import CliError, OutputFormat
+from twofold.cli.txn_end import _abort_whole
+from twofold.client import Admin
+from twofold.client.open_transactions import OpenTransaction, Reason, why_hanging
+from twofold.client.transaction_model import AbortTransactionSpec, TransactionDescription, TransactionState
+from twofold.types import TopicPartition
+
+TP = TopicPartition("t", 0)
+OTHER = TopicPartition("t", 1)
+OPEN = OpenTransaction(TP, 7, 3, -1, 100, 5)
+
+
+def owner(state: TransactionState, *, epoch: int = 3, partitions: tuple[TopicPartition, ...] = (TP,)):
+    return TransactionDescription("x", 1, state, 7, epoch, 60_000, 1, partitions)
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        (None, Reason.UNKNOWN),
+        (owner(TransactionState.ONGOING), None),
+        (owner(TransactionState.ONGOING, partitions=(OTHER,)), Reason.NOT_MEMBER),
+        (owner(TransactionState.ONGOING, epoch=4), Reason.EPOCH),
+        (owner(TransactionState.ONGOING, epoch=2), Reason.EPOCH),
+        # While it is ended the coordinator has the epoch of the marker, and lists what has none yet.
+        (owner(TransactionState.PREPARE_COMMIT, epoch=4), None),
+        (owner(TransactionState.PREPARE_ABORT, epoch=4), None),
+        (owner(TransactionState.PREPARE_ABORT, epoch=4, partitions=(OTHER,)), Reason.NOT_MEMBER),
+        (owner(TransactionState.COMPLETE_COMMIT, epoch=4, partitions=()), Reason.NOT_MEMBER),
+        (owner(TransactionState.EMPTY, partitions=()), Reason.NOT_MEMBER),
+    ],
+)
+def test_why_a_transaction_hangs(found, reason):
+    assert why_hanging(OPEN, found) is reason
+
+
+def test_states_that_are_not_known_are_unknown():
+    assert TransactionState.parse("Ongoing") is TransactionState.ONGOING
+    assert TransactionState.parse("SomethingNew") is TransactionState.UNKNOWN
+    assert TransactionState.ONGOING.is_open and not TransactionState.UNKNOWN.is_open
+
+
+@pytest.mark.parametrize("given", [{}, {"start_offset": 1, "coordinator_epoch": 0}, {"start_offset": -1}])
+def test_what_to_abort_is_said_by_one_of_two_ways(given):
+    with pytest.raises(ValueError, match="start_offset"):
+        AbortTransactionSpec(tp=TP, producer_id=7, producer_epoch=3, **given)
+
+
+@pytest.mark.parametrize("state", [TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT])
+def test_what_is_decided_is_not_aborted_by_hand(state):
+    """Neither as a whole nor here: the marker is on its way. (The broker is not asked for anything.)"""
+
+    async def scenario():
+        admin = Admin(bootstrap_servers="127.0.0.1:1")
+        await _abort_whole(admin, OPEN, owner(state, epoch=4), True, OutputFormat.TABLE)
+
+    with pytest.raises(CliError, match=f"'x' is decided .{state.value}. and is writing the marker of t-0: wait"):
+        asyncio.run(scenario())

@@ -15,8 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+
+from support.transactional_ids import transactional_ids
 
 HERE = Path(__file__).parent
 PATIENCE_S = 150
@@ -200,8 +202,12 @@ class Broker:
             producer.produce(topic, value=b"%d" % number, key=b"k%d" % (number % keys), **more)
         assert producer.flush(60) == 0
 
-    def read(self, topic: str, *, committed: bool = True, idle_s: float = 1.0) -> list[tuple[int, bytes, bytes]]:
+    def read(self, topic: str, *, committed: bool = True) -> list[tuple[int, bytes, bytes]]:
         """(partition, key, value) of everything up to the last stable offset, or to the end."""
+        found = self.messages(topic, committed=committed)
+        return [(message.partition(), message.key(), message.value()) for message in found]
+
+    def messages(self, topic: str, *, committed: bool = True) -> list[Message]:
         level = "read_committed" if committed else "read_uncommitted"
         consumer = Consumer(
             {
@@ -225,7 +231,7 @@ class Broker:
                 if message.error() is not None:
                     ended.add(message.partition())  # the end of the partition
                 else:
-                    found.append((message.partition(), message.key(), message.value()))
+                    found.append(message)
             return found
         finally:
             consumer.close()
@@ -243,21 +249,7 @@ class Broker:
 
 def open_ids(bootstrap_servers: str) -> list[str]:
     """Transactional ids that have an open transaction, whoever they belong to."""
-    from twofold.client.cluster import Cluster
-    from twofold.client.config import ClientConfig
-    from twofold.client.coordinators import Coordinators
-    from twofold.client.transaction_calls import TransactionCalls
-    from twofold.runtime.real import real_runtime, run
-
-    async def ask() -> list[str]:
-        cluster = Cluster(real_runtime(), ClientConfig(bootstrap_servers=bootstrap_servers))
-        try:
-            calls = TransactionCalls(cluster, Coordinators(cluster))
-            return await calls.list_ids(["Ongoing", "PrepareCommit", "PrepareAbort"], ".*", cluster.deadline())
-        finally:
-            await cluster.close()
-
-    return run(ask())
+    return transactional_ids(bootstrap_servers, ["Ongoing", "PrepareCommit", "PrepareAbort"])
 
 
 def check_exactly_once(broker: Broker, target: str, numbers: Sequence[int], keys: int = 4) -> None:

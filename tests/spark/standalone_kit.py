@@ -17,7 +17,8 @@ CORES = 2
 
 
 class Standalone:
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, python_path: str | None = None) -> None:
+        """Executors look for packages in `python_path`, where it is given."""
         if shutil.which("java") is None:
             pytest.skip("Spark needs a JDK: install openjdk-17-jdk-headless")
         import pyspark
@@ -25,6 +26,7 @@ class Standalone:
         self.directory = directory
         self.home = Path(pyspark.__file__).parent
         self.master = f"spark://127.0.0.1:{free_port()}"
+        self._env = {} if python_path is None else {"PYTHONPATH": python_path}
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> None:
@@ -47,6 +49,7 @@ class Standalone:
             "SPARK_DAEMON_MEMORY": "256m",
             "PYSPARK_PYTHON": sys.executable,
         }
+        env |= self._env
         with (self.directory / f"{name}.log").open("wb") as log:
             command = [str(self.home / "bin" / "spark-class"), main_class, "--webui-port", "0", *args]
             self._processes.append(
@@ -63,11 +66,3 @@ class Standalone:
         for process in reversed(self._processes):
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-
-
-def java_above(pid: int) -> int:
-    """The JVM that a Python worker belongs to."""
-    while Path(f"/proc/{pid}/comm").read_text().strip() != "java":
-        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-        assert pid > 1, "no JVM above it"
-    return pid

@@ -52,7 +52,7 @@ def _act(directory: Path, number: str, action: str) -> None:
     if action == "die":
         os.kill(os.getpid(), signal.SIGKILL)
     elif action == "kill-driver":
-        os.kill(_driver(), signal.SIGKILL)
+        os.kill(java_above(os.getpid()), signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
     elif kind == "broker":
         pid = int((directory / "broker").read_text())
@@ -106,11 +106,9 @@ def _partition() -> int:
     return -1 if context is None else context.partitionId()
 
 
-def _driver() -> int:
-    """The nearest java above this process."""
-    pid = os.getpid()
-    while pid > 1:
-        if Path(f"/proc/{pid}/comm").read_text().strip() == "java":
-            return pid
+def java_above(pid: int) -> int:
+    """The JVM that a Python worker belongs to."""
+    while Path(f"/proc/{pid}/comm").read_text().strip() != "java":
         pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    raise AssertionError("no java above this process")
+        assert pid > 1, "no JVM above it"
+    return pid

@@ -9,7 +9,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -25,41 +25,66 @@ sys.path.insert(0, str(DEMO))
 
 from orders import PRODUCTS, Order, Sent  # noqa: E402
 from verdict import Verdict, of_enriched, of_revenue  # noqa: E402
+from watch import Row  # noqa: E402
 
 # One a second: two windows of ten seconds that are closed, and one that is not.
-SENT = [Sent(Order(n, f"customer-{n % 3}", "p1", 1 + n % 4), at_ms=1_000_000_000 + n * 1000) for n in range(26)]
+SENT = [Sent(Order(n, f"customer-{n % 3}", "p1", 1 + n % 4), at_ms=1_000_000_000 + n * 1000) for n in range(31)]
 
 
-def enriched_row(order: Order) -> bytes:
+def enriched_row(order: Order) -> Row:
     name, price = PRODUCTS[order.product]
     row = {"order_id": order.order_id, "customer": order.customer, "name": name, "amount": price * order.quantity}
-    return json.dumps(row).encode()
+    return Row(partition=int(order.customer[-1]) % 2, key=order.customer, value=json.dumps(row).encode())
 
 
-def enriched_rows() -> list[bytes]:
+def enriched_rows() -> list[Row]:
     return [enriched_row(sent.order) for sent in SENT]
 
 
-def window(start: int) -> bytes:
+def window(start: int) -> Row:
     name, price = PRODUCTS["p1"]
     amount = price * sum(s.order.quantity for s in SENT[start : start + 10])
-    return json.dumps({"start_s": 1_000_000 + start, "name": name, "amount": amount}).encode()
+    return Row(0, name, json.dumps({"start_s": 1_000_000 + start, "name": name, "amount": amount}).encode())
+
+
+def with_wrong_amount(row: Row) -> Row:
+    return replace(row, value=row.value.replace(b'"amount": ', b'"amount": 1'))
 
 
 def test_every_row_once_is_good():
-    assert of_enriched(SENT, enriched_rows()) == Verdict(expected=26, read=26, lost=0, doubled=0)
+    assert of_enriched(SENT, enriched_rows()) == Verdict(expected=31, read=31, lost=0, doubled=0, disordered=0)
 
 
 def test_a_missing_row_is_lost_and_a_second_one_doubled():
     rows = enriched_rows()
-    assert of_enriched(SENT, rows[1:]) == Verdict(expected=26, read=25, lost=1, doubled=0)
-    assert of_enriched(SENT, [*rows, rows[3], rows[3]]) == Verdict(expected=26, read=28, lost=0, doubled=2)
+    assert of_enriched(SENT, rows[1:]) == Verdict(expected=31, read=30, lost=1, doubled=0, disordered=0)
+    assert of_enriched(SENT, [rows[0], *rows]) == Verdict(expected=31, read=32, lost=0, doubled=1, disordered=0)
 
 
 def test_a_wrong_row_does_not_stand_for_the_right_one():
     rows = enriched_rows()
-    wrong = rows[0].replace(b'"amount": ', b'"amount": 1')
-    assert not of_enriched(SENT, [wrong, *rows[1:]]).good
+    for wrong in (with_wrong_amount(rows[0]), replace(rows[0], key="customer-9")):
+        verdict = of_enriched(SENT, [wrong, *rows[1:]])
+        assert (verdict.lost, verdict.doubled) == (1, 1)
+
+
+def test_a_row_behind_a_later_one_of_its_key_is_out_of_order():
+    rows = enriched_rows()
+    swapped = [*rows[:3], rows[6], *rows[4:6], rows[3], *rows[7:]]
+    assert swapped[3].key == swapped[6].key
+    assert of_enriched(SENT, swapped) == Verdict(expected=31, read=31, lost=0, doubled=0, disordered=1)
+    assert not of_enriched(SENT, swapped).good
+
+
+def test_rows_of_different_keys_may_come_in_any_order():
+    by_partition = sorted(enriched_rows(), key=lambda row: row.partition)
+    assert by_partition != enriched_rows()
+    assert of_enriched(SENT, by_partition).good
+
+
+def test_a_key_in_two_partitions_has_no_order():
+    rows = enriched_rows()
+    assert of_enriched(SENT, [*rows[:-1], replace(rows[-1], partition=1 - rows[-1].partition)]).disordered == 1
 
 
 def test_closed_windows_have_to_be_there_and_open_ones_may():
@@ -68,7 +93,7 @@ def test_closed_windows_have_to_be_there_and_open_ones_may():
     assert of_revenue(SENT, [*both, window(20)]).good
     assert of_revenue(SENT, both[:1]).lost == 1
     assert of_revenue(SENT, [*both, both[1]]).doubled == 1
-    assert not of_revenue(SENT, [both[0], both[1].replace(b'"amount": ', b'"amount": 1')]).good
+    assert not of_revenue(SENT, [both[0], with_wrong_amount(both[1])]).good
 
 
 def _heed_interrupts() -> None:
@@ -106,15 +131,19 @@ class Run:
         return self.process.returncode, output
 
     def alive(self) -> list[str]:
-        """Names of all processes of this run."""
+        """Command lines of all processes of this run."""
         found = []
         for entry in Path("/proc").glob("[0-9]*"):
             try:
                 if self.mark.encode() in (entry / "environ").read_bytes().split(b"\0"):
-                    found.append((entry / "comm").read_text().strip())
+                    found.append((entry / "cmdline").read_text().replace("\0", " "))
             except OSError:
                 continue
         return found
+
+    def commands(self) -> set[str]:
+        """Words of those command lines, programs and scripts by their names."""
+        return {Path(word).name for line in self.alive() for word in line.split()}
 
     def check_nothing_is_left(self) -> None:
         """Python processes of Spark see a moment later that its JVM is gone."""
@@ -139,9 +168,9 @@ def test_the_demo_loses_and_doubles_nothing_and_leaves_only_its_picture(run: Run
     run.start()
     code, output = run.finish()
     assert code == 0, output
-    assert "nothing lost, nothing doubled" in output
+    assert "nothing lost, nothing doubled, every key in its order, every window right" in output
     assert run.plot.read_bytes().startswith(b"\x89PNG")
-    assert [path.name for path in run.directory.glob("twofold-demo-*")] == []
+    assert directories(run) == []
     run.check_nothing_is_left()
 
 
@@ -151,19 +180,65 @@ def test_a_broken_sink_fails_the_verdict(run: Run):
     run.start(TWOFOLD_DEMO_BREAK="1")
     code, output = run.finish()
     assert code == 1, output
-    assert "rows were lost or doubled" in output
+    assert "rows were lost, doubled, or out of order" in output
     run.check_nothing_is_left()
+
+
+def killed_with(run: Run, number: int, when: str) -> int:
+    """The exit code of a demo that gets a signal as soon as a process of that name runs."""
+    process = run.start()
+    deadline = time.monotonic() + 120
+    while when not in run.commands():
+        assert process.poll() is None and time.monotonic() < deadline, f"no {when} was started"
+        time.sleep(0.05)
+    process.send_signal(number)
+    code, output = run.finish()
+    assert "Traceback" not in output
+    run.check_nothing_is_left()
+    return code
+
+
+def directories(run: Run) -> list[str]:
+    return [path.name for path in run.directory.glob("twofold-demo-*")]
+
+
+@runs
+def test_a_demo_that_is_killed_with_9_leaves_nothing_running(run: Run):
+    assert killed_with(run, signal.SIGKILL, "pyspark.daemon") == -signal.SIGKILL
+
+
+@runs
+@when_long
+@pytest.mark.parametrize("when", ["serve", "pipeline.py", "java"])
+def test_a_demo_that_is_killed_with_9_at_another_moment_leaves_nothing_running(run: Run, when: str):
+    assert killed_with(run, signal.SIGKILL, when) == -signal.SIGKILL
 
 
 @runs
 def test_an_interrupted_demo_leaves_nothing_running(run: Run):
-    process = run.start()
-    deadline = time.monotonic() + 120
-    while "java" not in run.alive():
-        assert process.poll() is None and time.monotonic() < deadline, "no JVM was started"
-        time.sleep(0.2)
-    process.send_signal(signal.SIGINT)
+    assert killed_with(run, signal.SIGINT, "java") == 130
+    assert directories(run) == []
+
+
+@runs
+@when_long
+@pytest.mark.parametrize("when", ["serve", "java", "pyspark.daemon"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=["term", "int", "hup"])
+def test_a_demo_that_is_told_to_end_leaves_nothing_running(run: Run, number: int, when: str):
+    assert killed_with(run, number, when) == 128 + number
+    assert directories(run) == []
+
+
+@pytest.mark.parametrize("java", ["nothing", "old"])
+def test_without_a_jdk_that_spark_can_use_the_demo_says_so(run: Run, java: str):
+    binaries = run.directory / "bin"
+    binaries.mkdir()
+    if java == "old":
+        (binaries / "java").write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_402\"' >&2\n")
+        (binaries / "java").chmod(0o755)
+    run.start(PATH=f"{binaries}:/nowhere" if java == "nothing" else f"{binaries}:{os.environ['PATH']}", JAVA_HOME="")
     code, output = run.finish()
-    assert code == 130, output
-    run.check_nothing_is_left()
-    assert [path.name for path in run.directory.glob("twofold-demo-*")] == []
+    assert code == 1
+    assert "install a JDK 17 or 21" in output
+    assert ("is Java 8" if java == "old" else "no java in PATH") in output
+    assert directories(run) == []

@@ -10,7 +10,8 @@ import pytest
 from connector import LONG
 from host_kit import Host, Pipe, wait_for
 from sink_kit import SETTINGS, Broker, Orders
-from standalone_kit import CORES, Standalone, java_above
+from standalone_kit import CORES, Standalone
+from steps_hook import java_above
 
 from support.server import TwofoldServer
 

@@ -162,7 +162,9 @@ def test_worker_that_was_stopped_past_its_heartbeats_writes_nothing_when_it_goes
     os.kill(pid, signal.SIGCONT)
     assert pipe.host.ended(query).well
     said = pipe.host.log.read_text()[before:]
-    assert "INVALID_PRODUCER_EPOCH" in said or "has ended the transaction" in said, said[-3000:]
+    # By a batch, by the coordinator, or by the next heartbeat: whichever was answered first.
+    refusals = ("INVALID_PRODUCER_EPOCH", "has ended the transaction", "missed heartbeats")
+    assert any(words in said for words in refusals), said[-3000:]
     pipe.check()
 
 

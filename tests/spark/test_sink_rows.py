@@ -55,25 +55,7 @@ class Sink:
 
     def records(self, topic: str) -> list[Any]:
         """All committed records, as a stock client sees them."""
-        settings = {"bootstrap.servers": self.kit.bootstrap_servers, "group.id": uuid.uuid4().hex}
-        consumer = Consumer(
-            settings
-            | {"enable.partition.eof": True, "isolation.level": "read_committed", "fetch.max.bytes": 30_000_000}
-        )
-        try:
-            partitions = list(consumer.list_topics(topic, 30).topics[topic].partitions)
-            consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
-            found, ended = [], set()
-            while len(ended) < len(partitions):
-                message = consumer.poll(30)
-                assert message is not None, f"{topic} was not read to its end"
-                if message.error() is not None:
-                    ended.add(message.partition())
-                else:
-                    found.append(message)
-            return found
-        finally:
-            consumer.close()
+        return self.broker.messages(topic)
 
     def seen(self, topic: str) -> list[tuple[Any, ...]]:
         """Key, value and headers, sorted."""

@@ -47,6 +47,15 @@ def test_a_range_is_read_once_and_in_order(broker: TwofoldServer):
     assert numbers(read_range(options, Range(WHOLE.tp, 1234, 1236))) == [1234, 1235]
 
 
+def test_the_size_of_what_spark_is_given_does_not_depend_on_how_often_is_tried(broker: TwofoldServer):
+    sizes = [
+        [batch.num_rows for batch in read_range(options_for(broker, fetchOffset__numRetries=retries), WHOLE)]
+        for retries in ("0", "1", "9")
+    ]
+    assert sum(sizes[0]) == COUNT
+    assert sizes[0] == sizes[1] == sizes[2]
+
+
 def test_a_broker_that_starts_again_does_not_end_the_task(broker: TwofoldServer):
     rows = read_range(options_for(broker), WHOLE)
     first = next(rows)

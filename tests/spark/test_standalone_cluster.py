@@ -4,11 +4,9 @@ installed wheel, `--py-files`, a packed environment. The pipeline is the same as
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tarfile
-import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +14,7 @@ from pathlib import Path
 import pytest
 from connector import CHECKOUT, LONG
 from sink_kit import SETTINGS, App, Broker, Orders, check_exactly_once
+from standalone_kit import Standalone
 
 from support.server import TwofoldServer
 
@@ -41,55 +40,6 @@ WHERE = (
 )
 
 
-class Cluster:
-    """One master, two workers; executors look for Twofold only where a test puts it."""
-
-    def __init__(self, directory: Path, python_path: str) -> None:
-        self.directory = directory
-        self._env = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": python_path}
-        self._env |= {"SPARK_WORKER_DIR": str(directory / "work"), "SPARK_DAEMON_MEMORY": "256m"}
-        self._processes: list[subprocess.Popen[bytes]] = []
-        port = _free_port()
-        self.master = f"spark://127.0.0.1:{port}"
-        package = "org.apache.spark.deploy"
-        self._start("master", f"{package}.master.Master", "--host", "127.0.0.1", "--port", str(port))
-        self._wait_for("master", "I have been elected leader")
-        for name in ("worker1", "worker2"):
-            more = ("--cores", "1", "--memory", "700m", "--host", "127.0.0.1", self.master)
-            self._start(name, f"{package}.worker.Worker", *more)
-        for name in ("worker1", "worker2"):
-            self._wait_for(name, "Successfully registered with master")
-
-    def _start(self, name: str, main: str, *arguments: str) -> None:
-        command = [str(HOME / "bin" / "spark-class"), main, *arguments, "--webui-port", "0"]
-        with (self.directory / f"{name}.log").open("wb") as log:
-            process = subprocess.Popen(
-                command, stdout=log, stderr=subprocess.STDOUT, env=self._env, start_new_session=True
-            )
-        self._processes.append(process)
-
-    def _wait_for(self, name: str, words: str) -> None:
-        log = self.directory / f"{name}.log"
-        deadline = time.monotonic() + 120
-        while words not in log.read_text(errors="replace"):
-            assert time.monotonic() < deadline, log.read_text(errors="replace")[-2000:]
-            time.sleep(0.2)
-
-    def executor_logs(self) -> str:
-        return "\n".join(path.read_text(errors="replace") for path in self.directory.glob("work/*/*/std*"))
-
-    def stop(self) -> None:
-        for process in reversed(self._processes):
-            os.killpg(process.pid, 9)
-            process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("wheel")
@@ -103,16 +53,20 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
+def cluster(tmp_path: Path) -> Iterator[Standalone]:
+    """Its executors find Twofold only where a test puts it."""
     directory = tmp_path / "cluster"
     directory.mkdir()
-    made = Cluster(directory, "")
-    yield made
-    made.stop()
+    made = Standalone(directory, python_path="")
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
 
 
 def run_pipeline(
-    server: TwofoldServer, tmp_path: Path, cluster: Cluster, conf: dict[str, str], register: bool = False, **env: str
+    server: TwofoldServer, tmp_path: Path, cluster: Standalone, conf: dict[str, str], register: bool = False, **env: str
 ) -> list[str]:
     """Where the executors and the driver had Twofold from."""
     broker = Broker(server.bootstrap_servers)
@@ -138,7 +92,7 @@ def running(tmp_path: Path) -> Iterator[TwofoldServer]:
 
 
 def test_an_installed_wheel_in_a_read_only_place(
-    running: TwofoldServer, tmp_path: Path, cluster: Cluster, wheel: Path
+    running: TwofoldServer, tmp_path: Path, cluster: Standalone, wheel: Path
 ) -> None:
     """Nothing is registered: Spark finds `pyspark_twofold` in the wheel. The kernels are kept elsewhere."""
     site = tmp_path / "site"
@@ -166,7 +120,7 @@ def test_an_installed_wheel_in_a_read_only_place(
             path.chmod(0o755)
 
 
-def test_py_files(running: TwofoldServer, tmp_path: Path, cluster: Cluster, wheel: Path) -> None:
+def test_py_files(running: TwofoldServer, tmp_path: Path, cluster: Standalone, wheel: Path) -> None:
     """A wheel is a zip of Python files, so it can be shipped as one. Spark looks for data sources among installed
     packages only, so that this one has to be registered."""
     shipped = tmp_path / "twofold.zip"
@@ -179,7 +133,7 @@ def test_py_files(running: TwofoldServer, tmp_path: Path, cluster: Cluster, whee
     assert all("twofold.zip" in path for path in found), found
 
 
-def test_a_packed_environment(running: TwofoldServer, tmp_path: Path, cluster: Cluster, wheel: Path) -> None:
+def test_a_packed_environment(running: TwofoldServer, tmp_path: Path, cluster: Standalone, wheel: Path) -> None:
     """An archive that Spark unpacks beside every executor, with an interpreter of its own in it. Spark runs Python on
     the driver, too, and by the same path: so it has to be unpacked where the driver is started."""
     environment = tmp_path / "environment"
@@ -207,7 +161,7 @@ def test_a_packed_environment(running: TwofoldServer, tmp_path: Path, cluster: C
     assert "/environment/lib/" in executor and str(cluster.directory) in executor
 
 
-def test_executors_and_driver_killed(running: TwofoldServer, tmp_path: Path, cluster: Cluster) -> None:
+def test_executors_and_driver_killed(running: TwofoldServer, tmp_path: Path, cluster: Standalone) -> None:
     """The crash that a laptop does not have: an executor that is gone, JVM and all; then the driver."""
     broker = Broker(running.bootstrap_servers)
     source, target = broker.topic(4), broker.topic(4)

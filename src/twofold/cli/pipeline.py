@@ -47,6 +47,7 @@ from twofold.sink import names
 from twofold.sink.errors import Stale
 from twofold.sink.inspection import Found, Inspector, SinkState
 from twofold.sink.recovery import Recovered, recover
+from twofold.sink.register import Register
 from twofold.wire.errors import (
     InvalidProducerEpoch,
     InvalidTxnState,
@@ -57,7 +58,8 @@ from twofold.wire.errors import (
 )
 
 pipeline_app = typer.Typer(
-    help="Show what exactly-once sinks have decided, and end what a dead query left open.", no_args_is_help=True
+    help="Run Spark pipelines exactly once; show what their sinks have decided, and end what a dead one left open.",
+    no_args_is_help=True,
 )
 
 REQUEST_TIMEOUT_MS = 30_000
@@ -191,10 +193,14 @@ def recover_sink(
 async def recover_left(server: str, timeout_s: float, prefix: str, decision_topic: str | None) -> int:
     """End what a query of our own left; how many transactions that was. One that never wrote has left nothing."""
     async with connected(server, timeout_s) as session:
-        if not await _exists(session, decision_topic or names.decision_topic(prefix)):
+        topic = decision_topic or names.decision_topic(prefix)
+        if not await _exists(session, topic):
             return 0
-        (found,) = await _find(session, prefix, decision_topic)
-        state = await _state(session, found)
+        # Stopped before its first record counted, it has a journal that says nothing.
+        found = await session.inspector.find(topic, prefix, session.deadline) or [Found(prefix, topic, Register())]
+        if found[0].problem is not None:
+            raise CliError(_unreadable(found[0]))
+        state = await _state(session, found[0])
         if state.is_clean:
             return 0
         done = await _recover(session, state, accept_loss=False)

@@ -3,21 +3,35 @@
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from twofold.cli.common import FAILED, INTERRUPTED, OK, USAGE, complain, console, explain, parse_pairs
+from twofold.cli.common import (
+    FAILED,
+    INTERRUPTED,
+    OK,
+    UNREACHABLE,
+    USAGE,
+    CliError,
+    Format,
+    OutputFormat,
+    complain,
+    explain,
+    parse_pairs,
+)
 from twofold.cli.pipeline import connected, recover_left
 from twofold.client.connection import parse_addresses
 from twofold.wire.errors import KafkaError
 
 if TYPE_CHECKING:
-    from twofold.pipeline.config import PipelineConfig
+    from twofold.pipeline.config import Flags, PipelineConfig
     from twofold.pipeline.display import Display
     from twofold.pipeline.loading import Transformation
+    from twofold.pipeline.running import Stop
 
 OPEN_EVERY_S = 2.0
 ASK_TIMEOUT_S = 10.0
@@ -58,12 +72,13 @@ def run_pipeline(
             help="Brokers to ask first.",
         ),
     ] = None,
+    output: Format = OutputFormat.TABLE,
 ) -> None:
     """Run a Spark pipeline between topics, exactly once, until it is stopped or everything is read."""
-    from twofold.cli.common import CliError
-    from twofold.pipeline.config import ConfigError, Flags, build
-    from twofold.pipeline.loading import load
+    from twofold.logging import configure_logging
+    from twofold.pipeline.config import ConfigError, Flags
 
+    configure_logging(level="critical")  # what a client logs while it tries again, the command says itself
     try:
         flags = Flags(
             sources=tuple(source or ()),
@@ -75,68 +90,140 @@ def run_pipeline(
             spark=parse_pairs(conf or (), "--conf"),
             options=parse_pairs(option or (), "--option"),
         )
-        wanted = build(file, config, flags)
-        transformation = load(file, tuple(entry.name for entry in wanted.sources))
-        parse_addresses(wanted.bootstrap_servers)
-        code = _run(wanted, transformation)
+        code = _run_file(file, config, flags, as_json=output is OutputFormat.JSON)
     except (ConfigError, CliError) as error:
         code = complain(str(error), getattr(error, "code", USAGE))
-    except KafkaError as error:
-        code = complain(*explain(error, wanted.bootstrap_servers))
-    except ValueError as error:
-        code = complain(str(error), USAGE)
+    except KeyboardInterrupt:
+        code = complain("stopped before anything was started", INTERRUPTED)
     raise typer.Exit(code)
 
 
-def _run(config: "PipelineConfig", transformation: "Transformation") -> int:
-    from twofold.pipeline.config import ConfigError
-    from twofold.pipeline.display import Display
-    from twofold.pipeline.running import PipelineFailed, Stop, end, log_error, start, watch
-    from twofold.pipeline.running import explain as explain_spark
-    from twofold.pipeline.session import log_path, session
-
-    log = log_path(config.name)
-    _check_broker(config)
-    with Stop() as stop, Display(console(stderr=True), config) as display:
-        display.say(f"{config.name}: starting Spark; what it says goes to {log}")
-        try:
-            with session(config, log) as spark, _counting_open(config, display):
-                queries = start(spark, config, transformation)
-                try:
-                    watch(queries, stop, display.show)
-                finally:
-                    end(queries)
-                    display.finish()
-        except (ConfigError, PipelineFailed) as error:
-            log_error(log, error)
-            return complain(f"{error}\nSpark's own words are in {log}", FAILED)
-        except KeyboardInterrupt:
-            return complain("interrupted while it stopped: `twofold pipeline status` shows what is open", INTERRUPTED)
-        except Exception as error:
-            log_error(log, error)
-            return complain(f"{explain_spark(str(error))}\nSpark's own words are in {log}", FAILED)
-        finally:
-            _end_what_is_left(config, display)
-    return INTERRUPTED if stop.asked.is_set() else OK
-
-
-def _check_broker(config: "PipelineConfig") -> None:
-    """Before a JVM is started for nothing."""
+def _run_file(file: Path, toml: Path | None, flags: "Flags", *, as_json: bool) -> int:
+    """What can be refused without a JVM is; then it runs."""
+    from twofold.pipeline.checks import check_checkpoint, check_java, check_options, check_topics
+    from twofold.pipeline.config import ConfigError, PipelineFailed, build
+    from twofold.pipeline.loading import NeedsSession, check_file, load
+    from twofold.pipeline.session import log_path
     from twofold.runtime.real import run
 
-    async def ask() -> None:
-        async with connected(config.bootstrap_servers, ASK_TIMEOUT_S):
-            pass
+    check_file(file)
+    file = file.resolve()
+    wanted = build(file, toml, flags)
+    log = log_path(wanted.name)
+    try:
+        parse_addresses(wanted.bootstrap_servers)
+        checked = check_options(wanted)
+        transformation = None
+        with suppress(NeedsSession):
+            transformation = load(file, wanted.source_names)
+        run(check_topics(checked))
+        check_checkpoint(wanted, checked)
+        check_java()
+    except PipelineFailed as error:
+        return complain(str(error), FAILED)
+    except KafkaError as error:
+        message, code = explain(error, wanted.bootstrap_servers)
+        return complain(message.replace(", or allow more time with --timeout", ""), code)
+    except ConfigError as error:
+        return complain(_with_trace(error, log), USAGE)
+    except ValueError as error:
+        return complain(str(error).replace("bootstrap_servers", "--bootstrap-server"), USAGE)
+    return _run(Task(wanted, file, transformation, log), as_json=as_json)
 
-    run(ask())
+
+def _with_trace(error: BaseException, log: Path) -> str:
+    """The message; where there is more to know than it says, that is in the log file."""
+    from twofold.pipeline.session import log_error
+
+    if error.__cause__ is None:
+        return str(error)
+    log_error(log, error)
+    return f"{error}\nThe full trace is in {log}"
 
 
-def _prefixes(config: "PipelineConfig") -> list[tuple[str, str | None]]:
-    """Names and journals of the sinks that write in transactions."""
-    from twofold.pipeline.running import decision_topic_of, prefix_of
+@dataclass(slots=True)
+class Outcome:
+    failure: str | None = None
+    is_ours: bool = False
+    """Whether this run has the sinks: what is open under a name that another run has is that one's to end."""
 
-    found = [(prefix_of(config, sink), decision_topic_of(sink)) for sink in config.sinks]
-    return [(prefix, topic) for prefix, topic in found if prefix is not None]
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is to be run. A file that needs a session to be loaded has no transformation yet."""
+
+    config: "PipelineConfig"
+    file: Path
+    transformation: "Transformation | None"
+    log: Path
+
+
+def _run(task: Task, *, as_json: bool) -> int:
+    """The display is over before anything is complained about."""
+    from twofold.pipeline.display import display_for
+    from twofold.pipeline.running import Stop
+    from twofold.pipeline.session import submitted
+
+    config = task.config
+    with Stop() as stop:
+        with display_for(config, as_json=as_json) as display:
+            where = "Spark's log is spark-submit's" if submitted() else f"what Spark says goes to {task.log}"
+            display.say(f"starting; {where}")
+            outcome = Outcome()
+            try:
+                _run_queries(task, stop, display, outcome)
+            except KeyboardInterrupt:  # a second one, or a first one while Spark was being started
+                stop.asked.set()
+            finally:
+                left = _end_what_is_left(config, display) if outcome.is_ours else None
+        if stop.asked.is_set():
+            return complain(left, UNREACHABLE) if left else INTERRUPTED
+        if outcome.failure is not None or left is not None:
+            return complain("\n".join(filter(None, (outcome.failure, left))), FAILED)
+    return OK
+
+
+def _run_queries(task: Task, stop: "Stop", display: "Display", outcome: Outcome) -> None:
+    from twofold.pipeline.config import ConfigError, PipelineFailed
+    from twofold.pipeline.loading import load
+    from twofold.pipeline.running import end, frames_of, start, watch
+    from twofold.pipeline.session import session
+
+    config, log = task.config, task.log
+    try:
+        with session(config, log, task.file) as spark, _counting_open(config, display):
+            stop.listen()
+            if stop.asked.is_set():
+                return
+            frames = frames_of(spark, config, task.transformation or load(task.file, config.source_names))
+            if stop.asked.is_set():
+                return
+            outcome.is_ours = True
+            queries = start(config, frames, log)
+            try:
+                watch(queries, stop, display.show, task.file)
+            finally:
+                if stop.asked.is_set():
+                    display.say("stopping: what is being committed is committed, the rest is given up")
+                end(queries, log)
+                display.finish()
+    except (PipelineFailed, ConfigError) as error:
+        if getattr(error, "is_taken_over", False):
+            outcome.is_ours = False
+        if not stop.asked.is_set():  # which reaches Spark's own processes too, and they fail of it
+            outcome.failure = f"{error}\nThe full trace is in {log}"
+
+
+def _sinks(config: "PipelineConfig") -> list[tuple[str, str, str, str | None]]:
+    """Names, brokers, prefixes and journals of the sinks that write in transactions."""
+    from twofold.pipeline.running import decision_topic_of, prefix_of, servers_of
+
+    found = [(sink, prefix_of(config, sink)) for sink in config.sinks]
+    return [
+        (sink.name, servers_of(config, sink), prefix, decision_topic_of(sink))
+        for sink, prefix in found
+        if prefix is not None
+    ]
 
 
 @contextmanager
@@ -146,17 +233,19 @@ def _counting_open(config: "PipelineConfig", display: "Display") -> Iterator[Non
 
     over = threading.Event()
 
-    async def ask() -> int:
-        async with connected(config.bootstrap_servers, ASK_TIMEOUT_S) as session:
-            ids = [await session.inspector.open_ids(prefix, session.deadline) for prefix, _ in _prefixes(config)]
-            return sum(map(len, ids))
+    async def ask() -> dict[str, int]:
+        found = {}
+        for name, servers, prefix, _ in _sinks(config):
+            async with connected(servers, ASK_TIMEOUT_S) as session:
+                found[name] = len(await session.inspector.open_ids(prefix, session.deadline))
+        return found
 
     def look() -> None:
         while not over.wait(OPEN_EVERY_S):
             try:
                 display.set_open(run(ask()))
             except KafkaError:
-                display.set_open(None)
+                display.set_open({})
 
     thread = threading.Thread(target=look, name="open transactions", daemon=True)
     thread.start()
@@ -167,18 +256,25 @@ def _counting_open(config: "PipelineConfig", display: "Display") -> Iterator[Non
         thread.join(ASK_TIMEOUT_S)
 
 
-def _end_what_is_left(config: "PipelineConfig", display: "Display") -> None:
-    """A query that was stopped in the middle of a batch may have left something; nobody is to wait for its restart."""
+def _end_what_is_left(config: "PipelineConfig", display: "Display") -> str | None:
+    """A query that was stopped in the middle of a batch may have left something; nobody is to wait for its restart.
+    The answer is what could not be ended."""
     from twofold.runtime.real import run
 
-    for prefix, topic in _prefixes(config):
+    problems = []
+    for _, servers, prefix, topic in _sinks(config):
         try:
-            ended = run(recover_left(config.bootstrap_servers, END_TIMEOUT_S, prefix, topic))
-        except KafkaError as error:
-            display.say(f"{config.name}: what {prefix} has open could not be looked at: {error}")
+            ended = run(recover_left(servers, END_TIMEOUT_S, prefix, topic))
+        except (KafkaError, CliError, KeyboardInterrupt) as error:
+            said = str(error) or "interrupted"
+            problems.append(
+                f"what {prefix} has open could not be ended: {said}. The next run does it, or `twofold pipeline "
+                f"recover --prefix {prefix} -b {servers}`"
+            )
             continue
         if ended:
-            display.say(f"{config.name}: ended {ended} transactions that were left open")
+            display.say(f"ended {ended} transactions that were left open")
+    return "\n".join(problems) or None
 
 
 def init_project(
@@ -192,7 +288,7 @@ def init_project(
         files = write_project(directory)
     except ConfigError as error:
         raise typer.Exit(complain(str(error), FAILED)) from None
-    print(f"{', '.join(file.name for file in files)} are in {directory}; its README says how to run it")
+    print(f"{', '.join(file.name for file in files)} are in {directory}; its README.md says how to run it")
 
 
 def main(file: str, arguments: Sequence[str] | None = None) -> None:
@@ -200,5 +296,4 @@ def main(file: str, arguments: Sequence[str] | None = None) -> None:
     from twofold.cli.main import main as run_command_line
 
     given = sys.argv[1:] if arguments is None else arguments
-    sys.argv = ["twofold", "pipeline", "run", str(Path(file).resolve()), *given]
-    run_command_line()
+    sys.exit(run_command_line(["pipeline", "run", str(Path(file).resolve()), *given]))

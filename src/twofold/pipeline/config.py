@@ -17,8 +17,12 @@ DEFAULT_SERVERS = "127.0.0.1:9092"
 DEFAULT_MASTER = "local[*]"
 DEFAULT_TRIGGER = "1 second"
 AVAILABLE_NOW = "available-now"
+NAMED = 5
 MODES = ("append", "complete")
-PIPELINE_KEYS = ("name", "checkpoint", "trigger", "bootstrap-server", "master", "format")
+PIPELINE_KEYS = ("name", "checkpoint", "trigger", "bootstrap-server", "master")
+EXAMPLES = dict(
+    zip(PIPELINE_KEYS, ("orders", "checkpoint", DEFAULT_TRIGGER, DEFAULT_SERVERS, "spark://host:7077"), strict=True)
+)
 SECTIONS = ("pipeline", "sources", "sinks", "spark")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DURATION = re.compile(r"\d+ *(ms|milliseconds?|s|seconds?|m|minutes?|h|hours?)")
@@ -26,6 +30,15 @@ _DURATION = re.compile(r"\d+ *(ms|milliseconds?|s|seconds?|m|minutes?|h|hours?)"
 
 class ConfigError(ValueError):
     """A message for whoever wrote the flag or the file."""
+
+
+class PipelineFailed(Exception):
+    """What went wrong though everything was written well, for people; the log file has the rest."""
+
+    def __init__(self, message: str, *, is_taken_over: bool = False) -> None:
+        super().__init__(message)
+        self.is_taken_over = is_taken_over
+        """Another run has the pipeline now: what is open is no business of this one any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +72,20 @@ class PipelineConfig:
             return {"availableNow": True}
         return {"processingTime": self.trigger}
 
+    @property
+    def source_names(self) -> tuple[str, ...]:
+        return tuple(source.name for source in self.sources)
+
     def checkpoint_of(self, sink: Sink) -> str:
         return f"{self.checkpoint.rstrip('/')}/{sink.name}"
+
+    def options_of(self, part: Source | Sink) -> dict[str, str]:
+        """As `format("twofold")` takes them."""
+        found = {"kafka.bootstrap.servers": self.bootstrap_servers}
+        if isinstance(part, Sink):
+            found["checkpointLocation"] = self.checkpoint_of(part)
+        own = {name.lower() for name in part.options}
+        return {name: value for name, value in found.items() if name.lower() not in own} | dict(part.options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,12 +109,12 @@ def build(file: Path, toml: Path | None, flags: Flags) -> PipelineConfig:
     sinks = [_named(text, "topic", "--sink", Sink) for text in flags.sinks] or found.sinks
     sources, sinks = _with_options(sources, sinks, flags.options)
     if not sources:
-        raise ConfigError("nothing to read: name a topic with --source TOPIC, or a [sources.NAME] in the TOML file")
+        raise ConfigError(f"nothing to read: name a topic with --source TOPIC, or {_in_toml(file, toml, 'sources')}")
     if not sinks:
-        raise ConfigError("nothing to write: name a topic with --sink TOPIC, or a [sinks.NAME] in the TOML file")
+        raise ConfigError(f"nothing to write: name a topic with --sink TOPIC, or {_in_toml(file, toml, 'sinks')}")
     _check_unique([source.name for source in sources], "source")
     _check_unique([sink.name for sink in sinks], "sink")
-    checkpoint = flags.checkpoint or found.checkpoint
+    checkpoint = _absolute(flags.checkpoint, Path()) or found.checkpoint
     if not checkpoint:
         raise ConfigError(
             "where is the checkpoint to be? Set --checkpoint DIRECTORY, or checkpoint in the TOML file: it makes a "
@@ -107,6 +132,21 @@ def build(file: Path, toml: Path | None, flags: Flags) -> PipelineConfig:
     )
 
 
+def _in_toml(file: Path, toml: Path | None, section: str) -> str:
+    """Where else it could be written."""
+    near = sorted(path.name for path in file.parent.glob("*.toml") if path.name != "pyproject.toml")
+    if toml is None and near:
+        return f"name a TOML file with --config (there is {near[0]} beside {file.name})"
+    return f"a [{section}.NAME] in {'a TOML file with --config' if toml is None else toml}"
+
+
+def _absolute(checkpoint: str | None, base: Path) -> str | None:
+    """The sink's transactions are named after it: the same path is to mean the same directory, wherever one is."""
+    if not checkpoint or "://" in checkpoint or checkpoint.startswith("file:"):
+        return checkpoint
+    return str((base / Path(checkpoint).expanduser()).resolve())
+
+
 def _named(text: str, option: str, flag: str, kind: type[Any]) -> Any:
     """`topic` or `name=topic`."""
     name, separator, topic = text.partition("=")
@@ -121,13 +161,22 @@ def _with_options(
     sources: list[Source], sinks: list[Sink], options: Mapping[str, str]
 ) -> tuple[list[Source], list[Sink]]:
     """`name.option=value` belongs to the source or sink of that name."""
-    found: dict[str, Any] = {source.name: source for source in sources} | {sink.name: sink for sink in sinks}
+    parts: list[Any] = [*sources, *sinks]
     for key, value in options.items():
         name, _, option = key.partition(".")
-        if name not in found or not option:
-            raise ConfigError(f"--option {key}={value}: write NAME.OPTION=VALUE with one of {', '.join(found)}")
-        found[name] = replace(found[name], options={**found[name].options, option: value})
-    return [found[source.name] for source in sources], [found[sink.name] for sink in sinks]
+        meant = [index for index, part in enumerate(parts) if part.name == name]
+        if not meant or not option:
+            names = ", ".join(dict.fromkeys(part.name for part in parts))
+            raise ConfigError(f"--option {key}={value}: write NAME.OPTION=VALUE with one of {names}")
+        if len(meant) > 1:
+            raise ConfigError(
+                f"--option {key}={value}: {name} is a source and a sink: give one another name, as --sink out={name}"
+            )
+        part = parts[meant[0]]
+        # A value that replaces one of the file, however that is spelled.
+        others = {known: text for known, text in part.options.items() if known.lower() != option.lower()}
+        parts[meant[0]] = replace(part, options={**others, option: value})
+    return parts[: len(sources)], parts[len(sources) :]
 
 
 def _check_unique(names: list[str], what: str) -> None:
@@ -159,29 +208,41 @@ class _Found:
 
 def _from_toml(path: Path) -> _Found:
     try:
-        values = tomllib.loads(path.read_text())
+        text = path.read_text()
+        values = tomllib.loads(text)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        near = sorted(other.name for other in path.parent.glob("*.toml")) if path.parent.is_dir() else []
+        hint = f" (there is {', '.join(near[:NAMED])})" if near and not path.exists() else ""
+        raise ConfigError(f"{path} cannot be read: {error.strerror}{hint}") from None
+    except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not a TOML file: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not a TOML file: {error}{_line_of(text, str(error))}") from None
     _check_names(values, SECTIONS, f"{path}: [", "]")
     pipeline = _table(values, "pipeline", path)
     _check_names(pipeline, PIPELINE_KEYS, f"{path}: pipeline.", "")
     sources = [Source(name, _texts(row, f"sources.{name}", path)) for name, row in _tables(values, "sources", path)]
     sinks = [_sink(name, row, path) for name, row in _tables(values, "sinks", path)]
-    checkpoint = _text(pipeline, "checkpoint")
-    if checkpoint is not None and "://" not in checkpoint:
-        checkpoint = str((path.parent / checkpoint).resolve())  # beside the file, wherever the command is run
+    said = {key: _text(pipeline, key, path) for key in PIPELINE_KEYS}
     return _Found(
-        name=_text(pipeline, "name") or path.stem,
+        name=said["name"] or path.stem,
         sources=sources,
         sinks=sinks,
-        checkpoint=checkpoint,
-        trigger=_text(pipeline, "trigger"),
-        bootstrap_servers=_text(pipeline, "bootstrap-server"),
-        master=_text(pipeline, "master"),
+        checkpoint=_absolute(said["checkpoint"], path.parent),  # beside the file, wherever the command is run
+        trigger=said["trigger"],
+        bootstrap_servers=said["bootstrap-server"],
+        master=said["master"],
         spark=_texts(_table(values, "spark", path), "spark", path),
     )
+
+
+def _line_of(text: str, error: str) -> str:
+    """The line that a parser complains of: most often it has a text without quotes."""
+    match = re.search(r"at line (\d+)", error)
+    lines = text.splitlines()
+    if match is None or int(match.group(1)) > len(lines):
+        return ""
+    return f": {lines[int(match.group(1)) - 1].strip()!r}; texts are written in quotes"
 
 
 def _sink(name: str, row: Mapping[str, Any], path: Path) -> Sink:
@@ -231,6 +292,8 @@ def _texts(row: Mapping[str, Any], where: str, path: Path) -> dict[str, str]:
     return found
 
 
-def _text(row: Mapping[str, Any], name: str) -> str | None:
+def _text(row: Mapping[str, Any], name: str, path: Path) -> str | None:
     value = row.get(name)
-    return None if value is None else str(value)
+    if value is not None and (not isinstance(value, str) or not value.strip()):
+        raise ConfigError(f'{path}: pipeline.{name} = {value!r} is to be a text, such as {name} = "{EXAMPLES[name]}"')
+    return value

@@ -1,10 +1,12 @@
 """The project that `twofold pipeline init` writes: small, commented, and running as it is."""
 
+import json
 from pathlib import Path
 
 from twofold.pipeline.config import ConfigError
 
-TRANSFORM = '''"""Orders in, totals out. `twofold pipeline run transform.py --config pipeline.toml` runs it."""
+NAMED = 5
+TRANSFORM = '''"""Orders in, totals out: README.md says how to run it."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
@@ -18,16 +20,20 @@ def configure(spark):
 
 
 def transform(orders: DataFrame) -> DataFrame:
-    """A frame with the columns of a topic (key, value, topic, partition, offset, timestamp) in; one with at least a
-    column `value` out. `key`, `headers` and `partition` may be there too."""
-    parsed = orders.select("key", f.from_json(f.col("value").cast("string"), ORDER).alias("order"))
-    return parsed.where("order.amount > 0").select(
-        f.col("order.customer").alias("key"),
-        f.to_json(f.struct("order.customer", f.expr("round(order.amount * 1.2, 2)").alias("with_tax"))).alias("value"),
-    )
+    """A frame with the columns of a topic in: key and value (bytes), topic, partition, offset, timestamp. One with a
+    column `value` out, text or bytes; `key`, `headers`, `topic` and `partition` may be there too.
+
+    Several sources: transform(orders, customers), by the names in pipeline.toml. Several sinks: return a dict such as
+    {"totals": ..., "rejected": ...}.
+    """
+    # JSON by Spark's own functions. A plain value would be f.col("value").cast("string").
+    parsed = orders.select(f.from_json(f.col("value").cast("string"), ORDER).alias("order")).select("order.*")
+    valid = parsed.where("customer is not null and amount > 0")
+    total = f.struct("customer", f.expr("round(amount * 1.2, 2) as with_tax"))
+    return valid.select(f.col("customer").alias("key"), f.to_json(total).alias("value"))
 
 
-if __name__ == "__main__":  # for spark-submit
+if __name__ == "__main__":  # spark-submit transform.py --config pipeline.toml
     from twofold.cli.pipeline_run import main
 
     main(__file__)
@@ -35,15 +41,15 @@ if __name__ == "__main__":  # for spark-submit
 CONFIG = """# twofold pipeline run transform.py --config pipeline.toml
 
 [pipeline]
-name = "{name}"
+name = {name}
 # What was read and written so far. Keep it as long as the pipeline lives: a restart goes on from here.
 checkpoint = "checkpoint"
 # How often a batch is made, or "available-now" to stop when everything is read.
 trigger = "1 second"
 bootstrap-server = "127.0.0.1:9092"
-# master = "spark://host:7077"    # default: this machine
+# master = "spark://host:7077"    # a cluster; default: all cores of this machine
 
-# Options of a source are those of spark.readStream.format("twofold").
+# Options of a source are those of spark.readStream.format("twofold"). The name is that of the argument of transform().
 [sources.orders]
 subscribe = "orders"
 startingOffsets = "earliest"
@@ -55,34 +61,54 @@ topic = "totals"
 # Settings of Spark.
 [spark]
 "spark.driver.memory" = "1g"
+# "spark.submit.pyFiles" = "helpers.py"    # on a cluster: what transform.py imports beside itself
 """
 README = """# {name}
+
+A broker, a topic, two orders, and a run that ends when everything is read:
 
     twofold serve -o transaction.two.phase.commit.enable=true -o transaction.heartbeat.enable=true &
     twofold topic create orders
     echo '{{"customer": "ann", "amount": 10}}' | twofold produce orders
+    echo '{{"customer": "bob", "amount": 5}}' | twofold produce orders
     twofold pipeline run transform.py --config pipeline.toml --trigger available-now
     twofold consume totals --from-beginning --exit --isolation read_committed
 
-`transform.py` is what happens to the rows, `pipeline.toml` is where they come from and go to.
+Without `--trigger` it runs until Ctrl-C. Kill it as you like and start it again: every order is in `totals` once.
+`transform.py` is what happens to the rows, `pipeline.toml` is where they come from and go to. On a cluster:
+
+    spark-submit --master spark://host:7077 transform.py --config pipeline.toml
+
+`kill %1` stops the broker.
 """
 
 
 def write_project(directory: Path) -> list[Path]:
-    """The files that were written. Nothing that is there is touched."""
-    name = directory.resolve().name
+    """The files that were written. Nothing that is there is touched; what is hidden (.git) does not count."""
+    name = directory.resolve().name or "pipeline"
     files = {
         "transform.py": TRANSFORM,
-        "pipeline.toml": CONFIG.format(name=name),
+        "pipeline.toml": CONFIG.format(name=json.dumps(name, ensure_ascii=False)),
         "README.md": README.format(name=name),
     }
-    taken = [file for file in files if (directory / file).exists()]
-    if taken:
-        raise ConfigError(f"{directory / taken[0]} is there already: choose another directory")
     try:
+        if directory.exists():
+            _check_empty(directory)
         directory.mkdir(parents=True, exist_ok=True)
         for file, text in files.items():
             (directory / file).write_text(text)
     except OSError as error:
         raise ConfigError(f"{directory} cannot be written: {error.strerror}") from None
     return [directory / file for file in files]
+
+
+def _check_empty(directory: Path) -> None:
+    if not directory.is_dir():
+        raise ConfigError(f"{directory} is a file: name a directory that is empty, or not there yet")
+    taken = sorted(path.name for path in directory.iterdir() if not path.name.startswith("."))
+    if taken:
+        more = " and more" if len(taken) > NAMED else ""
+        raise ConfigError(
+            f"{directory} is not empty (it has {', '.join(taken[:NAMED])}{more}): name another directory, nothing was "
+            "written"
+        )

@@ -42,7 +42,6 @@ PATIENCE_MS = 10_000
 DRIVER_TIMEOUT_MS = 60_000
 """Of the journal's transactions and of those that are ended by a sweep; less where brokers allow less."""
 SWEEP_ATTEMPTS = 5
-PAUSE_S = 0.02
 DECIDING_ATTEMPTS = 5
 TIMEOUT_SETTING = "transaction.max.timeout.ms"
 LEAST_TIME_LEFT = 0.1

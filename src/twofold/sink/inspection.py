@@ -17,7 +17,7 @@ from twofold.client.config import ISOLATION_LEVELS, ConsumerConfig
 from twofold.client.coordinators import Coordinators
 from twofold.client.offsets import OffsetSpec, list_offsets
 from twofold.client.sequences import Identity
-from twofold.client.single_fetch import fetch_partition
+from twofold.client.single_fetch import SingleFetch
 from twofold.client.transaction_calls import NO_TIMEOUT_MS, Described, TransactionCalls
 from twofold.client.waiting import Deadline
 from twofold.records.batch import Record, iter_records
@@ -186,7 +186,7 @@ class Inspector:
 
     async def _read(self, tp: TopicPartition, position: int, end: int, scan: "Scan", deadline: Deadline) -> None:
         while position < end:
-            data = await fetch_partition(self._cluster, self._reading, tp, position, 0, deadline)
+            data = await SingleFetch(self._cluster, self._reading, tp).fetch(position, 0, deadline)
             position = _take(data, position, scan)
             if deadline.expired:
                 raise deadline.gave_up(f"reading {tp.topic} to its end at offset {end}")

@@ -19,7 +19,7 @@ from twofold.client.config import ConsumerConfig, ProducerConfig
 from twofold.client.group_model import ConsumerGroupMetadata
 from twofold.client.offsets import OffsetSpec, list_offsets
 from twofold.client.producer import Producer
-from twofold.client.single_fetch import fetch_partition
+from twofold.client.single_fetch import SingleFetch
 from twofold.client.waiting import Deadline
 from twofold.records.batch import iter_records
 from twofold.records.filtering import visible_batches
@@ -148,10 +148,6 @@ class Journal:
         whether they have to. With two-phase commit nothing but the next one to open the journal ends that."""
         return await self._read(deadline, ENDING_MS)
 
-    async def peek(self, deadline: Deadline) -> Register:
-        """The register as far as it can be read now."""
-        return await self._read(deadline, 0)
-
     async def _read(self, deadline: Deadline, wait_ms: float | None) -> Register:
         try:
             await self._follow(deadline, wait_ms)
@@ -210,7 +206,7 @@ class Journal:
         return position
 
     async def _fetch(self, position: int, deadline: Deadline) -> PartitionData:
-        return await fetch_partition(self._cluster, self._reading, self._tp, position, 0, deadline)
+        return await SingleFetch(self._cluster, self._reading, self._tp).fetch(position, 0, deadline)
 
     async def _listed(self, spec: OffsetSpec, deadline: Deadline) -> int:
         return (await list_offsets(self._cluster, {self._tp: spec}, 0, deadline))[self._tp].offset

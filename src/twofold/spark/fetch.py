@@ -12,10 +12,9 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from twofold.client.config import ConsumerConfig
-from twofold.client.connection import Connection
-from twofold.client.fetcher import FETCH, LAST_VERSION_WITH_NAMES
 from twofold.client.metadata import PartitionMetadata
 from twofold.client.offsets import OffsetSpec, list_offsets
+from twofold.client.single_fetch import SingleFetch
 from twofold.client.waiting import Deadline
 from twofold.records.batch import Buffer, iter_headers
 from twofold.records.columnar import Decoder
@@ -24,9 +23,9 @@ from twofold.spark.errors import DataLoss
 from twofold.spark.fetch_socket import FetchSocket, Route
 from twofold.spark.offsets import EARLIEST, LATEST, Range
 from twofold.spark.options import ReadOptions
-from twofold.types import TopicId, TopicPartition
-from twofold.wire.errors import KafkaError, OffsetOutOfRange, UnknownTopicOrPartition, error_for
-from twofold.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from twofold.types import TopicPartition
+from twofold.wire.errors import KafkaError, OffsetOutOfRange
+from twofold.wire.messages.fetch import PartitionData
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +51,7 @@ def read_range(options: ReadOptions, asked: Range) -> Iterator[pa.RecordBatch]:
         *found.tp,
         include_headers=options.include_headers,
         check_crcs=options.consumer.check_crcs,
-        chunk_bytes=options.num_retries << 20,
+        chunk_bytes=CHUNK_BYTES,
     )
     for answer in reader.answers():
         for rows, _ in decoder.decode(
@@ -167,8 +166,8 @@ class Exchange:
     def __init__(self, client: Client, config: ConsumerConfig, tp: TopicPartition) -> None:
         self._client = client
         self._cluster = client.cluster
-        self._config = config
         self._tp = tp
+        self._single = SingleFetch(client.cluster, config, tp)
         self._asked: tuple[int, int] | None = None
         self._own: tuple[FetchSocket, PartitionMetadata] | None = None
 
@@ -182,7 +181,7 @@ class Exchange:
                 row, route = self._client.run(self._find_route())
                 self._own = self._client.take_socket(route), row
             connection, row = self._own
-            connection.ask(self._request(row, position, wait_ms))
+            connection.ask(self._single.request(row, position, wait_ms))
         except (OSError, KafkaError) as error:
             self._drop(error)
 
@@ -193,12 +192,12 @@ class Exchange:
         if self._own is not None:
             connection, row = self._own
             try:
-                return self._data(connection.answer(), row, position)
+                return self._single.data(connection.answer(), row, position)
             except OffsetOutOfRange:
                 raise
             except (OSError, KafkaError) as error:
                 self._drop(error)
-        return self._client.run(self._fetch(position, wait_ms, deadline))
+        return self._client.run(self._single.fetch(position, wait_ms, deadline))
 
     def close(self) -> None:
         if self._own is not None:
@@ -215,48 +214,4 @@ class Exchange:
         deadline = self._cluster.deadline()
         row = await self._cluster.leader(self._tp, deadline)
         connection = await self._cluster.connection(row.leader, deadline)
-        return row, Route(self._cluster.link(row.leader).address, self._version(connection))
-
-    async def _fetch(self, position: int, wait_ms: int, deadline: Deadline) -> PartitionData:
-        async def attempt() -> PartitionData:
-            row = await self._cluster.leader(self._tp, deadline)
-            timeout = self._cluster.deadline(self._config.request_timeout_ms + wait_ms, "kafka.request.timeout.ms")
-            connection = await self._cluster.connection(row.leader, timeout)
-            request, version = self._request(row, position, wait_ms), self._version(connection)
-            response = await self._cluster.ask(connection, request, "Fetch", timeout, version=version)
-            return self._data(response, row, position)
-
-        return await self._cluster.retry(f"fetching {self._tp} at offset {position}", attempt, deadline)
-
-    @property
-    def _topic_id(self) -> TopicId | None:
-        topic = self._cluster.cache.topic(self._tp.topic)
-        return None if topic is None else topic.topic_id
-
-    def _version(self, connection: Connection) -> int:
-        return connection.version(FETCH, at_most=LAST_VERSION_WITH_NAMES if self._topic_id is None else None)
-
-    def _request(self, row: PartitionMetadata, position: int, wait_ms: int) -> FetchRequest:
-        config = self._config
-        partition = FetchPartition(
-            partition=self._tp.partition,
-            fetch_offset=position,
-            partition_max_bytes=config.max_partition_fetch_bytes,
-            current_leader_epoch=row.leader_epoch,
-        )
-        return FetchRequest(
-            max_wait_ms=wait_ms,
-            min_bytes=config.fetch_min_bytes,
-            max_bytes=config.fetch_max_bytes,
-            isolation_level=config.isolation,
-            topics=[FetchTopic(topic=self._tp.topic, topic_id=self._topic_id, partitions=[partition])],
-        )
-
-    def _data(self, response: FetchResponse, row: PartitionMetadata, position: int) -> PartitionData:
-        data = response.responses[0].partitions[0] if response.responses else None
-        code = response.error_code or (0 if data is None else data.error_code)
-        if code:
-            raise error_for(code)(f"Fetch of {self._tp} at offset {position} from broker {row.leader}")
-        if data is None:
-            raise UnknownTopicOrPartition(f"broker {row.leader} left {self._tp} out of its answer")
-        return data
+        return row, Route(self._cluster.link(row.leader).address, self._single.version(connection))

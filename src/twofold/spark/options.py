@@ -78,7 +78,6 @@ DEFAULT_NUM_RETRIES = 3
 DEFAULT_RETRY_INTERVAL_MS = 1_000
 DEFAULT_MAX_TRIGGER_DELAY = "15m"
 HEARTBEAT_INTERVAL = "kafka.transaction.heartbeat.interval.ms"
-DEFAULT_HEARTBEAT_INTERVAL_MS = 3_000
 EXACTLY_ONCE = ("auto", "2pc", "resume", "off")
 _TIME_UNITS_MS = {"us": 0.001, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 # Larger than Kafka's megabyte: each answer becomes one Arrow batch, and Spark pays for every one.
@@ -140,13 +139,13 @@ class WriteOptions:
     write_id: str | None
     consumer_group: str | None
     checkpoint_location: str | None
-    heartbeat_interval_ms: int
+    heartbeat_interval_ms: int | None
     producer: "ProducerConfig"
 
     @property
     def settings(self) -> "Settings":
         """Of the protocol, which needs to be told under which name it writes."""
-        from twofold.sink.driver import Settings
+        from twofold.sink.driver import DEFAULT_HEARTBEAT_INTERVAL_MS, Settings
 
         assert self.transactional_id_prefix is not None
         return Settings(
@@ -154,7 +153,7 @@ class WriteOptions:
             exactly_once=self.exactly_once,
             decision_topic=self.decision_topic,
             transaction_timeout_ms=self.transaction_timeout_ms,
-            heartbeat_interval_ms=self.heartbeat_interval_ms,
+            heartbeat_interval_ms=self.heartbeat_interval_ms or DEFAULT_HEARTBEAT_INTERVAL_MS,
         )
 
 
@@ -373,7 +372,7 @@ def write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOption
         write_id=None if streaming else given.parsed("writeId", _not_empty, None),
         consumer_group=group,
         checkpoint_location=location,
-        heartbeat_interval_ms=given.parsed(HEARTBEAT_INTERVAL, _positive, DEFAULT_HEARTBEAT_INTERVAL_MS),
+        heartbeat_interval_ms=given.parsed(HEARTBEAT_INTERVAL, _positive, None),
         producer=producer,
     )
 

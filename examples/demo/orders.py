@@ -75,7 +75,8 @@ class Generator(threading.Thread):
     def abandon(self) -> None:
         """Does not wait for the broker."""
         self._over.set()
-        self.join()
+        if self.is_alive():
+            self.join()
 
     def _send(self, order: Order) -> None:
         at_ms = time.time_ns() // 1_000_000

@@ -13,9 +13,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from names import ENRICHED, ORDERS, PLAIN, REVENUE
 from transform import enriched, revenue, with_products
 
-ORDERS, ENRICHED, REVENUE, PLAIN = "orders", "enriched", "revenue", "enriched-plain"
 SINKS = {
     ENRICHED: (enriched, {}),
     REVENUE: (revenue, {}),

@@ -3,24 +3,26 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import matplotlib as mpl
-
-mpl.use("Agg")  # a file, no window
-
-from matplotlib import pyplot
-
 from watch import Sample
 
 COLOURS = ("tab:green", "tab:orange", "tab:purple")
 
 
 def draw(path: Path, samples: Sequence[Sample], marks: Sequence[tuple[float, str]], labels: Mapping[str, str]) -> None:
-    """`labels`: the topics to show, and how to call them."""
+    """`labels`: the topics to show, and how to call them. The end of the path's name says what kind of file it is."""
+    import matplotlib as mpl  # it takes a second, while the first lines of the demo are to be there at once
+
+    mpl.use("Agg")  # a file, no window
+    mpl.rcParams["svg.fonttype"] = "none"  # text as text, which is small
+    from matplotlib import pyplot
+
     figure, axes = pyplot.subplots(figsize=(10, 5), layout="constrained")
     times = [sample.at_s for sample in samples]
-    axes.plot(times, [sample.sent for sample in samples], color="tab:gray", linestyle="--", label="orders sent")
+    sent = [sample.sent for sample in samples]
+    axes.plot(times, sent, color="tab:gray", linestyle="--", label=f"orders sent: {sent[-1]:,}")
     for (topic, label), colour in zip(labels.items(), COLOURS, strict=False):
-        axes.step(times, [sample.visible[topic] for sample in samples], color=colour, where="post", label=label)
+        rows = [sample.visible[topic] for sample in samples]
+        axes.step(times, rows, color=colour, where="post", label=f"{label}: {rows[-1]:,}")
     for at_s, what in marks:
         axes.axvline(at_s, color="tab:red", linewidth=1)
         axes.annotate(what, (at_s, 0.98), xycoords=("data", "axes fraction"), rotation=90, va="top", ha="right",

@@ -1,6 +1,9 @@
 """The broker and the driver as processes that are killed with -9, and the moments at which that hurts most."""
 
+import importlib.util
 import os
+import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -9,12 +12,12 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-import pyspark
 from confluent_kafka import Consumer
 
 from watch import consumer_of
 
 HERE = Path(__file__).parent
+JAVA_NEEDED = 17
 BROKER_OPTIONS = ("transaction.two.phase.commit.enable=true", "transaction.heartbeat.enable=true")
 
 
@@ -22,8 +25,26 @@ class Failed(Exception):
     """The demo could not go on; the message is for its user."""
 
 
+def check_java() -> None:
+    """Before a minute is spent on what cannot work."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    wanted = (
+        f"install a JDK {JAVA_NEEDED} or 21 (Debian: apt-get install default-jdk-headless), or set JAVA_HOME to one"
+    )
+    if java is None:
+        raise Failed(f"Spark needs Java, and there is no java in PATH: {wanted}")
+    try:
+        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True).stderr
+    except (OSError, subprocess.SubprocessError) as error:
+        raise Failed(f"{java} does not run ({error}): {wanted}") from None
+    version = re.search(r'version "(?:1\.)?(\d+)', told)
+    if version is not None and int(version[1]) < JAVA_NEEDED:
+        raise Failed(f"{java} is Java {version[1]}: {wanted}")
+
+
 class Process:
-    """In a group of its own, so that it and what it has started end together."""
+    """In a group of its own, so that it and what it has started end together, at the latest when this process ends."""
 
     def __init__(self, name: str, directory: Path) -> None:
         self.name, self.log = name, directory / f"{name}.log"
@@ -32,8 +53,8 @@ class Process:
     def spawn(self, command: list[str], **more: str) -> subprocess.Popen[bytes]:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, *command],
-                stdin=subprocess.DEVNULL,
+                [sys.executable, str(HERE / "tether.py"), *command],
+                stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE if self.name == "broker" else log,
                 stderr=log,
                 env=os.environ | more,
@@ -57,8 +78,14 @@ class Process:
 class Broker(Process):
     def __init__(self, directory: Path) -> None:
         super().__init__("broker", directory)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.address = f"127.0.0.1:{free.getsockname()[1]}"
+        # Linux lets the broker listen at a port to which this socket is bound, and gives it to nobody else meanwhile:
+        # not before the broker starts, and not while it is dead.
+        self._port = socket.socket()
+        self._port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._port.bind(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._port.getsockname()[1]}"
+        if sys.platform != "linux":
+            self._port.close()
 
     def start(self) -> None:
         options = [part for option in BROKER_OPTIONS for part in ("-o", option)]
@@ -75,9 +102,11 @@ def spark_home(directory: Path) -> Path:
     they import the installed one then."""
     home = directory / "spark-home"
     home.mkdir(exist_ok=True)
+    installed = importlib.util.find_spec("pyspark")
+    assert installed is not None and installed.origin is not None
     for name in ("bin", "jars"):
         if not (home / name).exists():
-            (home / name).symlink_to(Path(pyspark.__file__).parent / name)
+            (home / name).symlink_to(Path(installed.origin).parent / name)
     return home
 
 

@@ -21,40 +21,40 @@ from rich.console import Console
 from rich.table import Table
 
 from display import Display
+from names import ENRICHED, ORDERS, PARTITIONS, PLAIN, REVENUE
 from orders import Generator
-from pipeline import ENRICHED, ORDERS, PLAIN, REVENUE
 from plot import draw
-from processes import Broker, Driver, Failed
+from processes import Broker, Driver, Failed, check_java
 from verdict import Verdict, of_enriched, of_revenue
-from watch import PARTITIONS, Watcher, read_all
+from watch import Watcher, read_all
 
 PATIENCE_S = 180.0
 STEADY_S = 4
 LABELS = {ENRICHED: "exactly once", PLAIN: "exactlyOnce=off"}
+ROWS = {"rows in": "expected", "rows out": "read", "lost": "lost", "doubled": "doubled", "out of order": "disordered"}
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Demo:
+    """Whatever it starts is ended by the stack, however the demo ends."""
+
     def __init__(self, directory: Path, per_second: float, stack: ExitStack) -> None:
-        """Whatever starts here is ended by the stack, however the demo ends."""
         self.per_second = per_second
         self.broker = Broker(directory)
         stack.callback(self.broker.kill)
         self.driver = Driver(directory, self.broker.address)
         stack.callback(self.driver.kill)
-        self.broker.start()
-        admin = AdminClient({"bootstrap.servers": self.broker.address, "log_level": 0})
-        topics = [NewTopic(name, PARTITIONS, 1) for name in (ORDERS, ENRICHED, REVENUE, PLAIN)]
-        for created in admin.create_topics(topics).values():
-            created.result(30)
         self.orders = Generator(self.broker.address, ORDERS, per_second)
-        self.orders.start()
         stack.callback(self.orders.abandon)
         self.watcher = Watcher(self.broker.address, [ENRICHED, REVENUE, PLAIN], self.orders.acknowledged)
-        self.watcher.start()
         stack.callback(self.watcher.stop)
 
     def run(self, display: Display) -> None:
+        with display.step("a broker started with two-phase commit, orders are coming"):
+            self.broker.start()
+            self.create_topics()
+            self.orders.start()
+            self.watcher.start()
         with display.step("Spark started, the first rows are visible"):
             self.driver.start()
             self.wait(lambda: all(self.visible(topic) for topic in LABELS))
@@ -78,6 +78,12 @@ class Demo:
         with display.step("no more orders: the rest is read, the pipeline ended"):
             self.orders.stop()
             self.driver.drain(PATIENCE_S)
+
+    def create_topics(self) -> None:
+        admin = AdminClient({"bootstrap.servers": self.broker.address, "log_level": 0})
+        topics = [NewTopic(name, PARTITIONS, 1) for name in (ORDERS, ENRICHED, REVENUE, PLAIN)]
+        for created in admin.create_topics(topics).values():
+            created.result(30)
 
     @property
     def sent(self) -> int:
@@ -109,21 +115,26 @@ def is_broken() -> bool:
     return os.environ.get("TWOFOLD_DEMO_BREAK") == "1"
 
 
-def judge(demo: Demo, console: Console) -> bool:
+def judge(demo: Demo) -> dict[str, Verdict]:
+    """By what a stock client reads now, and nothing else."""
     if demo.orders.refused:
         raise Failed(f"the broker did not take an order: {demo.orders.refused[0]}")
     sent, address = demo.orders.acknowledged, demo.broker.address
-    exact = of_enriched(sent, read_all(address, ENRICHED))
-    windows = of_revenue(sent, read_all(address, REVENUE))
-    plain = of_enriched(sent, read_all(address, PLAIN))
-    columns: dict[str, Verdict] = {LABELS[ENRICHED]: exact, "its revenue windows": windows, LABELS[PLAIN]: plain}
+    return {
+        LABELS[ENRICHED]: of_enriched(sent, read_all(address, ENRICHED)),
+        "its revenue windows": of_revenue(sent, read_all(address, REVENUE)),
+        LABELS[PLAIN]: of_enriched(sent, read_all(address, PLAIN)),
+    }
+
+
+def table_of(columns: dict[str, Verdict]) -> Table:
     table = Table("", title="what a stock client read at read_committed")
     for heading in columns:
         table.add_column(heading, justify="right")
-    for label, name in (("rows in", "expected"), ("rows out", "read"), ("lost", "lost"), ("doubled", "doubled")):
-        table.add_row(label, *(f"{getattr(column, name):,}" for column in columns.values()))
-    console.print(table)
-    return exact.good and windows.good and windows.read > 0
+    for label, name in ROWS.items():
+        counts = [getattr(verdict, name) for verdict in columns.values()]
+        table.add_row(label, *("" if count is None else f"{count:,}" for count in counts))
+    return table
 
 
 def run(directory: Path, per_second: float, plot: Path, console: Console) -> bool:
@@ -133,10 +144,15 @@ def run(directory: Path, per_second: float, plot: Path, console: Console) -> boo
             stack.callback(signal.signal, number, signal.SIG_IGN)
         with Display(console, demo.counts) as display:
             demo.run(display)
-        good = judge(demo, console)
-    draw(plot, demo.watcher.samples, demo.watcher.marks, LABELS)
+            with display.step("read by a stock client, compared with what was sent"):
+                columns = judge(demo)
+                draw(plot, demo.watcher.samples, demo.watcher.marks, LABELS)
+        console.print(table_of(columns))
+    exact, windows, _ = columns.values()
+    good = exact.good and windows.good and exact.read > 0 and windows.read > 0
     console.print(f"the run as a picture: {plot}", soft_wrap=True)
-    console.print("[bold green]nothing lost, nothing doubled" if good else "[bold red]rows were lost or doubled")
+    right = "nothing lost, nothing doubled, every key in its order, every window right"
+    console.print(f"[bold green]{right}" if good else "[bold red]rows were lost, doubled, or out of order")
     return good
 
 
@@ -146,8 +162,13 @@ def main() -> int:
     parser.add_argument("--plot", type=Path, default=Path("build/demo.png"), help="where the picture goes")
     wanted = parser.parse_args()
     for number in SIGNALS[1:]:
-        signal.signal(number, lambda *_: sys.exit(1))
+        signal.signal(number, lambda signum, _: sys.exit(128 + signum))
     console = Console()
+    try:
+        check_java()
+    except Failed as error:
+        console.print(f"[bold red]the demo cannot run:[/] {error}", soft_wrap=True)
+        return 1
     directory = Path(tempfile.mkdtemp(prefix="twofold-demo-"))
     keep = False
     try:

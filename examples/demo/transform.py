@@ -3,12 +3,10 @@
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from names import LATE_S, WINDOW_S
 from orders import PRODUCTS
 
 ORDER = "order_id BIGINT, customer STRING, product STRING, quantity INT"
-WINDOW_S = 10
-LATE_S = 5
-"""How late an order may come and still count: a window is closed when an order is this much younger than its end."""
 
 
 def with_products(spark: SparkSession, records: DataFrame) -> DataFrame:

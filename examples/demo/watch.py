@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, TopicPartition
 
-PARTITIONS = 2
+from names import PARTITIONS
+
 READ_TIMEOUT_S = 60
 
 
@@ -29,10 +30,17 @@ def consumer_of(bootstrap_servers: str, topics: Sequence[str], *, from_end: bool
     return consumer
 
 
-def read_all(bootstrap_servers: str, topic: str) -> list[bytes]:
-    """Values of all that is visible in a topic."""
+@dataclass(frozen=True, slots=True)
+class Row:
+    partition: int
+    key: str
+    value: bytes
+
+
+def read_all(bootstrap_servers: str, topic: str) -> list[Row]:
+    """All that is visible in a topic, each partition in its order."""
     consumer = consumer_of(bootstrap_servers, [topic])
-    values: list[bytes] = []
+    rows: list[Row] = []
     at_end: set[int] = set()
     deadline = time.monotonic() + READ_TIMEOUT_S
     while len(at_end) < PARTITIONS:
@@ -40,11 +48,11 @@ def read_all(bootstrap_servers: str, topic: str) -> list[bytes]:
             raise TimeoutError(f"{topic} was not read to its end within {READ_TIMEOUT_S} s")
         for message in consumer.consume(1000, timeout=1.0):
             if message.error() is None:
-                values.append(message.value())
+                rows.append(Row(message.partition(), message.key().decode(), message.value()))
             elif message.error().code() == KafkaError._PARTITION_EOF:
                 at_end.add(message.partition())
     consumer.close()
-    return values
+    return rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,4 +91,5 @@ class Watcher(threading.Thread):
 
     def stop(self) -> None:
         self._over.set()
-        self.join()
+        if self.is_alive():
+            self.join()

@@ -10,10 +10,13 @@ from twofold.cli.cluster import cluster_app
 from twofold.cli.common import EXIT_CODES, USAGE, OutputFormat, complain, print_json
 from twofold.cli.consume import consume
 from twofold.cli.group import group_app
+from twofold.cli.log import log_app
 from twofold.cli.pipeline import pipeline_app
 from twofold.cli.pipeline_run import init_project, run_pipeline
 from twofold.cli.produce import produce
 from twofold.cli.topic import topic_app
+from twofold.cli.txn import txn_app
+from twofold.cli.txn_words import normalize
 from twofold.version import VERSION
 
 app = typer.Typer(
@@ -28,6 +31,8 @@ app = typer.Typer(
 app.add_typer(topic_app, name="topic")
 app.add_typer(group_app, name="group")
 app.add_typer(cluster_app, name="cluster")
+app.add_typer(log_app, name="log")
+app.add_typer(txn_app, name="txn")
 app.add_typer(pipeline_app, name="pipeline")
 pipeline_app.command("run", epilog=EXIT_CODES)(run_pipeline)
 pipeline_app.command("init", epilog=EXIT_CODES)(init_project)
@@ -37,6 +42,8 @@ app.command("consume", epilog=EXIT_CODES)(consume)
 
 def run_app(arguments: Sequence[str]) -> int:
     """Run one command; returns its exit code."""
+    if arguments and arguments[0] == "txn":
+        arguments = ["txn", *normalize(arguments[1:])]
     try:
         app(args=list(arguments), prog_name="twofold")
     except SystemExit as end:

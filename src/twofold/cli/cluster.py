@@ -1,4 +1,4 @@
-"""`twofold cluster`: describe, features, features set."""
+"""`twofold cluster`: describe, log-dirs, features, features set."""
 
 from typing import Annotated
 
@@ -22,10 +22,21 @@ from twofold.cli.common import (
     print_table,
     run_command,
 )
-from twofold.cli.topic import connected
-from twofold.client import ClusterDescription, Feature, FeaturesDescription, FeatureUpdate, Node, UpgradeType
+from twofold.cli.topic import connected, report
+from twofold.client import (
+    ClusterDescription,
+    Feature,
+    FeaturesDescription,
+    FeatureUpdate,
+    LogDirDescription,
+    Node,
+    TopicPartition,
+    UpgradeType,
+)
 
-cluster_app = typer.Typer(help="Show the cluster and its features, and change their levels.", no_args_is_help=True)
+cluster_app = typer.Typer(
+    help="Show the cluster, its disks and its features, and change their levels.", no_args_is_help=True
+)
 features_app = typer.Typer(help="List the features of the cluster; `set` changes their levels.")
 cluster_app.add_typer(features_app, name="features", epilog=EXIT_CODES)
 
@@ -50,6 +61,61 @@ def describe(
         return OK
 
     run_command(main, bootstrap_server)
+
+
+@cluster_app.command("log-dirs", epilog=EXIT_CODES)
+def log_dirs(
+    broker: Annotated[list[int] | None, typer.Option("--broker", help="Default: all; repeatable.")] = None,
+    topic: Annotated[list[str] | None, typer.Option("--topic", help="Default: all; repeatable.")] = None,
+    bootstrap_server: BootstrapServer = DEFAULT_SERVER,
+    output: Format = OutputFormat.TABLE,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Show the data directories of brokers: how much room there is, and what takes it."""
+
+    async def main() -> int:
+        async with connected(bootstrap_server, timeout) as admin:
+            partitions = None
+            if topic:
+                found = (await admin.describe_topics(topic)).get()
+                partitions = [TopicPartition(name, index) for name, row in found.items() for index in row.partitions]
+            results = await admin.describe_log_dirs(partitions, brokers=broker)
+        if output is OutputFormat.JSON:
+            print_json([_directory_json(node, row) for node, rows in results.values.items() for row in rows])
+        else:
+            for node, rows in results.values.items():
+                for row in rows:
+                    _print_directory(node, row)
+        return report(results.errors, "ask broker", bootstrap_server)
+
+    run_command(main, bootstrap_server)
+
+
+def _directory_json(node: int, row: LogDirDescription) -> dict[str, object]:
+    return {
+        "broker_id": node,
+        "path": row.path,
+        "error": None if row.error is None else row.error.name,
+        "total_bytes": row.total_bytes,
+        "usable_bytes": row.usable_bytes,
+        "replicas": [
+            {
+                "topic": tp.topic,
+                "partition": tp.partition,
+                "size_bytes": replica.size_bytes,
+                "offset_lag": replica.offset_lag,
+            }
+            for tp, replica in sorted(row.replicas.items())
+        ],
+    }
+
+
+def _print_directory(node: int, row: LogDirDescription) -> None:
+    print(f"broker      {node}")
+    print(f"directory   {row.path}{'' if row.error is None else f' ({row.error.name})'}")
+    print(f"free        {row.usable_bytes} of {row.total_bytes} bytes")
+    rows = [(*tp, replica.size_bytes, replica.offset_lag) for tp, replica in sorted(row.replicas.items())]
+    print_table(["TOPIC", "PARTITION", "BYTES", "LAG"], rows, right=["PARTITION", "BYTES", "LAG"])
 
 
 @features_app.callback(invoke_without_command=True)

@@ -16,6 +16,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from twofold.cli.serve import serve_command
 
         return serve_command(arguments[1:])
-    from twofold.cli.app import run_app
+    try:
+        from twofold.cli.app import run_app
 
-    return run_app(arguments)
+        return run_app(arguments)
+    except KeyboardInterrupt:
+        return 130  # while it was imported

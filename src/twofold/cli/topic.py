@@ -1,4 +1,4 @@
-"""`twofold topic`: create, list, describe, alter, delete."""
+"""`twofold topic`: create, list, describe, alter, delete, delete-records."""
 
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
@@ -26,6 +26,7 @@ from twofold.cli.common import (
     run_command,
 )
 from twofold.client import (
+    ALL_RECORDS,
     Admin,
     AlterOperation,
     ConfigChange,
@@ -42,7 +43,9 @@ from twofold.client import (
 from twofold.types import TopicId
 from twofold.wire.errors import KafkaError, TopicAlreadyExists, UnknownTopicOrPartition
 
-topic_app = typer.Typer(help="Create, list, describe, alter and delete topics.", no_args_is_help=True)
+topic_app = typer.Typer(
+    help="Create, list, describe, alter and delete topics, and delete their records.", no_args_is_help=True
+)
 
 Topics = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of topics.")]
 Config = Annotated[list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="A topic setting; repeatable.")]
@@ -209,6 +212,60 @@ def delete(
         return report(results.errors, "delete", bootstrap_server, ignored)
 
     run_command(main, bootstrap_server)
+
+
+@topic_app.command("delete-records", epilog=EXIT_CODES)
+def delete_records(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
+    before: Annotated[
+        list[str] | None,
+        typer.Option("--before", metavar="PARTITION=OFFSET", help="`end` for all that is there now; repeatable."),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All records of all partitions.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    bootstrap_server: BootstrapServer = DEFAULT_SERVER,
+    output: Format = OutputFormat.TABLE,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Delete the oldest records of partitions, for good; the topic and newer records stay."""
+
+    async def main() -> int:
+        if bool(before) == everything:
+            raise CliError("what to delete: give --before PARTITION=OFFSET, or --all", USAGE)
+        wanted = {
+            _place(topic, name): _bound(name, text) for name, text in parse_pairs(before or (), "--before").items()
+        }
+        async with connected(bootstrap_server, timeout) as admin:
+            if everything:
+                (found,) = (await admin.describe_topics([topic])).get().values()
+                wanted = {TopicPartition(topic, index): ALL_RECORDS for index in found.partitions}
+            if not yes:
+                what = "all records" if everything else f"records before {', '.join(before or ())}"
+                confirm(f"Delete {what} of {topic} at {bootstrap_server}?", "nothing was deleted")
+            results = await admin.delete_records(wanted)
+        starts = {tp.partition: start for tp, start in sorted(results.values.items())}
+        if output is OutputFormat.JSON:
+            rows = [{"partition": index, "start_offset": start} for index, start in starts.items()]
+            print_json({"topic": topic, "partitions": rows})
+        elif starts:
+            print_table(["PARTITION", "START"], list(starts.items()), right=["PARTITION", "START"])
+        return report(results.errors, "delete records of", bootstrap_server)
+
+    run_command(main, bootstrap_server)
+
+
+def _place(topic: str, text: str) -> TopicPartition:
+    if not text.isdecimal():
+        raise CliError(f"--before {text}=...: a partition is a number", USAGE)
+    return TopicPartition(topic, int(text))
+
+
+def _bound(partition: str, text: str) -> int:
+    if text == "end":
+        return ALL_RECORDS
+    if not text.isdecimal():
+        raise CliError(f"--before {partition}={text}: an offset is a number, or `end`", USAGE)
+    return int(text)
 
 
 class connected:  # noqa: N801 - reads as a verb: async with connected(...)

@@ -95,11 +95,14 @@ def _member(random: Random, number: int, session_ms: int, rebalance_ms: int) -> 
 
 
 class GroupWorld:
-    def __init__(self, plan: GroupPlan, watch: GroupWatch, sim: BrokerSimulation) -> None:
+    def __init__(
+        self, plan: GroupPlan, watch: GroupWatch, sim: BrokerSimulation, node: BrokerNode | None = None
+    ) -> None:
+        """`node`: a broker that somebody else starts, for others as well."""
         self.plan = plan
         self.watch = watch
         self.sim = sim
-        self.node = BrokerNode(sim, watch, plan)  # type: ignore[arg-type]
+        self.node = node or BrokerNode(sim, watch, plan)  # type: ignore[arg-type]
         self.history = GroupHistory(
             TopicPartition(name, n) for name, count in plan.topics.items() for n in range(count)
         )
@@ -118,10 +121,13 @@ class GroupWorld:
     async def start(self) -> None:
         self._supervisor = asyncio.get_running_loop().create_task(self.node.supervise(), name="supervisor")
         await self.node.up.wait()
+        await self.start_clients()
+
+    async def start_clients(self) -> None:
         await self.run_on("setup", self._set_up)
         for member in self.plan.members[: len(self.plan.members) - self.plan.late]:
             self.start_member(member)
-        self._tasks["reader"] = self.sim.runtime("reader").spawn(self._read_often(), name="reader")
+        self._tasks["reader"] = self.sim.runtime("group-reader").spawn(self._read_often(), name="reader")
 
     async def run_on(self, node: str, work: Callable[[Runtime], Awaitable[None]]) -> None:
         runtime = self.sim.runtime(node)
@@ -146,9 +152,12 @@ class GroupWorld:
     def start_member(self, plan: MemberPlan) -> None:
         incarnation = self._incarnations[plan.node] = self._incarnations.get(plan.node, 0) + 1
         runtime = self.sim.runtime(plan.node)
-        member = GroupMember(runtime, plan, self.history, f"{plan.node}/{incarnation}", BOOTSTRAP)
+        member = self._member(runtime, plan, f"{plan.node}/{incarnation}")
         self.members[plan.node] = member
         self._tasks[plan.node] = runtime.spawn(member.run(), name=plan.node)
+
+    def _member(self, runtime: Runtime, plan: MemberPlan, name: str) -> GroupMember:
+        return GroupMember(runtime, plan, self.history, name, BOOTSTRAP)
 
     def kill_member(self, node: str) -> None:
         self.sim.crash(node, power_cut=False)
@@ -162,7 +171,7 @@ class GroupWorld:
     # Reading
 
     async def _read_often(self) -> None:
-        runtime = self.sim.runtime("reader")
+        runtime = self.sim.runtime("group-reader")
         async with Admin(
             runtime=runtime, bootstrap_servers=BOOTSTRAP, request_timeout_ms=700, default_api_timeout_ms=1500
         ) as admin:
@@ -236,9 +245,7 @@ class GroupWorld:
 
     async def finish(self) -> None:
         self.start_missing()
-        before = await self.settle()
-        await self.run_on("last", self._agree)
-        self._check_replay()
+        before = await self.come_together()
         if self.sim.runtime("world").random.random() < 0.5:
             self.node.stop()
         else:
@@ -248,11 +255,16 @@ class GroupWorld:
         while self.node.runs <= runs and self.node.broker is not None:
             await self.pause(0.01)
         await asyncio.wait_for(self.node.up.wait(), 60)
-        after = await self.settle()
+        after = await self.come_together()
         require(after[0].generation >= before[0].generation, f"{before} was followed by {after}")
-        await self.run_on("last", self._agree)
-        self._check_replay()
         await self._stop()
+
+    async def come_together(self) -> list[Place]:
+        """The group is whole, and those who describe it and read its log say the same."""
+        places = await self.settle()
+        await self.run_on("last-member", self._agree)
+        self._check_replay()
+        return places
 
     def _check_replay(self) -> None:
         assert self.node.broker is not None
@@ -274,10 +286,13 @@ class GroupWorld:
         )
         require(told == believed, f"described is {told}, and the members believe {believed}")
 
-    async def _stop(self) -> None:
+    async def cancel(self) -> None:
         for task in self._tasks.values():
             task.cancel()
         await asyncio.wait(self._tasks.values())
+
+    async def _stop(self) -> None:
+        await self.cancel()
         self.node.downtime_s = (60.0, 60.0)
         self.node.stop()
         while self.node.up.is_set():

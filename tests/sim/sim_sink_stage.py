@@ -140,6 +140,7 @@ def play(
     *,
     seed: int = 0,
     loses: bool = False,
+    virtual_s: float = MAX_VIRTUAL_S,
     **changes: Any,
 ) -> SinkStage:
     """Tell the story; then everything ends, and is looked at. Batches that the story did not commit are not there.
@@ -171,7 +172,7 @@ def play(
         try:
             Cluster.ask = ask  # type: ignore[method-assign]
             with sim:
-                sim.run(main(), timeout_s=MAX_VIRTUAL_S)
+                sim.run(main(), timeout_s=virtual_s)
                 if errors.unexpected:
                     raise errors.unexpected[0]
             stage.checkpoint.batches = [

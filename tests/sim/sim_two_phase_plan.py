@@ -54,6 +54,10 @@ class TwoPhasePlan:
     copiers: tuple[()] = ()
 
     @property
+    def loses_ids(self) -> bool:
+        return True
+
+    @property
     def has_power_cuts(self) -> bool:
         return "power" in self.faults
 

@@ -13,7 +13,6 @@ from sim_two_phase_plan import AppPlan, TwoPhasePlan, make_two_phase_plan
 from sim_two_phase_watch import TwoPhaseWatch
 from sim_txn_clients import BOOTSTRAP, Actor, Past, SimDriver, ledger
 from sim_txn_history import Outcome, Txn, Value, Write
-from sim_txn_plan import LEFT, WRITTEN
 from sim_txn_world import MAX_VIRTUAL_S, TAIL, TxnNemesis, TxnWorld, check
 from sim_watch import require
 from sim_world import BROKER, BrokerSimulation, ErrorLog
@@ -266,7 +265,7 @@ class TwoPhaseWorld(TxnWorld):
 
     def _start_app(self, plan: AppPlan, node: str) -> App:
         incarnation = self._incarnations[node] = self._incarnations.get(node, 0) + 1
-        app = App(self, self.sim.runtime(node), plan, f"{node}/{incarnation}", self.of(WRITTEN, LEFT))
+        app = App(self, self.sim.runtime(node), plan, f"{node}/{incarnation}", self.targets())
         self.actors[node] = app
         self._spawn(node, app.run())
         return app
@@ -285,7 +284,7 @@ class TwoPhaseWorld(TxnWorld):
 
     async def _close_ids(self) -> None:
         """For each id somebody new recovers what was left, and commits to every partition."""
-        plans = {plan.transactional_id: plan for plan in self.plan.writers}
+        plans = {plan.transactional_id: plan for plan in self.plan.writers if isinstance(plan, AppPlan)}
         for transactional_id, plan in plans.items():
             node = f"closer-{transactional_id}"
             app = self._start_app(plan, node)
@@ -295,7 +294,10 @@ class TwoPhaseWorld(TxnWorld):
     def settle_history(self) -> None:
         """What the database says is what became of every transaction."""
         committed = set(self.database.committed.values())
+        ids = {plan.transactional_id for plan in self.plan.writers if isinstance(plan, AppPlan)}
         for txn in self.history.txns:
+            if txn.transactional_id not in ids:
+                continue
             txn.told = Outcome.COMMITTED if txn.label in committed else Outcome.ABORTED
             if txn.told is Outcome.ABORTED:
                 txn.commit_sent_s = None

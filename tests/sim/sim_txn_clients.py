@@ -36,14 +36,14 @@ class Past(NamedTuple):
     is_tv2: bool
 
 
-class HasFirstEpoch(Protocol):
+class MayLoseIds(Protocol):
     @property
-    def first_epoch(self) -> int: ...
+    def loses_ids(self) -> bool: ...
 
 
 class Scene(Protocol):
     @property
-    def plan(self) -> HasFirstEpoch: ...
+    def plan(self) -> MayLoseIds: ...
 
     history: History
     watch: TxnWatch
@@ -106,8 +106,8 @@ class Actor:
                     self._scene.note(f"fenced {self.instance} {error}")
                 except Fatal as error:
                     # None of what happens here is the end of a producer, but that another has its id; at the end of
-                    # the epochs that is one with a new producer id.
-                    if not (self._scene.plan.first_epoch and isinstance(error.error, InvalidProducerIdMapping)):
+                    # the epochs, or when the id was not used for long, that is one with a new producer id.
+                    if not (self._scene.plan.loses_ids and isinstance(error.error, InvalidProducerIdMapping)):
                         raise AssertionError(f"{self.instance}: {error}") from error
                 await self._sleep(self._random.uniform(0, 0.5))
         finally:
@@ -197,9 +197,10 @@ class Actor:
 
     async def _send(self, txn: Txn, writes: list[Write]) -> None:
         txn.writes += writes
-        records: dict[TopicPartition, list[bytes]] = {}
+        records: dict[TopicPartition, list[bytes | tuple[bytes | None, bytes | None]]] = {}
         for write in writes:
-            records.setdefault(write.topic_partition, []).append(write.value)
+            key = write.key
+            records.setdefault(write.topic_partition, []).append(write.value if key is None else (key, write.value))
         bases = await self._driver.send(records)
         for tp, base in bases.items():
             for place, write in enumerate(write for write in writes if write.topic_partition == tp):

@@ -15,6 +15,8 @@ from sim_watch import require
 from twofold.types import TopicPartition
 
 EPOCH_MAX = 32767
+TABLE = "table"
+"""A topic that is compacted."""
 
 
 class Outcome(Enum):
@@ -50,6 +52,11 @@ class Write:
     value: bytes
     offset: int | None = None
     """Where it is, once that was acknowledged; -1 when the broker only said that it is there."""
+
+    @property
+    def key(self) -> bytes | None:
+        """Only a topic that is compacted has some, and few."""
+        return f"key{decode_value(self.value).number % 3}".encode() if self.topic_partition.topic == TABLE else None
 
 
 @dataclass(eq=False)

@@ -77,6 +77,11 @@ class TxnPlan:
     """Where the ids begin: some are near the end of their producer id."""
 
     @property
+    def loses_ids(self) -> bool:
+        """Whether somebody may find that the producer id of his is not that of his transactional id any more."""
+        return bool(self.first_epoch)
+
+    @property
     def has_power_cuts(self) -> bool:
         return "power" in self.faults
 

@@ -54,6 +54,10 @@ class StagePlan:
     has_disk_errors: bool = False
     first_epoch: int = 0
 
+    @property
+    def loses_ids(self) -> bool:
+        return bool(self.first_epoch)
+
 
 class Player(Actor):
     """One instance of a transactional id; a story tells it what to do."""

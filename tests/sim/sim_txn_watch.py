@@ -89,6 +89,8 @@ class TxnWatch(Watch):
         self.known: dict[str, Known] = {}
         self.ids: dict[int, str] = {}
         """Which transactional id has a producer id."""
+        self.mortal: set[str] = set()
+        """Topics that are deleted while transactions write to them: such a partition needs no marker."""
         self.loads = 0
         self.on_record: Callable[[], None] = lambda: None
         """Called after every record of a transactional id."""
@@ -137,7 +139,7 @@ class TxnWatch(Watch):
             with self.noting():
                 self._follow(log)
                 self._check_before(log, written)
-            commit_it = original if self._is_cleaned(topic) else modelled
+            commit_it = modelled if self.follows(topic) else original
             result = commit_it(log, data, *args, **options)
             with self.noting():
                 self._appended(log, written)
@@ -148,8 +150,9 @@ class TxnWatch(Watch):
 
         return commit
 
-    def _is_cleaned(self, topic: str) -> bool:
-        return self.compacted and topic in INTERNAL
+    def follows(self, topic: str) -> bool:
+        """Whether the files of a topic are all that was ever appended to it."""
+        return not (self.compacted and topic in INTERNAL)
 
     def _follow(self, log: PartitionLog) -> None:
         """Know what a log holds that is seen for the first time since it was opened."""
@@ -229,6 +232,8 @@ class TxnWatch(Watch):
         must(not new.partitions, *text)
         must(new.producer_id in (old.producer_id, old.next_producer_id), *text)
         for tp in sorted(old.partitions):
+            if tp.topic in self.mortal:
+                continue
             log = self._owners.get(tp)
             marker = self._last_marker(tp, old.producer_id)
             must(
@@ -311,7 +316,7 @@ class TxnWatch(Watch):
     # Loads
 
     def _adopt_loaded(self, log: PartitionLog, manager: LogManager) -> None:
-        if not self._is_cleaned(log.topic_partition.topic):
+        if self.follows(log.topic_partition.topic):
             super()._adopt_loaded(log, manager)
 
     def _activated(self, original: Any) -> Any:

@@ -43,7 +43,7 @@ TAIL = 40
 
 class TxnWorld:
     def __init__(self, plan: TxnPlan, watch: TxnWatch, sim: BrokerSimulation) -> None:
-        self.plan = plan
+        self.plan: Any = plan
         self.watch = watch
         self.sim = sim
         self.node = BrokerNode(sim, watch, plan)  # type: ignore[arg-type]
@@ -78,6 +78,10 @@ class TxnWorld:
 
     def of(self, *topics: str) -> list[TopicPartition]:
         return [tp for tp in self.partitions if tp.topic in topics]
+
+    def targets(self) -> list[TopicPartition]:
+        """Where writers write; the first is also what they commit offsets of."""
+        return self.of(WRITTEN, LEFT)
 
     # The beginning
 
@@ -140,7 +144,7 @@ class TxnWorld:
         instance = f"{plan.node}/{incarnation}"
         actor: Actor
         if isinstance(plan, WriterPlan):
-            actor = Writer(self, runtime, plan, instance, self.of(WRITTEN, LEFT))
+            actor = Writer(self, runtime, plan, instance, self.targets())
         else:
             actor = Copier(self, runtime, plan, instance, self.of(plan.source), self.of(plan.target))
         self.actors[plan.node] = actor
@@ -200,6 +204,13 @@ class TxnWorld:
     async def finish(self) -> None:
         """Everybody comes to an end, each id makes one more transaction, and a last restart changes nothing."""
         healed_s = self.now_s
+        await self._drain()
+        self.settled_in_s = self.now_s - healed_s
+        await self._restart()
+        await self._look()
+        await self._stop()
+
+    async def _drain(self) -> None:
         if self.plan.has_disk_errors:
             self.node.stop()  # a log that failed takes nothing before it was opened again
         self.draining = True
@@ -217,20 +228,18 @@ class TxnWorld:
                 actor.stopping = True
         await self.within_bound("the copiers", lambda: [n for n in self.actors if not self._tasks[n].done()])
         await self.within_bound("the ids", self._unsettled)
-        self.settled_in_s = self.now_s - healed_s
-        await self._restart()
-        await self._look()
-        await self._stop()
 
     async def _close_ids(self) -> None:
         """Whoever had an id is gone: somebody new takes it over and commits to every partition."""
-        ids = dict.fromkeys(plan.transactional_id for plan in self.plan.writers)
-        for transactional_id in ids:
-            plans = [plan for plan in self.plan.writers if plan.transactional_id == transactional_id]
+        plans_of: dict[str, list[WriterPlan]] = {}
+        for plan in self.plan.writers:
+            if isinstance(plan, WriterPlan):
+                plans_of.setdefault(plan.transactional_id, []).append(plan)
+        for transactional_id, plans in plans_of.items():
             node = f"closer-{transactional_id}"
             plan = self._random.choice(plans)
             runtime = self.sim.runtime(node)
-            closer = Closer(self, runtime, plan, f"{node}/1", self.of(WRITTEN, LEFT))
+            closer = Closer(self, runtime, plan, f"{node}/1", self.targets())
             self.actors[node] = closer
             self._spawn(node, closer.run())
             await self.within_bound(f"the last transaction of {transactional_id}", lambda n=node: self._running(n))

@@ -11,12 +11,13 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 from unittest.mock import patch
 from uuid import UUID
 
+from immutables import Map
 from replay import Truth, assert_aborted, assert_epochs, assert_producers, assert_times
 
 from twofold.broker.producer_ids import ProducerIds
@@ -143,6 +144,11 @@ def replayed_image(batches: list[bytes]) -> MetadataImage:
     return state.image
 
 
+def _said(image: MetadataImage) -> MetadataImage:
+    """Without where the registrations stand: one that comes from a snapshot has the offset of the snapshot."""
+    return replace(image, brokers=Map({key: replace(row, registered_at=-1) for key, row in image.brokers.items()}))
+
+
 class Watch:
     """`with Watch() as watch:` around a simulation with one broker."""
 
@@ -252,7 +258,8 @@ class Watch:
             result = await original(controller)
             with self.noting():
                 model = next(self.of(METADATA_PARTITION))
-                require(controller.image == replayed_image(model.batches), "the image is no replay of the metadata log")
+                replayed = replayed_image(model.batches)
+                require(_said(controller.image) == _said(replayed), "the image is no replay of the metadata log")
                 self.on_started(controller.image)
             self.starts += 1
             return result

@@ -32,8 +32,12 @@ PROGRESS_S = 60.0
 class BrokerSimulation(Simulation):
     """Tells those concerned when the broker dies, whatever kills it."""
 
+    latest: "BrokerSimulation"
+    """For whoever wants to read the trace of a run that failed."""
+
     def __init__(self, plan: Plan, watch: Watch) -> None:
         super().__init__(plan.seed, cut_mode=plan.cut_mode)
+        BrokerSimulation.latest = self
         self.broker_died = asyncio.Event()
         self._watch = watch
 
@@ -133,13 +137,16 @@ class ErrorLog(logging.Handler):
 class World:
     """Everything of one run."""
 
-    def __init__(self, plan: Plan, watch: Watch, sim: BrokerSimulation) -> None:
+    def __init__(self, plan: Plan, watch: Watch, sim: BrokerSimulation, node: BrokerNode | None = None) -> None:
+        """`node`: a broker that somebody else starts, for others as well."""
         self.plan = plan
         self.watch = watch
         self.sim = sim
         self.random = Random(f"{plan.seed}/world")
+        self.others: set[str] = set()
+        """Topics of other users of the broker, who look at them in their own ways."""
         self.draining = False
-        self.node = BrokerNode(sim, watch, plan)
+        self.node = node or BrokerNode(sim, watch, plan)
         self.partitions = [TopicPartition(t.name, n) for t in plan.topics for n in range(t.partitions)]
         watch.kept = self.partitions
         self.durable = {topic.name for topic in plan.topics if topic.durable}
@@ -163,6 +170,9 @@ class World:
     async def start(self) -> None:
         self._supervisor = asyncio.get_running_loop().create_task(self.node.supervise(), name="supervisor")
         await self.node.up.wait()
+        await self.start_clients()
+
+    async def start_clients(self) -> None:
         await self.run_on("setup", self._create_topics)
         for plan in self.plan.producers:
             self.start_producer(plan)
@@ -232,12 +242,21 @@ class World:
         self.draining = True
         if self.plan.has_disk_errors:
             self.node.stop()  # a log that failed takes nothing before it was opened again
-        writers = [*self.producers, *(["admin", "side"] if self.admin is not None else [])]
-        await self.within_bound("the last records", lambda: [n for n in writers if not self._tasks[n].done()])
+        await self.end_writing()
         runs = self.node.runs
         self._restart()
         await self.within_bound("the stop", lambda: [] if self.node.runs > runs else ["broker"])
         await self.within_bound("the start", lambda: [] if self.node.up.is_set() else ["broker"])
+        await self.look()
+        await self._stop_clients()
+
+    async def end_writing(self) -> None:
+        self.draining = True
+        writers = [*self.producers, *(["admin", "side"] if self.admin is not None else [])]
+        await self.within_bound("the last records", lambda: [n for n in writers if not self._tasks[n].done()])
+
+    async def look(self) -> None:
+        """After the last restart: everything is there, and everybody comes to see it."""
         await asyncio.wait_for(self.run_on("last", self._write_last), PROGRESS_S)
         for app in self.producers.values():
             self.history += app.history
@@ -245,7 +264,6 @@ class World:
         await self.within_bound("reading", lambda: [text for app in self.consumers for text in app.behind(ends)])
         await asyncio.wait_for(self.run_on("reader", self._read_all), PROGRESS_S)
         self._check_logs()
-        await self._stop_clients()
 
     async def within_bound(self, what: str, unfinished: Callable[[], list[str]]) -> None:
         started = self.sim.now_s
@@ -294,16 +312,21 @@ class World:
         image = self.node.broker.image
         for log in self.node.broker.logs.logs():
             topic = image.topic(log.topic_partition.topic)
+            if log.topic_partition.topic in self.others:
+                continue
             if topic is not None and log.topic_id in (None, topic.topic_id):
                 log.topic_id = topic.topic_id
                 check_derived_state(log, self.watch.adopt(log, log._environment.disk).batches)
         if self.admin is not None:
             self.admin.check(image)
 
-    async def _stop_clients(self) -> None:
+    async def cancel(self) -> None:
         for task in self._tasks.values():
             task.cancel()
         await asyncio.wait(self._tasks.values())
+
+    async def _stop_clients(self) -> None:
+        await self.cancel()
         assert self._supervisor is not None
         self.node.downtime_s = (PROGRESS_S, PROGRESS_S)
         self.node.stop()

@@ -115,11 +115,11 @@ def test_a_decision_whose_ids_are_forgotten_is_not_taken_back() -> None:
         stage.checkpoint.committed[0] = RUN
         await asyncio.sleep(0.5)
         stage.sim.jump_clock(BROKER, 30 * DAY_MS)
-        await asyncio.sleep(1)
+        await asyncio.sleep(2 * 3600)  # a clock that jumped is believed after an hour
         with pytest.raises(DecidedDataLost):
             await stage.plan_batch(stage.process("planner"), "next")
 
-    play(story, Mode.RESUME, loses=True)
+    play(story, Mode.RESUME, loses=True, virtual_s=4 * 3600)
 
 
 @pytest.mark.parametrize("kind", ["commit", "done"])

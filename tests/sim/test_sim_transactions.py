@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from sim_txn_world import TxnOutcome, simulate_txn
 
-DEFAULT_SEEDS = 100
+DEFAULT_SEEDS = 60
 QUICK_SEEDS = 12
 TESTS = Path(__file__).parent.parent
 PATHS = [str(TESTS / name) for name in ("sim", "log", "")]

@@ -20,7 +20,7 @@ from sim_watch import Violation
 from support.txn_driver import NO_IDENTITY, Abortable, Identity
 from support.txn_two_phase import prepared_state
 
-DEFAULT_SEEDS = 50
+DEFAULT_SEEDS = 30
 QUICK_SEEDS = 12
 
 outcomes: list[TwoPhaseOutcome] = []

@@ -1,0 +1,1 @@
+"""Input from strangers: fuzzing of everything that reads bytes which somebody else wrote."""

@@ -2,23 +2,40 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from docs_kit import (
+    LONG,
+    ROOT,
+    SPARK_TIMEOUT_S,
+    Elsewhere,
+    broker_settings,
+    check_extras,
+    commands,
+    file_of,
+    run_until_stopped,
+    runs_until_stopped,
+    spark_environment,
+    takes_long,
+)
 
 from support.server import TwofoldServer
 
 pytestmark = pytest.mark.interop
 
-ROOT = Path(__file__).parent.parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "examples" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.M | re.S)
-KNOWN = {"bash", "python"}
+KNOWN = {"bash", "python", "toml"}
 PICTURES = {"mermaid"}
-SPARK_TIMEOUT_S = 300
+DATA_FOLDER = "/var/lib/twofold/data"  # of the page's server
+SPARK_COMMANDS = ("twofold pipeline run", "spark-submit")
 
 
 def blocks(page: Path) -> Iterator[tuple[str, str]]:
@@ -35,29 +52,50 @@ def joined(listed: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """Blocks of Python that use one Spark session are one script: a session takes seconds to start."""
     if not any("SparkSession" in text for _, text in listed):
         return listed
-    script = "\n".join(text for language, text in listed if language == "python")
-    return [entry for entry in listed if entry[0] != "python"] + [("python", script)]
+    parts = [entry for entry in listed if entry[0] == "python" and file_of(entry[1]) is None]
+    return [entry for entry in listed if entry not in parts] + [("python", "\n".join(text for _, text in parts))]
 
 
-@pytest.mark.timeout(SPARK_TIMEOUT_S)
+@pytest.mark.timeout(1800 if LONG else 600)
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_every_block_of_the_page_runs(page: Path, tmp_path: Path):
     listed = joined(list(blocks(page)))
     if not listed:
         return
-    server = TwofoldServer(tmp_path)
+    uses_spark = any("SparkSession" in text for _, text in listed)
+    if uses_spark and shutil.which("java") is None:
+        pytest.skip("Spark needs a JDK: install openjdk-17-jdk-headless")
+    server = TwofoldServer(tmp_path / "server", broker_settings(page))
     environment = os.environ | {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "TWOFOLD_BOOTSTRAP_SERVER": server.bootstrap_servers,
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
     }
-    with server:
+    if uses_spark:
+        environment |= spark_environment(tmp_path)
+    directory = tmp_path / "user"
+    directory.mkdir()
+    with server, ExitStack() as stack:
+        elsewhere = Elsewhere(tmp_path, stack)
         for language, text in listed:
             assert language in KNOWN, f"{page.name}: a block of {language}; known are {KNOWN}"
-            text = text.replace("127.0.0.1:9092", server.bootstrap_servers)
-            if language == "python":
-                run_python(text, environment, tmp_path)
-            else:
-                run_shell(text, environment, tmp_path)
+            text = text.replace("127.0.0.1:9092", server.bootstrap_servers).replace(DATA_FOLDER, str(server.data))
+            if file_of(text) is not None:
+                write_file(language, text, directory)
+            elif language == "python":
+                run_python(text, environment, directory)
+            elif LONG or not takes_long(text):
+                run_shell(elsewhere.replace(text), environment, directory)
+
+
+def write_file(language: str, text: str, directory: Path) -> None:
+    path = directory / str(file_of(text))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    if language == "toml":
+        tomllib.loads(text)
+    else:
+        compile(text, str(path), "exec")
 
 
 def run_python(text: str, environment: dict[str, str], directory: Path) -> None:
@@ -74,22 +112,23 @@ def run_python(text: str, environment: dict[str, str], directory: Path) -> None:
 
 
 def run_shell(text: str, environment: dict[str, str], directory: Path) -> None:
-    for line in text.splitlines():
-        command = line.split("  #")[0].strip()
-        if not command:
-            continue
+    for command in commands(text):
         if command.startswith("make "):
             # Running make inside make would never end: that the target is there is what can be checked.
             assert command.split()[1] in make_targets(), f"no target for: {command}"
-            continue
-        if command.startswith("twofold serve"):
+        elif command.startswith("pip install"):
+            check_extras(command)
+        elif command.startswith("twofold serve"):
             check_serve_options(command, environment)
-            continue
-        done = subprocess.run(
-            ["bash", "-c", command], env=environment, cwd=directory, capture_output=True, text=True, timeout=60,
-            check=False, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+        elif runs_until_stopped(command):
+            run_until_stopped(command, environment, directory)
+        else:
+            timeout_s = SPARK_TIMEOUT_S if command.startswith(SPARK_COMMANDS) else 60
+            done = subprocess.run(
+                ["bash", "-c", command], env=environment, cwd=directory, capture_output=True, text=True,
+                timeout=timeout_s, check=False, stdin=subprocess.DEVNULL,
+            )  # fmt: skip
+            assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
 
 
 def check_serve_options(command: str, environment: dict[str, str]) -> None:
@@ -106,3 +145,13 @@ def test_links_between_pages_lead_somewhere():
         for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
             if "://" not in target:
                 assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_flags_of_the_guide_to_pipelines_are_those_of_the_command():
+    page = (ROOT / "docs" / "guide" / "spark.md").read_text()
+    table = page.split("| flag |", 1)[1].split("\n\n", 1)[0]
+    shown = set(re.findall(r"`(--[a-z-]+)", table))
+    command = [sys.executable, "-m", "twofold", "pipeline", "run", "--help"]
+    environment = os.environ | {"COLUMNS": "200", "TERM": "dumb"}
+    told = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert shown == set(re.findall(r"(?<![\w-])(--[a-z-]+)", told)) - {"--help"}

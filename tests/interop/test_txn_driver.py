@@ -14,14 +14,18 @@ import pytest
 from support.server import TwofoldServer
 from support.txn_driver import TV1, TV2, Abortable, Fatal, Fenced, Identity, TxnDriver, Versions, judge
 from support.txn_reader import Seen, TxnReader
+from support.txn_wire import GROUP_KEY
 from twofold.client import Admin, NewTopic
 from twofold.runtime.api import Runtime
 from twofold.runtime.real import real_runtime
 from twofold.types import TopicPartition
 from twofold.wire.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
     GroupIdNotFound,
     InvalidProducerEpoch,
     InvalidTxnState,
+    NotCoordinator,
     ProducerFenced,
     TransactionAbortable,
     UnknownServerError,
@@ -206,6 +210,17 @@ def test_after_a_timeout_a_tv2_client_aborts_and_goes_on_and_a_tv1_client_is_fen
     play(address, versions, story)
 
 
+async def until_coordinated(driver: TxnDriver, group: str) -> None:
+    """Where nobody has asked before, the topic of the groups is created on demand."""
+    for _ in range(300):
+        try:
+            await driver.coordinator(group, GROUP_KEY)
+            return
+        except CoordinatorNotAvailable:
+            await asyncio.sleep(0.1)
+    raise AssertionError(f"{group} has no coordinator")
+
+
 def test_raw_calls_answer_as_they_are_and_change_nothing(address: str) -> None:
     async def story(stage: Stage) -> None:
         driver = stage.driver()
@@ -219,9 +234,13 @@ def test_raw_calls_answer_as_they_are_and_change_nothing(address: str) -> None:
         answer = await driver.add_partitions([stage.a, stage.b])
         rows = [row for topic in answer.results_by_topic_v3_and_below for row in topic.results_by_partition]
         assert [row.partition_error_code for row in rows] == [0, 0]
+        await until_coordinated(driver, stage.group)
         assert (await driver.add_offsets(stage.group)).error_code == 0
-        answer = await driver.txn_offset_commit(stage.group, {stage.a: 3}, version=4)
-        assert answer.topics[0].partitions[0].error_code == 0
+        code = NotCoordinator.code
+        while code in (NotCoordinator.code, CoordinatorLoadInProgress.code):  # a group's first word
+            answer = await driver.txn_offset_commit(stage.group, {stage.a: 3}, version=4)
+            code = answer.topics[0].partitions[0].error_code
+        assert code == 0
         answer = await driver.produce({stage.a: driver.batch([b"x"], 0)}, version=13)
         assert answer.responses[0].partition_responses[0].error_code == 0
         answer = await driver.end_txn(True, version=4)

@@ -2,7 +2,8 @@
 
 import socket
 import struct
-from typing import Any, Self
+from collections import Counter
+from typing import Any, ClassVar, Self
 
 from oracle.wire import decode_response, encode_request
 
@@ -18,6 +19,9 @@ class WireClosed(Exception):
 
 class Connection:
     """A raw connection; requests go out one at a time unless `send` and `receive` are used on their own."""
+
+    asked: ClassVar[Counter[tuple[str, int]]] = Counter()
+    """How often each API was asked in each version, over all connections of the process."""
 
     def __init__(self, host: str, port: int, *, timeout_s: float = 15.0) -> None:
         self._socket = socket.create_connection((host, port), timeout=timeout_s)
@@ -57,6 +61,7 @@ class Connection:
 
     def send(self, api: str, version: int, body: dict[str, Any], *, client_id: str | None = "differential") -> int:
         self._correlation_id += 1
+        self.asked[api, version] += 1
         self.send_raw(encode_request(api, version, body, correlation_id=self._correlation_id, client_id=client_id))
         return self._correlation_id
 

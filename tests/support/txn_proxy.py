@@ -7,6 +7,8 @@ next request of an API, of anybody or of the client that is named:
                   its client may be gone by then does not matter
     lose_answer   the server carries the request out, the client hears nothing and its connection breaks
     repeat        the server gets a copy of a request that was caught, on a connection of its own
+
+And it can make a broker look older: what is in `hidden` is not among the APIs that ApiVersions lists.
 """
 
 import socket
@@ -21,6 +23,7 @@ from oracle.processes import free_port
 from oracle.wire import KEYS
 
 PATIENCE_S = 20.0
+UNKNOWN_KEY = 9_999
 
 
 class Request(NamedTuple):
@@ -89,6 +92,8 @@ class Proxy:
         self._listener = socket.create_server((host, self.port))
         self.seen: Counter[tuple[str | None, int, int]] = Counter()
         """How many requests by client id, API key and version."""
+        self.hidden: set[str] = set()
+        """APIs by their names."""
         self._rules: list[Caught] = []
         self._lock = threading.Lock()
         self._links: list[_Link] = []
@@ -195,6 +200,7 @@ class _Link:
     def __init__(self, proxy: Proxy, client: socket.socket, server: socket.socket) -> None:
         self._proxy, self._client, self._server = proxy, client, server
         self._waiting: dict[int, Caught] = {}
+        self._api_versions: dict[int, int] = {}  # by correlation id: the version of an ApiVersions under way
         self._client_is_gone = False
         self.done = False
 
@@ -206,6 +212,8 @@ class _Link:
         with suppress(OSError):
             while (frame := read_frame(self._client)) is not None:
                 request = parse(frame)
+                if request.api_key == KEYS["ApiVersions"]:
+                    self._api_versions[request.correlation_id] = request.version
                 rule = self._proxy.take_rule(request)
                 if rule is not None:
                     self._waiting[request.correlation_id] = rule
@@ -222,6 +230,9 @@ class _Link:
             while (frame := read_frame(self._server)) is not None:
                 (correlation_id,) = struct.unpack_from(">i", frame, 4)
                 rule = self._waiting.pop(correlation_id, None)
+                version = self._api_versions.pop(correlation_id, None)
+                if version is not None:
+                    frame = without(frame, version, {KEYS[name] for name in self._proxy.hidden})
                 if rule is not None:
                     rule.answer = frame[4:]
                 if isinstance(rule, Lost):
@@ -248,6 +259,22 @@ class _Link:
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
             end.close()
+
+
+def without(frame: bytes, version: int, keys: set[int]) -> bytes:
+    """An answer to ApiVersions in which some APIs have a number that nobody knows."""
+    # Length, correlation id, error code; then the rows: as many as an int32 says, or in flexible versions a byte or two
+    # with one more than that, and a byte of tags after each row.
+    at, size = (14, 6) if version < 3 else (12 if frame[10] & 0x80 else 11, 7)
+    if version < 3:
+        (count,) = struct.unpack_from(">i", frame, 10)
+    else:
+        count = (frame[10] & 0x7F | (frame[11] << 7 if frame[10] & 0x80 else 0)) - 1
+    changed = bytearray(frame)
+    for place in range(at, at + count * size, size):
+        if struct.unpack_from(">h", frame, place)[0] in keys:
+            struct.pack_into(">h", changed, place, UNKNOWN_KEY)
+    return bytes(changed)
 
 
 def read_frame(connection: socket.socket) -> bytes | None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from oracle.compare import Cases, Probe
+from oracle.compare import Cases, Differs, Probe
 from oracle.wire import fit
 
 CASES = Cases("configs")
@@ -108,6 +108,27 @@ def configs_of_brokers_that_are_not(probe: Probe) -> None:
 def configs_of_other_resources(probe: Probe) -> None:
     for kind in (UNKNOWN, 1, 3, 5, 99, -1):
         describe(probe, f"type {kind}", 4, (kind, "x", None))
+
+
+ONLY_TOPICS_AND_BROKERS = Differs("only topics and brokers have configurations here", 42)
+
+
+def refused(answer: dict[str, Any]) -> Any:
+    return answer["results"][0]["error_code"]
+
+
+@case(
+    {
+        "loggers": ONLY_TOPICS_AND_BROKERS,
+        "a subscription of metrics": ONLY_TOPICS_AND_BROKERS,
+        "a group": ONLY_TOPICS_AND_BROKERS,
+    }
+)
+def configs_of_loggers_subscriptions_and_groups(probe: Probe) -> None:
+    describe(probe, "loggers", 4, (BROKER_LOGGER, "1", None), keep=refused)
+    describe(probe, "loggers of another broker", 4, (BROKER_LOGGER, "7", None), keep=refused)
+    describe(probe, "a subscription of metrics", 4, (CLIENT_METRICS, "x", None), keep=refused)
+    describe(probe, "a group", 4, (GROUP, "x", None), keep=refused)
 
 
 @case()

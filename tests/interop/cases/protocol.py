@@ -23,6 +23,19 @@ def unknown_api_keys_close(probe: Probe) -> None:
         probe.raw(f"key {key}", frame(header(key, 0)))
 
 
+NOT_SERVED = Differs("not advertised by either, and here refused like any API that is not", "closed")
+
+
+@case({"key 71": NOT_SERVED})
+def telemetry_is_declined(probe: Probe) -> None:
+    """Neither server collects metrics of clients."""
+    telemetry = (71, 72)
+    rows = probe.tell("ApiVersions", 0)["api_keys"]
+    probe.record("advertised", [row for row in rows if row["api_key"] in telemetry])
+    for key in telemetry:
+        probe.raw(f"key {key}", frame(header(key, 0) + bytes(32)))
+
+
 @case()
 def versions_outside_the_range_close(probe: Probe) -> None:
     for api, version in (
@@ -38,6 +51,12 @@ def versions_outside_the_range_close(probe: Probe) -> None:
         ("DeleteTopics", 0),
         ("OffsetForLeaderEpoch", 1),
         ("DescribeConfigs", 0),
+        ("DeleteRecords", 3),
+        ("AlterConfigs", 3),
+        ("DescribeLogDirs", 0),
+        ("DescribeLogDirs", 6),
+        ("DescribeTopicPartitions", 1),
+        ("ListConfigResources", 2),
         ("DescribeProducers", 1),
         ("FindCoordinator", 7),
         ("OffsetCommit", 1),

@@ -5,6 +5,7 @@ from typing import Any
 
 from interop.cases.api_versions import served
 from interop.cases.cluster import found
+from interop.cases.log_dirs import without_places
 from interop.cases.producers import allotted
 from oracle.batches import T0, batch
 from oracle.compare import Cases, Probe, Topic
@@ -46,6 +47,15 @@ def alter_configs(topic: Topic) -> dict[str, Any]:
     return {"resources": [{"resource_type": 2, "resource_name": topic.name, "configs": configs}]}
 
 
+def delete_records(topic: Topic) -> dict[str, Any]:
+    return {"topics": [{"name": topic.name, "partitions": [{"partition_index": 0, "offset": 1}]}], "timeout": 5000}
+
+
+def replace_configs(topic: Topic) -> dict[str, Any]:
+    configs = [{"name": "retention.ms", "value": "5000"}]
+    return {"resources": [{"resource_type": 2, "resource_name": topic.name, "configs": configs}]}
+
+
 REQUESTS: dict[str, tuple[int, int, Body]] = {
     "ApiVersions": (0, 4, lambda _: {"client_software_name": "t", "client_software_version": "1"}),
     "Metadata": (0, 13, lambda topic: {"topics": [{"name": topic.name}], "allow_auto_topic_creation": False}),
@@ -63,6 +73,11 @@ REQUESTS: dict[str, tuple[int, int, Body]] = {
     "DeleteTopics": (1, 6, delete_topics),
     "DescribeConfigs": (1, 4, lambda topic: {"resources": [{"resource_type": 2, "resource_name": topic.name}]}),
     "IncrementalAlterConfigs": (0, 1, alter_configs),
+    "AlterConfigs": (0, 2, replace_configs),
+    "ListConfigResources": (0, 1, lambda _: {"resource_types": [4]}),
+    "DeleteRecords": (0, 2, delete_records),
+    "DescribeTopicPartitions": (0, 0, lambda topic: {"topics": [{"name": topic.name}]}),
+    "DescribeLogDirs": (1, 5, lambda topic: {"topics": [{"topic": topic.name, "partitions": [0]}]}),
     "DescribeCluster": (0, 2, lambda _: {}),
     "DescribeProducers": (0, 0, lambda topic: {"topics": [{"name": topic.name, "partition_indexes": [0]}]}),
     "FindCoordinator": (0, 6, lambda _: {"key": "group", "key_type": 0, "coordinator_keys": ["group"]}),
@@ -72,6 +87,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "ApiVersions": {"keep": served},
     "InitProducerId": {"keep": allotted},
     "FindCoordinator": {"until": found},
+    "DescribeLogDirs": {"keep": without_places},
 }
 
 

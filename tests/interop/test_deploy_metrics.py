@@ -1,0 +1,171 @@
+"""The dashboard and the alert rules in deploy/ ask for what a running broker really tells: names, labels, values.
+
+Prometheus is not run here: expressions are taken apart with regular expressions, which is enough for the few forms
+that they have. What is not understood fails.
+"""
+
+import json
+import re
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+import twofold
+from twofold.broker.metric_families import FAMILIES
+from twofold.embedded import Broker
+from twofold.wire.apis import APIS
+
+pytestmark = pytest.mark.interop
+
+ROOT = Path(__file__).parent.parent.parent
+DASHBOARD = ROOT / "deploy" / "grafana" / "twofold-transactions.json"
+ALERTS = ROOT / "deploy" / "prometheus" / "alerts.yml"
+GUIDE = ROOT / "docs" / "guide" / "monitoring.md"
+
+OF_PROMETHEUS = {"instance", "job"}  # it adds them to what it scrapes
+OF_COUNTERS = {"rate", "increase"}
+FUNCTIONS = OF_COUNTERS | {
+    "sum", "max", "avg", "by", "topk", "histogram_quantile", "min_over_time", "delta", "vector", "label_values",
+}  # fmt: skip
+OPERATORS = {"and", "or"}
+
+_STRING = re.compile(r'"[^"]*"')
+_SELECTOR = re.compile(r"\b((?:kafka|twofold)_\w+)(?:\{([^}]*)\})?")
+_MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"([^"]*)"')
+_BY = re.compile(r"\bby \(([\w, ]+)\)")
+
+
+class Told(NamedTuple):
+    """What the page says: for each sample its labels and their values, and the type of each."""
+
+    labels: dict[str, dict[str, set[str]]]
+    types: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def told() -> Told:
+    """Of a broker with a committed, an aborted and an open transaction."""
+    with Broker(metrics="127.0.0.1:0") as broker:
+        producer = twofold.Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id="seen")
+        with producer:
+            producer.init_transactions()
+            for end in (producer.commit_transaction, producer.abort_transaction):
+                producer.begin_transaction()
+                producer.send("orders", b"value")
+                producer.flush()
+                end()
+            producer.begin_transaction()
+            producer.send("orders", b"open")
+            producer.flush()
+            text = urllib.request.urlopen(broker.metrics_url, timeout=20).read().decode()
+    labels: dict[str, dict[str, set[str]]] = {}
+    types: dict[str, str] = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.M))
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            types[sample.name] = family.type
+            known = labels.setdefault(sample.name, {})
+            for label, value in sample.labels.items():
+                known.setdefault(label, set()).add(value)
+    for family in FAMILIES:  # what has no series at this moment: nothing is corrupt
+        if family.sample in types:
+            labels.setdefault(family.sample, {label: set() for label in family.labels})
+    return Told(labels, types)
+
+
+def panels() -> Iterator[tuple[str, str, str]]:
+    """Title, expression, legend."""
+    for panel in json.loads(DASHBOARD.read_text())["panels"]:
+        for target in panel.get("targets", ()):
+            yield panel["title"], target["expr"], target["legendFormat"]
+
+
+def rules() -> Iterator[tuple[str, str, str]]:
+    """Name, expression, the rest: labels and annotations."""
+    for rule in ALERTS.read_text().split("- alert: ")[1:]:
+        name, rest = rule.split("\n", 1)
+        (expression,) = re.findall(r"^ +expr: (\S.*)$", rest, re.M)
+        yield name, expression, rest
+
+
+EXPRESSIONS = [*panels(), *rules()]
+
+
+@pytest.mark.parametrize(
+    ("where", "expression", "text"), EXPRESSIONS, ids=[f"{x[0]}-{n}" for n, x in enumerate(EXPRESSIONS)]
+)
+def test_every_metric_label_and_value_of_an_expression_is_told(
+    where: str, expression: str, text: str, told: Told
+) -> None:
+    selectors = _SELECTOR.findall(_STRING.sub(lambda match: match[0].replace("{", "").replace("}", ""), expression))
+    assert selectors, expression
+    available: set[str] = set()
+    for name, matchers in selectors:
+        assert name in told.labels, f"{name} is not on the page"
+        known = told.labels[name]
+        available |= known.keys()
+        parsed = _MATCHER.findall(matchers)
+        assert ",".join(f'{label}{how}"{value}"' for label, how, value in parsed) == matchers, "not understood"
+        for label, how, value in parsed:
+            assert label in known or label in OF_PROMETHEUS, f"{name} has no label {label}"
+            if not value.startswith("$"):
+                check_values(name, label, value.split("|") if how == "=~" else [value], known[label])
+    grouped = {label.strip() for group in _BY.findall(expression) for label in group.split(",")}
+    assert grouped <= available | OF_PROMETHEUS, grouped - available
+    shown = {*re.findall(r"\$labels\.(\w+)", text), *re.findall(r"\{\{(\w+)\}\}", text)}
+    assert shown <= (grouped or available | OF_PROMETHEUS), f"{where} shows {shown}, its series have {grouped}"
+
+
+def check_values(name: str, label: str, values: list[str], known: set[str]) -> None:
+    possible = {api.name for api in APIS.values()} if label == "request" else known
+    assert set(values) <= possible, f"{name}: {label} is never one of {set(values) - possible}"
+
+
+@pytest.mark.parametrize(
+    ("where", "expression", "text"), EXPRESSIONS, ids=[f"{x[0]}-{n}" for n, x in enumerate(EXPRESSIONS)]
+)
+def test_every_word_of_an_expression_is_known_and_rates_are_of_counters(
+    where: str, expression: str, text: str, told: Told
+) -> None:
+    bare = re.sub(r"\[[^\]]*\]", "", _BY.sub("by ()", re.sub(r"\{[^}]*\}", "", _STRING.sub("", expression))))
+    words = set(re.findall(r"[A-Za-z_]\w*", bare))
+    assert words <= FUNCTIONS | OPERATORS | told.labels.keys(), f"{where}: {expression}"
+    assert bare.count("(") == bare.count(")")
+    for function, name in re.findall(r"(\w+)\(((?:kafka|twofold)_\w+)", bare):
+        if function in OF_COUNTERS:
+            assert told.types[name] in ("counter", "histogram"), f"{function} of the {told.types[name]} {name}"
+        else:
+            assert told.types[name] == "gauge", f"{function} of the {told.types[name]} {name}"
+
+
+def test_the_variables_of_the_dashboard_are_read_from_metrics_that_exist(told: Told) -> None:
+    dashboard = json.loads(DASHBOARD.read_text())
+    queries = [one["query"] for one in dashboard["templating"]["list"] if one["type"] == "query"]
+    for name, label in (re.fullmatch(r"label_values\((\w+), (\w+)\)", query).groups() for query in queries):  # type: ignore[union-attr]
+        assert label in told.labels[name] or label in OF_PROMETHEUS
+    declared = {one["name"] for one in dashboard["templating"]["list"]} | {"__rate_interval"}
+    assert set(re.findall(r"\$\{?(\w+)", DASHBOARD.read_text())) <= declared
+    ids = [panel["id"] for panel in dashboard["panels"]]
+    assert len(set(ids)) == len(ids)
+
+
+def test_every_metric_of_the_issue_is_watched() -> None:
+    text = " ".join(expression for _, expression, _ in EXPRESSIONS)
+    for part in (
+        "partitionswithlatetransactionscount", "laststableoffsetlag", "partition_open_seconds", "partition_load_time",
+        "unknowndestinationqueuesize", "markers_pending", "heartbeat_expired_total", "txn_end_seconds_bucket",
+    ):  # fmt: skip
+        assert part in text, part
+
+
+def test_every_alert_is_explained_in_the_guide() -> None:
+    names = [name for name, _, _ in rules()]
+    assert len(set(names)) == len(names) >= 10
+    page = GUIDE.read_text()
+    assert [name for name in names if f"`{name}`" not in page] == []
+    for name, _, rest in rules():
+        assert re.search(r"severity: (warning|critical)\n", rest), name
+        assert re.search(r'summary: ".+"\n', rest) and re.search(r'description: ".+"', rest), name

@@ -5,9 +5,12 @@ import inspect
 from collections.abc import Callable
 
 from bench import (
+    against,
     columnar,
     groups,
     growth,
+    hostile,
+    latency,
     producer,
     spark_sink,
     spark_source,
@@ -16,16 +19,21 @@ from bench import (
     transaction_curves,
     transactions,
     two_phase,
+    txn_tools,
 )
 from bench.report import Report, console
 
 SUITES: dict[str, Callable[..., None]] = {
     "start": start.run,
     "throughput": throughput.run,
+    "latency": latency.run,
     "growth": growth.run,
+    "against": against.run,
     "groups": groups.run,
+    "hostile": hostile.run,
     "transactions": transactions.run,
     "two_phase": two_phase.run,
+    "txn_tools": txn_tools.run,
     "producer": producer.run,
     "columnar": columnar.run,
     "spark_source": spark_source.run,
@@ -59,11 +67,11 @@ def main() -> None:
     for name in options.suites or SUITES:
         takes = inspect.signature(known[name]).parameters
         known[name](report, **{key: value for key, value in given.items() if key in takes})
-    path = report.save()
+    path, page = report.save(), report.write_page()
     if options.format == "json":
         print(report.as_json())
     else:
-        console.print(f"[dim]results in {path}")
+        console.print(f"[dim]results in {path}, tables and plots in {page}")
 
 
 PASSED = ("seconds", "rounds", "sizes", "with_oracle")

@@ -20,6 +20,7 @@ from rich.table import Table
 
 from bench.report import Report, progress
 from bench.spark_source import create, session
+from support.transactional_ids import transactional_ids
 
 ROWS = {100: 2_000_000, 1024: 500_000}
 PARTITIONS = 4
@@ -171,32 +172,15 @@ def run_latency(spark: Any, address: str, report: Report, rounds: int) -> None:
 
 def run_growth(spark: Any, address: str, report: Report, count: int) -> None:
     """Micro-batch after micro-batch: their cost, and how many transactional ids there are at the end."""
-    before = len(ids(address))
+    before = len(transactional_ids(address))
     batches = small_batches(spark, EXACTLY, address, count)
     quarter = max(1, len(batches) // 4)
     early, late = median_ms(batches[quarter // 2 : quarter]), median_ms(batches[-quarter:])
-    made = len(ids(address)) - before
+    made = len(transactional_ids(address)) - before
     report.add("spark_sink", f"{count} batches", {"early_ms": early, "late_ms": late, "ids": made})
     table = Table("micro-batches", "early, ms", "late, ms", "transactional ids made", title="Spark sink: growth")
     table.add_row(f"{len(batches):,}", f"{early:.0f}", f"{late:.0f}", str(made))
     report.show(table)
-
-
-def ids(address: str) -> list[str]:
-    from twofold.client.cluster import Cluster
-    from twofold.client.config import ClientConfig
-    from twofold.client.coordinators import Coordinators
-    from twofold.client.transaction_calls import TransactionCalls
-    from twofold.runtime.real import real_runtime, run
-
-    async def ask() -> list[str]:
-        cluster = Cluster(real_runtime(), ClientConfig(bootstrap_servers=address))
-        try:
-            return await TransactionCalls(cluster, Coordinators(cluster)).list_ids([], ".*", cluster.deadline())
-        finally:
-            await cluster.close()
-
-    return run(ask())
 
 
 def run(report: Report, rounds: int = 3, sizes: tuple[int, ...] = (MANY_BATCHES,)) -> None:

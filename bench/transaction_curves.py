@@ -43,14 +43,17 @@ FETCH_BYTES = 64 << 10
 PATIENCE_S = 120
 READ_COMMITTED = 1
 ADD_PARTITIONS, END_TXN, INIT, DESCRIBE = 24, 26, 22, 65
+CONCURRENT_TRANSACTIONS = 51
+NOT_READY = (14, 15, 16, CONCURRENT_TRANSACTIONS)  # a coordinator that is on its way
 
 
-def prepare(directory: Path, **transactions: int) -> TwofoldServer:
-    """A broker, not running, in whose folder a kill -9 left so many `ids`, `open` or `aborted` transactions."""
+def prepare(directory: Path, *, spread: int = 1, **transactions: int) -> TwofoldServer:
+    """A broker, not running, in whose folder a kill -9 left so many `ids`, `open`, `hanging` or `aborted` transactions;
+    the open ones are spread over so many partitions."""
     server = TwofoldServer(directory)
     server.start()
     client = Client(server.host, server.port)
-    topic = CreatableTopic(name=TOPIC, num_partitions=1, replication_factor=1, assignments=[], configs=[])
+    topic = CreatableTopic(name=TOPIC, num_partitions=spread, replication_factor=1, assignments=[], configs=[])
     client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 19, 5)
     client.ask(FindCoordinatorRequest(key="any", key_type=1), 10, 2)  # creates the topic of the transactions
     ids = topic_ids(client)
@@ -58,6 +61,7 @@ def prepare(directory: Path, **transactions: int) -> TwofoldServer:
     server.stop()
     command = [sys.executable, "-m", "bench.transaction_folder", str(server.data)]
     command += ["--state-topic-id", str(ids[TRANSACTION_STATE]), "--topic-id", str(ids[TOPIC])]
+    command += ["--spread", str(spread)]
     for option, count in transactions.items():
         command += [f"--{option}", str(count)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
@@ -103,41 +107,55 @@ def one_of_each_partition(name: Callable[[int], str], count: int) -> list[str]:
 class Committer:
     """One transactional producer on a raw connection: partition added, one record, commit."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, transactional_id: str = "probe") -> None:
         self.client = client
+        self.transactional_id = transactional_id
         self.sequence = 0
         answer = self.initialize()
-        while answer.error_code in (14, 15, 51):
+        while answer.error_code in NOT_READY:
             time.sleep(0.02)
             answer = self.initialize()
         check(answer.error_code)
         self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
 
     def initialize(self):
-        return self.client.ask(InitProducerIdRequest(transactional_id="probe", transaction_timeout_ms=60_000), INIT, 4)
+        request = InitProducerIdRequest(transactional_id=self.transactional_id, transaction_timeout_ms=600_000)
+        return self.client.ask(request, INIT, 4)
 
-    def transaction(self) -> None:
-        ask = self.client.ask
-        who = {"producer_id": self.producer_id, "producer_epoch": self.epoch}
+    def begin(self) -> None:
+        """The partition added and one record in it."""
         topics = [AddPartitionsToTxnTopic(name=TOPIC, partitions=[0])]
-        added = ask(
-            AddPartitionsToTxnRequest(
-                v3_and_below_transactional_id="probe",
-                v3_and_below_producer_id=self.producer_id,
-                v3_and_below_producer_epoch=self.epoch,
-                v3_and_below_topics=topics,
-            ),
-            ADD_PARTITIONS,
-            3,
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.transactional_id,
+            v3_and_below_producer_id=self.producer_id,
+            v3_and_below_producer_epoch=self.epoch,
+            v3_and_below_topics=topics,
         )
-        check(added.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
-        builder = BatchBuilder(**who, base_sequence=self.sequence, transactional=True)
+        code = CONCURRENT_TRANSACTIONS
+        while code == CONCURRENT_TRANSACTIONS:  # the markers of the one before are not written yet
+            added = self.client.ask(request, ADD_PARTITIONS, 3)
+            code = added.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
+        check(code)
+        builder = BatchBuilder(
+            producer_id=self.producer_id, producer_epoch=self.epoch, base_sequence=self.sequence, transactional=True
+        )
         builder.add(None, bytes(100), int(time.time() * 1000))
         self.sequence += 1
         data = [TopicProduceData(name=TOPIC, partition_data=[PartitionProduceData(index=0, records=builder.build())])]
-        sent = ask(ProduceRequest(transactional_id="probe", acks=-1, timeout_ms=30_000, topic_data=data), 0, 8)
+        sent = self.client.ask(
+            ProduceRequest(transactional_id=self.transactional_id, acks=-1, timeout_ms=30_000, topic_data=data), 0, 8
+        )
         check(sent.responses[0].partition_responses[0].error_code)
-        check(ask(EndTxnRequest(transactional_id="probe", committed=True, **who), END_TXN, 3).error_code)
+
+    def transaction(self) -> None:
+        self.begin()
+        request = EndTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            committed=True,
+        )
+        check(self.client.ask(request, END_TXN, 3).error_code)
 
 
 def check(error_code: int) -> None:

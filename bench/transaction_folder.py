@@ -1,9 +1,11 @@
 """Fills the data folder of a stopped broker with transactions, through the log layer, and dies of SIGKILL.
 
-`python -m bench.transaction_folder DATA --state-topic-id ID --topic-id ID [--ids N] [--open N] [--aborted N]`
+`python -m bench.transaction_folder DATA --state-topic-id ID --topic-id ID [--ids N] [--open N] [--aborted N] ...`
   --ids      transactional ids whose last transaction is complete, in `__transaction_state`
-  --open     transactions that are open: an id, and a record in partition 0 of `curve`
+  --open     transactions that are open: an id, and a record in a partition of `curve`
+  --hanging  transactions that no coordinator knows: only the record
   --aborted  transactions that were aborted: a record and a marker in partition 0 of `curve`
+  --spread   over how many partitions of `curve` the open ones are spread (1)
 """
 
 import argparse
@@ -44,11 +46,12 @@ def known_id(number: int) -> str:
 
 
 def state_records(options: argparse.Namespace, now_ms: int) -> Iterator[tuple[str, Transaction]]:
-    partition = frozenset([TopicPartition(TOPIC, 0)])
+    places = [frozenset([TopicPartition(TOPIC, index)]) for index in range(options.spread)]
     for number in range(options.open):
+        place = places[number % options.spread]
         yield (
             open_id(number),
-            Transaction(FIRST_PRODUCER_ID + number, 0, TIMEOUT_MS, State.ONGOING, partition, now_ms, now_ms),
+            Transaction(FIRST_PRODUCER_ID + number, 0, TIMEOUT_MS, State.ONGOING, place, now_ms, now_ms),
         )
     for number in range(options.ids):
         producer_id = FIRST_PRODUCER_ID + options.open + number
@@ -106,11 +109,15 @@ async def fill(options: argparse.Namespace) -> None:
             options,
             now_ms,
         )
-    if options.open or options.aborted:
-        log = manager.get_or_create(TopicPartition(TOPIC, 0), uuid.UUID(options.topic_id), LogConfig())
-        first = FIRST_PRODUCER_ID + options.open + options.ids
-        write_data(log, (aborted(first + number, now_ms) for number in range(options.aborted)))
-        write_data(log, (data_batch(FIRST_PRODUCER_ID + number, now_ms) for number in range(options.open)))
+    first = FIRST_PRODUCER_ID + options.open + options.ids
+    written = [range(FIRST_PRODUCER_ID, FIRST_PRODUCER_ID + options.open)]
+    written += [range(first + options.aborted, first + options.aborted + options.hanging)]
+    for index in range(options.spread if any(written) else bool(options.aborted)):
+        log = manager.get_or_create(TopicPartition(TOPIC, index), uuid.UUID(options.topic_id), LogConfig())
+        if index == 0:
+            write_data(log, (aborted(first + number, now_ms) for number in range(options.aborted)))
+        for producers in written:
+            write_data(log, (data_batch(number, now_ms) for number in producers[index :: options.spread]))
 
 
 def main() -> None:
@@ -120,7 +127,9 @@ def main() -> None:
     parser.add_argument("--topic-id", required=True)
     parser.add_argument("--ids", type=int, default=0)
     parser.add_argument("--open", type=int, default=0)
+    parser.add_argument("--hanging", type=int, default=0)
     parser.add_argument("--aborted", type=int, default=0)
+    parser.add_argument("--spread", type=int, default=1)
     asyncio.run(fill(parser.parse_args()))
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -5,12 +5,14 @@ SHELL := /bin/bash
 PYTHON ?= $(firstword $(foreach p,python3.13 python3.12 python3.11 python3,$(shell $(p) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && command -v $(p))))
 BIN := .venv/bin
 READY := .venv/.ready
-SEEDS ?= 2000
+SEEDS ?= 10000
+PROCESSES ?= $(shell nproc 2>/dev/null || echo 2)
 SERVE ?=
+SEED ?= 1
 # Most tests wait: for processes to start, for timeouts to pass. Files are shared out among so many at a time.
 WORKERS ?= 2
 
-.PHONY: help setup test spark check lint demo serve sim interop bench docs clean tools
+.PHONY: help setup test spark check lint demo jdk serve sim mutants interop bench docs clean tools fuzz soak
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -42,20 +44,35 @@ test: tools lint  ## everything that CI runs: lint, unit, simulated power cuts, 
 spark: tools  ## the tests of the Spark source and sink alone
 	@$(BIN)/python -m pytest --timeout=600 tests/spark tests/sink
 
-demo: $(READY)  ## orders through an exactly-once Spark pipeline whose task, broker and driver are killed; then the verdict
-	@test -n "$$JAVA_HOME" || bash tools/install-test-tools.sh java
-	@test -n "$$JAVA_HOME" || command -v java >/dev/null || { echo "the demo runs Spark, which needs a JDK 17 or 21: install one, or set JAVA_HOME"; exit 1; }
+demo: jdk $(READY)  ## orders through an exactly-once Spark pipeline whose task, broker and driver are killed; then the verdict
 	@$(BIN)/python examples/demo/run.py
+
+# First, so that nobody waits for packages to hear it.
+jdk:
+	@test -n "$$JAVA_HOME" || command -v java >/dev/null || bash tools/install-test-tools.sh java
+	@test -n "$$JAVA_HOME" || command -v java >/dev/null || { echo "the demo runs Spark, which needs a JDK 17 or 21: install one (Debian: apt-get install default-jdk-headless), or set JAVA_HOME"; exit 1; }
 
 serve: $(READY)  ## run a broker on 127.0.0.1:9092 (SERVE="..." adds options)
 	@$(BIN)/twofold serve $(SERVE)
 
-sim: $(READY)  ## the simulator on many seeds (SEEDS=2000)
-	@TWOFOLD_SEEDS=$(SEEDS) $(BIN)/python -m pytest --timeout=3600 tests/sim tests/log -k "seed or power"
+sim: $(READY)  ## the simulator: 10,000 seeds over all worlds, on all cores (SEEDS=, PROCESSES=), then the planted bugs
+	@$(BIN)/python tools/run_seeds.py --seeds $(SEEDS) --processes $(PROCESSES)
+	@TWOFOLD_SEEDS=2000 $(BIN)/python -m pytest --timeout=3600 tests/log -k "seed or power"
+	@$(MAKE) --no-print-directory mutants
+
+mutants: $(READY)  ## bugs planted in a copy of the sources: the simulator finds each of them
+	@$(BIN)/python tools/run_mutants.py --processes $(PROCESSES)
+
+soak: $(READY)  ## mixed load with kill -9 every 20 s, then the reckoning (MINUTES=30 SEED=1)
+	@PYTHONPATH=tests $(BIN)/python -m soak --minutes $(or $(MINUTES),30) --seed $(SEED)
 
 interop: tools  ## the long runs with real clients and kill -9
 	@command -v go >/dev/null || echo "not installed: Go 1.26 or newer (go.dev/dl); the runs with franz-go will skip"
-	@TWOFOLD_LONG=1 $(BIN)/python -m pytest --timeout=3600 tests/interop tests/spark
+	@TWOFOLD_LONG=1 $(BIN)/python -m pytest --timeout=3600 tests/interop tests/soak tests/spark
+
+fuzz: $(READY)  ## coverage-guided fuzzing of everything that reads foreign bytes (MINUTES=5)
+	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[fuzz]' || { echo "atheris does not install here: see its message above (it has wheels for Linux)"; exit 1; }
+	@PYTHONPATH=tests $(BIN)/python -m fuzz --minutes $(or $(MINUTES),5)
 
 bench: tools  ## throughput against the client's own ceiling, and how cost grows
 	@$(BIN)/python -m bench

@@ -13,6 +13,7 @@ from uuid import UUID
 from immutables import Map
 
 from twofold.controller.kept_records import KeptKey
+from twofold.controller.levels import METADATA_VERSION as METADATA_VERSION
 from twofold.controller.records import NO_LEADER, RECOVERED, EndPoint, FeatureRange, MetadataRecord
 
 TOPIC_RESOURCE = 2
@@ -20,8 +21,6 @@ BROKER_RESOURCE = 4
 CLIENT_METRICS_RESOURCE = 16
 GROUP_RESOURCE = 32
 CLUSTER_DEFAULT = ""  # the name of the broker resource that holds for every broker
-
-METADATA_VERSION = "metadata.version"
 
 
 class ConfigResource(NamedTuple):

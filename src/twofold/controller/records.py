@@ -1,14 +1,16 @@
 """The records of the metadata log: what they hold and how they are framed.
 
 1. A frame is the frame version (1), the record type and its version as unsigned varints, then the record.
-2. What is written has the versions that Apache Kafka 4.3 writes at metadata.version 30, so that its tools read our log.
-   What is read may have any version that Kafka knows.
-3. A record that this software does not know stops the start, unless the image without it is the same: skipping the
+2. What is written has the versions that Apache Kafka writes at the metadata.version that holds, so that its tools, and
+   software that knows no newer level, read our log. What is read may have any version that Kafka knows.
+3. What a level cannot carry is left out or refused (`levels.py`), and is not in the image either: an image is the same
+   before and after it was read back.
+4. A record that this software does not know stops the start, unless the image without it is the same: skipping the
    rest would silently forget what somebody decided.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -21,6 +23,19 @@ from twofold.controller.kept_records import (
     RemoveDelegationToken,
     RemoveUserScramCredential,
     UserScramCredential,
+)
+from twofold.controller.levels import (
+    CORDONED_LOG_DIRECTORIES,
+    DELEGATION_TOKENS,
+    ELIGIBLE_LEADER_REPLICAS,
+    LOG_DIRECTORIES,
+    METADATA_VERSION,
+    NEWEST,
+    OLDEST,
+    SCRAM_CREDENTIALS,
+    TRANSACTIONS,
+    ZOOKEEPER_MIGRATION,
+    describe,
 )
 from twofold.machine.schema import (
     BOOL,
@@ -40,7 +55,7 @@ from twofold.machine.schema import (
     tagged,
 )
 from twofold.records.varint import decode_uvarint
-from twofold.wire.errors import InvalidRecord
+from twofold.wire.errors import InvalidRecord, UnsupportedVersion
 
 FRAME_VERSION = 1
 NO_LEADER = -1
@@ -231,16 +246,21 @@ class RecordType(NamedTuple):
     key: int
     max_version: int
     schema: Schema[Any]
-    version_for: Callable[[Any], int]
+    version_for: Callable[[Any, int], int]  # of a record that a level can carry
 
 
 def _row(
-    key: int, cls: type[Any], version: int, version_for: Callable[[Any], int] | None = None, **fields: Any
+    key: int, cls: type[Any], version: int, version_for: Callable[[Any, int], int] | None = None, **fields: Any
 ) -> RecordType:
-    return RecordType(key, version, Schema(cls, **fields), version_for or (lambda _: version))
+    return RecordType(key, version, Schema(cls, **fields), version_for or (lambda record, level: version))
 
 
-def _registration_change_version(record: BrokerRegistrationChange) -> int:
+def _by_level(*since: int) -> Callable[[Any, int], int]:
+    """The versions of a type whose version n is written from the n-th level on."""
+    return lambda record, level: sum(level >= first for first in since) - 1
+
+
+def _registration_change_version(record: BrokerRegistrationChange, level: int) -> int:
     """The lowest that can carry the change, as Kafka chooses."""
     if record.cordoned_log_dirs is not None:
         return 3
@@ -256,7 +276,7 @@ _FEATURE = nested(FeatureRange, name=STRING, min_supported_version=INT16, max_su
 
 _ROWS = (
     _row(
-        0, RegisterBroker, 4,
+        0, RegisterBroker, 4, _by_level(0, OLDEST, ZOOKEEPER_MIGRATION, LOG_DIRECTORIES, CORDONED_LOG_DIRECTORIES),
         broker_id=INT32, is_migrating_zk_broker=since(2, BOOL), incarnation_id=UUID_, broker_epoch=INT64,
         end_points=array(_END_POINT), features=array(_FEATURE), rack=NULLABLE_STRING, fenced=BOOL,
         in_controlled_shutdown=since(1, BOOL), log_dirs=tagged(0, _IDS, since=3),
@@ -265,7 +285,7 @@ _ROWS = (
     _row(1, UnregisterBroker, 0, broker_id=INT32, broker_epoch=INT64),
     _row(2, Topic, 0, name=STRING, topic_id=UUID_),
     _row(
-        3, Partition, 2,
+        3, Partition, 2, _by_level(OLDEST, LOG_DIRECTORIES, ELIGIBLE_LEADER_REPLICAS),
         partition_id=INT32, topic_id=UUID_, replicas=_INTS, isr=_INTS, removing_replicas=_INTS, adding_replicas=_INTS,
         leader=INT32, leader_recovery_state=tagged(0, INT8), leader_epoch=INT32, partition_epoch=INT32,
         directories=since(1, _IDS), eligible_leader_replicas=tagged(1, _MAYBE_INTS, since=2),
@@ -273,7 +293,7 @@ _ROWS = (
     ),
     _row(4, Config, 0, resource_type=INT8, resource_name=STRING, name=STRING, value=NULLABLE_STRING),
     _row(
-        5, PartitionChange, 2,
+        5, PartitionChange, 2, _by_level(OLDEST, LOG_DIRECTORIES, ELIGIBLE_LEADER_REPLICAS),
         partition_id=INT32, topic_id=UUID_, isr=tagged(0, _MAYBE_INTS), leader=tagged(1, INT32),
         replicas=tagged(2, _MAYBE_INTS), removing_replicas=tagged(3, _MAYBE_INTS),
         adding_replicas=tagged(4, _MAYBE_INTS), leader_recovery_state=tagged(5, INT8),
@@ -293,7 +313,7 @@ _ROWS = (
     _row(24, EndTransaction, 0),
     _row(25, AbortTransaction, 0, reason=tagged(0, NULLABLE_STRING)),
     _row(28, ClearElr, 0, topic_name=STRING),
-    *(RecordType(key, 0, Schema(cls, **fields), lambda _: 0) for key, cls, fields in KEPT),
+    *(RecordType(key, 0, Schema(cls, **fields), lambda record, level: 0) for key, cls, fields in KEPT),
 )  # fmt: skip
 _BY_KEY = {row.key: row for row in _ROWS}
 _BY_CLASS: dict[type, RecordType] = {row.schema.cls: row for row in _ROWS}
@@ -303,17 +323,90 @@ _IGNORABLE = {21: "ZkMigrationState", 27: "RegisterController", 29: "UnregisterC
 _KNOWN_ELSEWHERE = {7: "FenceBroker", 8: "UnfenceBroker"}  # of releases before 3.3
 
 
+class FieldSince(NamedTuple):
+    """A field that a record has from a level on."""
+
+    name: str
+    level: int
+    is_harmless: bool  # to leave it out where the level does not have it, whatever it says
+    default: Any
+
+
+def _since(cls: type[Any], **levels: int) -> tuple[FieldSince, ...]:
+    return tuple(
+        FieldSince(name, level, level == LOG_DIRECTORIES, cls._field_defaults[name]) for name, level in levels.items()
+    )
+
+
+_TYPES_SINCE: dict[type, int] = {
+    BeginTransaction: TRANSACTIONS,
+    EndTransaction: TRANSACTIONS,
+    AbortTransaction: TRANSACTIONS,
+    ClearElr: ELIGIBLE_LEADER_REPLICAS,
+    UserScramCredential: SCRAM_CREDENTIALS,
+    RemoveUserScramCredential: SCRAM_CREDENTIALS,
+    DelegationToken: DELEGATION_TOKENS,
+    RemoveDelegationToken: DELEGATION_TOKENS,
+}
+_ELR = {"eligible_leader_replicas": ELIGIBLE_LEADER_REPLICAS, "last_known_elr": ELIGIBLE_LEADER_REPLICAS}
+_DIRS = {"log_dirs": LOG_DIRECTORIES, "cordoned_log_dirs": CORDONED_LOG_DIRECTORIES}
+_FIELDS_SINCE: dict[type, tuple[FieldSince, ...]] = {
+    RegisterBroker: _since(RegisterBroker, is_migrating_zk_broker=ZOOKEEPER_MIGRATION, **_DIRS),
+    BrokerRegistrationChange: _since(BrokerRegistrationChange, **_DIRS),
+    Partition: _since(Partition, directories=LOG_DIRECTORIES, **_ELR),
+    PartitionChange: _since(PartitionChange, directories=LOG_DIRECTORIES, **_ELR),
+}
+
+
 class UnsupportedRecord(Exception):
     """The log holds something that this software can neither apply nor ignore."""
 
 
-def encode(record: MetadataRecord) -> bytes:
-    """The record in a frame."""
-    row = _BY_CLASS[type(record)]
-    version = row.version_for(record)
+def fitted(record: MetadataRecord, metadata_version: int) -> MetadataRecord:
+    """The record as it is read back at a level: without the fields that the level does not have."""
+    for field in _FIELDS_SINCE.get(type(record), ()):
+        if metadata_version < field.level and getattr(record, field.name) != field.default:
+            record = record._replace(**{field.name: field.default})
+    return record
+
+
+def encode(record: MetadataRecord, metadata_version: int = NEWEST) -> bytes:
+    """The record in a frame, in the version of the level; UnsupportedVersion for what cannot be written at it."""
+    cls = type(record)
+    row = _BY_CLASS[cls]
+    if metadata_version < NEWEST:
+        _check_writable(record, metadata_version)
+        record = fitted(record, metadata_version)
+    version = row.version_for(record, metadata_version)
     out = bytearray((FRAME_VERSION, row.key, version))  # all below 128, where a varint is the byte itself
     row.schema.write(out, record, version)
     return bytes(out)
+
+
+def encode_all(records: Iterable[MetadataRecord], metadata_version: int) -> list[bytes]:
+    """The records in frames, beginning at a level; one that is set on the way holds for those behind it."""
+    values = []
+    for record in records:
+        values.append(encode(record, metadata_version))
+        if isinstance(record, FeatureLevel) and record.name == METADATA_VERSION:
+            metadata_version = record.feature_level
+    return values
+
+
+def _check_writable(record: MetadataRecord, metadata_version: int) -> None:
+    cls = type(record)
+    if metadata_version < _TYPES_SINCE.get(cls, OLDEST):
+        raise _unwritable(cls.__name__, metadata_version, _TYPES_SINCE[cls])
+    for field in _FIELDS_SINCE.get(cls, ()):
+        if metadata_version < field.level and not field.is_harmless and getattr(record, field.name):
+            raise _unwritable(f"{field.name} of {cls.__name__}", metadata_version, field.level)
+
+
+def _unwritable(what: str, metadata_version: int, needed: int) -> UnsupportedVersion:
+    return UnsupportedVersion(
+        f"nothing was changed: {METADATA_VERSION} {describe(metadata_version)} cannot hold {what}: upgrade it to "
+        f"{describe(needed)} or newer"
+    )
 
 
 def decode(value: bytes) -> MetadataRecord | None:

@@ -35,7 +35,7 @@ _GROUP_TYPES = {
     16: "ConsumerGroupRegularExpression",
 }
 # Of controllers and of releases before 3.3: no part of Twofold has a use for what they say.
-_OTHER_METADATA = {
+OTHER_METADATA = {
     7: "FenceBroker", 8: "UnfenceBroker", 21: "ZkMigrationState", 27: "RegisterController", 29: "UnregisterController",
 }  # fmt: skip
 _HIDDEN = "(hidden)"
@@ -104,10 +104,10 @@ def metadata(record: Record, most: int) -> tuple[Any, Any]:
         return shown(record.key, most), {"type": kind, "bytes": shown(value, most)}
     if decoded is None:
         return shown(record.key, most), {"type": _metadata_kind(value), "bytes": shown(value, most)}
-    return shown(record.key, most), {"type": type(decoded).__name__} | _without_secrets(plain(decoded, most))
+    return shown(record.key, most), {"type": type(decoded).__name__} | without_secrets(plain(decoded, most))
 
 
-def _without_secrets(row: Row) -> Row:
+def without_secrets(row: Row) -> Row:
     """Dumps are sent around: what passwords are made of, and settings that are one, stay in the file."""
     hidden = {name: _HIDDEN for name in _SECRET_FIELDS if name in row}
     if "resource_name" in row and any(part in str(row.get("name")) for part in _SECRET_SETTINGS):
@@ -118,7 +118,7 @@ def _without_secrets(row: Row) -> Row:
 def _metadata_kind(value: bytes) -> str | None:
     try:
         _, position = decode_uvarint(value, 0)
-        return _OTHER_METADATA.get(decode_uvarint(value, position)[0])
+        return OTHER_METADATA.get(decode_uvarint(value, position)[0])
     except (IndexError, InvalidRecord):
         return None
 

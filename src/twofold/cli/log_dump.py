@@ -198,7 +198,7 @@ def _batch_rows(batch: Batch, decode: Decoder, wanted: Wanted) -> Iterator[Row]:
     failure: Row | None = None
     if header.is_control:
         try:
-            controls = [(record, control_row(record, wanted.max_bytes)) for record in _records(batch)]
+            controls = [(record, control_row(record, wanted.max_bytes)) for record in records_of(batch)]
         except (InvalidRecord, UndecodedRecord) as error:
             failure = _damage(batch.position, f"the control batch at offset {header.base_offset}: {error}")
         row["control"] = [control["type"] for _, control in controls]
@@ -218,7 +218,7 @@ def _batch_rows(batch: Batch, decode: Decoder, wanted: Wanted) -> Iterator[Row]:
 
 def _record_rows(batch: Batch, decode: Decoder, wanted: Wanted) -> Iterator[Row]:
     try:
-        for record in _records(batch):
+        for record in records_of(batch):
             if record.offset >= wanted.from_offset:
                 yield from _record_row(batch, record, decode, wanted.max_bytes)
     except InvalidRecord as error:
@@ -239,7 +239,8 @@ def _record_row(batch: Batch, record: Record, decode: Decoder, most: int) -> Ite
         yield failure
 
 
-def _records(batch: Batch) -> Iterator[Record]:
+def records_of(batch: Batch) -> Iterator[Record]:
+    """InvalidRecord, on the way, where they are not what the header says."""
     section = memoryview(batch.data)[HEADER_SIZE:]
     return parse_records(batch.header, decompress(batch.header.codec, section, limit=MAX_DECOMPRESSED_BYTES))
 

@@ -6,7 +6,7 @@ and never more of them than asked for.
 
 import codecs
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -86,12 +86,21 @@ def text_line(row: Row) -> str:
     what = str(row["what"])
     if what == "file":
         return f"# {_printable(row['path'])}: {row['kind']}, {row['size']} bytes"
-    fields = (
-        f"{name}={_text(name, value)}"
+    fields = {
+        name: value
         for name, value in row.items()
         if name != "what" and not (name in _DEFAULTS and _DEFAULTS[name] == value)
-    )
-    return " " * _INDENTED.get(what, 0) + " ".join((what.upper() if what == "damage" else what, *fields))
+    }
+    return " ".join((" " * _INDENTED.get(what, 0) + (what.upper() if what == "damage" else what), *_pairs(fields)))
+
+
+def value_text(value: Any) -> str:
+    """A plain value in a line; of a mapping its fields."""
+    return " ".join(_pairs(value)) if isinstance(value, Mapping) else _text("", value)
+
+
+def _pairs(fields: Mapping[str, Any]) -> Iterator[str]:
+    return (f"{name}={_text(name, value)}" for name, value in fields.items())
 
 
 def _text(name: str, value: Any) -> str:

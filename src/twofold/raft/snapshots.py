@@ -76,12 +76,13 @@ def read_snapshot(disk: Disk, path: str) -> Snapshot:
     """Read and check a whole snapshot; FileNotFoundError where there is none."""
     data = read_file(disk, path)
     try:
-        return _decode(data)
+        return decode_snapshot(data)
     except (CorruptMessage, InvalidRecord) as error:
         raise CorruptSnapshot(f"{path} is damaged ({error}); restore it from a copy") from error
 
 
-def _decode(data: bytes) -> Snapshot:
+def decode_snapshot(data: bytes) -> Snapshot:
+    """CorruptMessage or InvalidRecord where it is not whole."""
     timestamp_ms, kraft_version, voters = -1, STATIC_VOTERS, None
     values: list[bytes] = []
     kinds: list[ControlType | None] = []

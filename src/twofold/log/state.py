@@ -145,6 +145,10 @@ class LogState:
     def segment_count(self) -> int:
         return len(self._segments) if self._listing is None else len(self._listing.bases)
 
+    def segment_sizes(self) -> list[tuple[int, int]]:
+        """(base offset, bytes) of every segment of an open log, the active one last."""
+        return [(segment.base_offset, segment.size) for segment in self._segments]
+
     def __repr__(self) -> str:
         return f"<log {self.topic_partition} [{self.log_start_offset}, {self.log_end_offset})>"
 

@@ -9,9 +9,11 @@ Its files are Kafka's. Values are opaque here; what they mean is the controller'
 4. What a crash left in the log beyond the last sync is part of it: with one voter nobody can have decided otherwise. It
    is committed, like the rest, by the first sync of the next epoch.
 5. After a failed write or sync nothing is committed any more: what the disk holds is then unknown (KAFKA-10778).
-6. What is there is synced before a new epoch begins, so that a damaged batch before a later epoch was damaged after it
-   was acknowledged. Such a log is refused, not cut.
+6. What is there is synced before a new epoch begins, and before a new segment gets its first batch, so that a damaged
+   batch before a later epoch or segment was damaged after it was acknowledged. Such a log is refused, not cut.
 7. A start reads the newest snapshot and the log from its end on. The newest voters and kraft.version in either hold.
+8. A snapshot stands for what is committed, and is on disk before anything goes because of it. Snapshots go before the
+   segments do, oldest first; a crash in between leaves more than is needed, never less.
 """
 
 import asyncio
@@ -23,10 +25,12 @@ from uuid import UUID
 from twofold.config.topic import LogConfig
 from twofold.log.api import Bound, Origin
 from twofold.log.checkpoints import encode_uuid
-from twofold.log.environment import LogEnvironment
+from twofold.log.environment import LogEnvironment, NoOwner
 from twofold.log.files import FilePool
 from twofold.log.log import PartitionLog
-from twofold.log.opening import Listing, list_directory
+from twofold.log.opening import list_directory
+from twofold.log.syncing import SyncedLog
+from twofold.raft.committed_offset import CommittedOffsetFile
 from twofold.raft.control import (
     KRAFT_VERSION,
     STATIC_VOTERS,
@@ -35,22 +39,17 @@ from twofold.raft.control import (
     decode_voters,
     leader_change_batch,
 )
-from twofold.raft.damage import refuse_damage
+from twofold.raft.damage import cut_tail
 from twofold.raft.errors import CorruptMetadataLog, ForeignQuorum
+from twofold.raft.options import MetadataLogOptions
 from twofold.raft.quorum_state import QuorumState, read_quorum_state, write_quorum_state
-from twofold.raft.snapshots import (
-    BOOTSTRAP_FILE,
-    BOOTSTRAP_ID,
-    Snapshot,
-    SnapshotId,
-    encode_snapshot,
-    list_snapshots,
-    read_snapshot,
-    write_snapshot,
-)
+from twofold.raft.retention import SegmentFile, count_forgettable
+from twofold.raft.snapshot_files import SnapshotFiles
+from twofold.raft.snapshots import BOOTSTRAP_FILE, BOOTSTRAP_ID, Snapshot, SnapshotId, encode_snapshot, read_snapshot
+from twofold.raft.starting import Start, find_start
 from twofold.records.batch import BatchBuilder, crc_is_valid, iter_headers, iter_records
 from twofold.records.control import ControlType, parse_control_key
-from twofold.runtime.api import Runtime
+from twofold.runtime.api import Runtime, TimerHandle
 from twofold.types import TopicPartition
 from twofold.wire.errors import InvalidRecord, KafkaError, KafkaStorageError, NotController, RecordListTooLarge
 
@@ -60,6 +59,7 @@ PARTITION_METADATA = "partition.metadata"
 MAX_BATCH_BYTES = 8 * 1024 * 1024
 READ_BYTES = 1024 * 1024
 OPEN_FILES = 8
+SMALLEST_TO_ROLL_BYTES = 64 * 1024
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +78,20 @@ class ReplayedBatch(NamedTuple):
         return enumerate(self.values, self.base_offset)
 
 
+class CommittedPoint(NamedTuple):
+    """How far the log is committed."""
+
+    offset: int = -1  # the last one
+    bytes: int = 0  # of the batches up to it, from where this life began to read
+    timestamp_ms: int = -1  # of the last batch
+
+
+class _SyncsAtRoll(NoOwner):
+    def segment_rolled(self, log: SyncedLog) -> None:
+        """Before the new segment gets its first batch all before it is on disk."""
+        log.flush()
+
+
 class MetadataLog:
     def __init__(
         self,
@@ -88,6 +102,7 @@ class MetadataLog:
         directory_id: UUID,
         on_commit: Callable[[int], None],
         on_failure: Callable[[KafkaError], None],
+        options: MetadataLogOptions | None = None,
         config: LogConfig | None = None,
         closed_cleanly: bool = False,
     ) -> None:
@@ -99,10 +114,11 @@ class MetadataLog:
         self.node_id = node_id
         self.epoch = 0
         self.is_leader = False
-        self.committed_offset = -1
+        self.committed = CommittedPoint()
         self.kraft_version = STATIC_VOTERS
         self.voters: tuple[Voter, ...] | None = None  # None while nothing names them
         self._runtime = runtime
+        self._options = options or MetadataLogOptions(segment_bytes=(config or LogConfig()).segment_bytes)
         self._log_dir = log_dir
         self._closed_cleanly = closed_cleanly
         self._directory_id = directory_id
@@ -111,41 +127,71 @@ class MetadataLog:
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._syncing: asyncio.Task[None] | None = None
         self._files = FilePool(runtime.disk, OPEN_FILES)
-        exists = runtime.disk.is_dir(self.directory)
-        self._listing = list_directory(runtime.disk, self.directory) if exists else Listing()
-        snapshots = list_snapshots(runtime.disk, self.directory)
-        self.latest_snapshot: SnapshotId | None = snapshots[-1] if snapshots else None
-        first = self._listing.bases[0] if self._listing.bases else 0
-        self._log = PartitionLog(
-            LogEnvironment(
-                runtime.disk,
-                runtime.clock,
-                runtime.random,
-                runtime.blocking,
-                runtime.spawn,
-                self._files,
-            ),
+        self._snapshots = SnapshotFiles(runtime.disk, self.directory)
+        self._log = self._new_log()
+        self._is_open = False
+        self._committed_file: CommittedOffsetFile | None = None
+        self._written = CommittedPoint()  # what it will be when all that is in the log is committed
+        self._doomed: list[tuple[int, list[str]]] = []
+        self._removal: TimerHandle | None = None
+
+    def _new_log(self, start_offset: int = 0, solid_to: int = 0) -> PartitionLog:
+        """`solid_to`: all below was committed, and with it all that is derived from it."""
+        runtime = self._runtime
+        environment = LogEnvironment(
+            runtime.disk,
+            runtime.clock,
+            runtime.random,
+            runtime.blocking,
+            runtime.spawn,
+            self._files,
+            owner=_SyncsAtRoll(),
+        )
+        return PartitionLog(
+            environment,
             self.directory,
             METADATA_PARTITION,
-            config or LogConfig(),
+            self._options.log_config(),
             topic_id=METADATA_TOPIC_ID,
-            listing=self._listing if exists else None,
-            log_start_offset=first,
+            listing=list_directory(runtime.disk, self.directory) if runtime.disk.is_dir(self.directory) else None,
+            log_start_offset=start_offset,
+            recovery_point=solid_to,
         )
+
+    @property
+    def committed_offset(self) -> int:
+        return self.committed.offset
 
     @property
     def end_offset(self) -> int:
         return self._log.log_end_offset
+
+    @property
+    def latest_snapshot(self) -> SnapshotId | None:
+        return self._snapshots.newest
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the log, without its snapshots."""
+        return self._log.size_bytes
 
     # -- starting
 
     def replay(self) -> Iterator[ReplayedBatch]:
         """The newest snapshot and all data batches after it; the first call cuts a torn tail."""
         start = self._open()
-        if self.latest_snapshot is not None:
-            snapshot = self._read_snapshot(self.latest_snapshot)
-            yield ReplayedBatch(start - 1, self.latest_snapshot.epoch, snapshot.values, is_snapshot=True)
-        offset = max(start, self._log.log_start_offset)
+        if start is None:
+            newest = self._snapshots.newest
+            snapshot = None if newest is None else self._read_snapshot(newest)
+        else:
+            newest, snapshot = start.snapshot_id, start.snapshot
+        offset = self._log.log_start_offset
+        if newest is not None and snapshot is not None:
+            offset = newest.end_offset
+            self.kraft_version, self.voters = snapshot.kraft_version, snapshot.voters
+            yield ReplayedBatch(offset - 1, newest.epoch, snapshot.values, is_snapshot=True)
+        size = 0
+        timestamp_ms = -1 if snapshot is None else snapshot.last_contained_timestamp_ms
         while offset < self._log.log_end_offset:
             data = self._log.read(offset, READ_BYTES, Bound.LOG_END).records
             for position, header in iter_headers(data):
@@ -159,30 +205,32 @@ class MetadataLog:
                     values = [record.value or b"" for record in iter_records(data, position)]
                     yield ReplayedBatch(offset, header.leader_epoch, values)
                 offset = header.next_offset
+                size += header.size
+                timestamp_ms = header.max_timestamp
+        if not self.is_leader:
+            self._written = CommittedPoint(offset - 1, size, timestamp_ms)
 
-    def _open(self) -> int:
-        """Open the log and return the offset at which to begin reading it."""
-        bases, snapshot = self._listing.bases, self.latest_snapshot
-        start = 0 if snapshot is None else snapshot.end_offset
-        if bases and bases[0] > start:
-            known = "there is no snapshot" if snapshot is None else f"the newest snapshot is {snapshot.file_name}"
-            raise CorruptMetadataLog(
-                f"{self.directory}: the log begins at offset {bases[0]} and {known}: what was before it is missing; "
-                "restore the directory from a copy"
-            )
-        refuse_damage(self._runtime.disk, self.directory, bases, closed_cleanly=self._closed_cleanly)
+    def _open(self) -> Start | None:
+        """Open the log if that did not happen yet, and say where to begin reading it."""
+        if self._is_open:
+            return None
+        disk, directory = self._runtime.disk, self.directory
+        bases = list_directory(disk, directory).bases if disk.is_dir(directory) else ()
+        start = find_start(disk, directory, bases, self._snapshots.ids, closed_cleanly=self._closed_cleanly)
+        inspection, tail = start.inspection, start.inspection.tail
+        if tail is not None:
+            size = disk.file_size(tail.path) - tail.position
+            text = "%s: %s; cutting %d bytes at offset %d"
+            log.warning(text, tail.path, tail.reason, size, inspection.end_offset)
+            cut_tail(disk, directory, bases, tail)
+        self._snapshots.settle(start.damaged, inspection.start_offset)
+        self._log = self._new_log(inspection.start_offset, start.offset)
         self._log.ensure_open()
-        if self._log.log_end_offset < start:
-            raise CorruptMetadataLog(
-                f"{self.directory}: the log ends at offset {self._log.log_end_offset}, before the snapshot "
-                f"{snapshot.file_name if snapshot else ''} does; restore the directory from a copy"
-            )
+        self._is_open = True
         return start
 
     def _read_snapshot(self, snapshot_id: SnapshotId) -> Snapshot:
-        snapshot = read_snapshot(self._runtime.disk, f"{self.directory}/{snapshot_id.file_name}")
-        self.kraft_version, self.voters = snapshot.kraft_version, snapshot.voters
-        return snapshot
+        return read_snapshot(self._runtime.disk, self._snapshots.path(snapshot_id))
 
     def _note_voters(self, data: bytes, position: int, offset: int) -> None:
         try:
@@ -211,7 +259,8 @@ class MetadataLog:
         """What the node promised, after a replay; ForeignQuorum unless it, in this directory, is the one voter."""
         disk = self._runtime.disk
         if self._log.log_end_offset == 0 and disk.exists(f"{self.directory}/{BOOTSTRAP_ID.file_name}"):
-            self._read_snapshot(BOOTSTRAP_ID)
+            snapshot = self._read_snapshot(BOOTSTRAP_ID)
+            self.kraft_version, self.voters = snapshot.kraft_version, snapshot.voters
         state = read_quorum_state(disk, self.directory)
         if self.kraft_version > KRAFT_VERSION:
             raise ForeignQuorum(
@@ -240,19 +289,20 @@ class MetadataLog:
 
     async def become_leader(self) -> int:
         """Begin a new epoch as its leader. It is committed by the first sync, together with what is appended next."""
-        self._log.ensure_open()
+        self._open()
         first = self._log.log_end_offset == 0
         state = self.check_quorum()
         if not first:
             await self._sync_what_is_there()
         self.epoch = await self._runtime.blocking(self._vote, state, self._log.leader_epoch)
+        self._committed_file = CommittedOffsetFile(self._runtime.disk, self.directory)
         self.is_leader = True
         now_ms = self._runtime.clock.wall_ms()
         voters = self.voters or (Voter(self.node_id, self._directory_id),)
         if first:
             self.kraft_version, self.voters = KRAFT_VERSION, voters
         batch = leader_change_batch(self.node_id, voters, first=first, timestamp_ms=now_ms)
-        self._append(batch)
+        self._append(batch, now_ms)
         return self.epoch
 
     async def _sync_what_is_there(self) -> None:
@@ -295,14 +345,15 @@ class MetadataLog:
                 f"{len(values)} metadata records of one operation take {builder.size_estimate} bytes, "
                 f"a batch may have {MAX_BATCH_BYTES}: do it in several operations"
             )
-        return self._append(builder.build())
+        return self._append(builder.build(), now_ms)
 
-    def _append(self, batch: bytes) -> int:
+    def _append(self, batch: bytes, now_ms: int) -> int:
         try:
             last_offset = self._log.append(batch, origin=Origin.RAFT, leader_epoch=self.epoch).last_offset
         except KafkaStorageError as error:
             self._fail(error)
             raise
+        self._written = CommittedPoint(last_offset, self._written.bytes + len(batch), now_ms)
         if self._syncing is None:
             self._syncing = self._runtime.spawn(self._sync(), name="metadata log sync")
         return last_offset
@@ -310,11 +361,13 @@ class MetadataLog:
     async def _sync(self) -> None:
         """Sync until all that was appended is committed."""
         try:
-            while self.committed_offset < (end := self._log.log_end_offset) - 1:
+            while self.committed.offset < (written := self._written).offset:
                 await self._log.sync()
-                self._log.advance_high_watermark(end)
-                self.committed_offset = end - 1
-                self._on_commit(self.committed_offset)
+                self._log.advance_high_watermark(written.offset + 1)
+                self.committed = written
+                if self._committed_file is not None:
+                    self._committed_file.write(written.offset)
+                self._on_commit(written.offset)
                 self._wake()
         except KafkaError as error:
             self._fail(error)
@@ -347,32 +400,128 @@ class MetadataLog:
         self._waiting.append((offset, waiter))
         await waiter
 
-    async def write_snapshot(self, values: Iterable[bytes], end_offset: int) -> SnapshotId:
-        """Put what all records below `end_offset`, the last of them of this epoch, come to into a snapshot."""
-        snapshot_id = SnapshotId(end_offset, self.epoch)
+    # -- snapshots
+
+    def begins_batch(self, offset: int) -> bool:
+        """Whether a snapshot may end at `offset`: all before it is committed, and no batch lies across it."""
+        if not self._log.log_start_offset < offset <= self.committed.offset + 1:
+            return False
+        if offset == self._log.log_end_offset:
+            return True
+        data = self._log.read(offset, 1, Bound.LOG_END).records
+        return next((header.base_offset for _, header in iter_headers(data)), -1) == offset
+
+    async def write_snapshot(
+        self, values: Iterable[bytes], end_offset: int, *, last_contained_timestamp_ms: int | None = None
+    ) -> SnapshotId:
+        """Put what all records below `end_offset` come to into a snapshot; the values are asked for in a thread."""
+        if not self.begins_batch(end_offset):
+            raise ValueError(f"{self.directory}: no committed batch ends before offset {end_offset}")
+        snapshot_id = SnapshotId(end_offset, self._log.epoch_for_offset(end_offset - 1))
+        if snapshot_id in self._snapshots.ids:
+            return snapshot_id
         now_ms = self._runtime.clock.wall_ms()
         batches = encode_snapshot(
             values,
-            epoch=self.epoch,
-            last_contained_timestamp_ms=now_ms,
+            epoch=snapshot_id.epoch,
+            last_contained_timestamp_ms=now_ms if last_contained_timestamp_ms is None else last_contained_timestamp_ms,
             timestamp_ms=now_ms,
             voters=self.voters,
             kraft_version=self.kraft_version,
         )
-        path = f"{self.directory}/{snapshot_id.file_name}"
-        await self._runtime.blocking(write_snapshot, self._runtime.disk, path, batches)
-        self.latest_snapshot = snapshot_id
+        size = await self._runtime.blocking(self._snapshots.write, snapshot_id, batches)
+        self._snapshots.ids.append(snapshot_id)
+        self._roll_after(snapshot_id, size)
         return snapshot_id
+
+    def _roll_after(self, snapshot_id: SnapshotId, size: int) -> None:
+        """Begin a new segment, so that the active one can go some day; not for less than the snapshot takes."""
+        if not self.is_leader:
+            return
+        base_offset, active_size = self._log.segment_sizes()[-1]
+        if base_offset < snapshot_id.end_offset and active_size > max(size, SMALLEST_TO_ROLL_BYTES):
+            try:
+                self._log.roll()
+            except KafkaStorageError as error:
+                self._fail(error)
+
+    async def trim(self) -> int:
+        """Forget old snapshots and the log before those that stay, as retention has it; returns how many went."""
+        snapshots = list(self._snapshots.ids)
+        described = await self._runtime.blocking(self._snapshots.describe, snapshots)
+        count = count_forgettable(
+            described,
+            [SegmentFile(base, size) for base, size in self._log.segment_sizes()],
+            retention_bytes=self._options.retention_bytes,
+            retention_ms=self._options.retention_ms,
+            now_ms=self._runtime.clock.wall_ms(),
+        )
+        if count:
+            forgotten = snapshots[:count]
+            del self._snapshots.ids[:count]
+            renamed = await self._runtime.blocking(self._snapshots.take_away, forgotten)
+            self._doomed.append((self._steady_ms() + self._options.delete_delay_ms, renamed))
+            log.info("%s: snapshots before %s are forgotten", self.directory, snapshots[count].file_name)
+        if self.is_leader:
+            self._drop_old_segments(snapshots[count].end_offset if count else self._log.log_start_offset)
+        if count:
+            self._schedule_removal()
+        return count
+
+    def _drop_old_segments(self, start_offset: int) -> None:
+        try:
+            self._log.advance_log_start(start_offset)
+            self._log.delete_old_segments()
+        except KafkaStorageError as error:
+            self._fail(error)
+
+    def _steady_ms(self) -> int:
+        return int(self._runtime.clock.monotonic() * 1000)
+
+    def _schedule_removal(self) -> None:
+        if self._removal is None:
+            delay_s = (self._options.delete_delay_ms + 1) / 1000
+            self._removal = self._runtime.timers.call_later(delay_s, self._remove_deleted)
+
+    def _remove_deleted(self) -> None:
+        """Remove what was renamed long enough ago; what is left of it after a stop goes with the next start."""
+        self._removal = None
+        now_ms = self._steady_ms()
+        due = [path for at_ms, paths in self._doomed if at_ms <= now_ms for path in paths]
+        self._doomed = [entry for entry in self._doomed if entry[0] > now_ms]
+        due += self._log.take_deleted_files(now_ms)
+        if due:
+            self._runtime.spawn(self._remove(due), name="metadata log removal")
+        if self._doomed:
+            self._schedule_removal()
+
+    async def _remove(self, paths: list[str]) -> None:
+        try:
+            await self._runtime.blocking(self._snapshots.remove, paths)
+        except OSError as error:
+            log.warning("%s: cannot remove old files: %s", self.directory, error)
+
+    # -- the end
 
     def abandon(self) -> None:
         """Leave a log that cannot be used as it was found."""
+        self._stop_files()
         self._files.close()
+
+    def _stop_files(self) -> None:
+        if self._removal is not None:
+            self._removal.cancel()
+            self._removal = None
+        if self._committed_file is not None:
+            self._committed_file.close()
+            self._committed_file = None
 
     async def close(self) -> None:
         """Commit what is there and leave."""
         if self._syncing is not None:
             await asyncio.wait([self._syncing])
         self.is_leader = False
+        self._stop_files()
         plan = self._log.prepare_close()
         if plan is not None:
             try:

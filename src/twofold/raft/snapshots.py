@@ -5,11 +5,13 @@ little log of its own: offsets from 0, every batch with the epoch of the snapsho
 
 1. The first batch is a control batch with the header and, from kraft.version 1 on, the version and the voters; the last
    one is a control batch with the footer. A file without its footer was never finished and counts for nothing.
-2. A snapshot appears under its name whole and synced, or not at all.
+2. A snapshot appears under its name whole and synced, or not at all; until then it is a `.checkpoint.part`.
 3. The one at offset 0 of epoch 0 is what `kafka-storage.sh format` leaves: it names the voters of an empty log. The
    file `bootstrap.checkpoint` beside the logs has the same form and holds the first records of an empty log.
 """
 
+import contextlib
+import posixpath
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -30,12 +32,14 @@ from twofold.raft.errors import CorruptSnapshot
 from twofold.records.batch import BatchBuilder, Header, crc_is_valid, iter_headers, iter_records
 from twofold.records.control import ControlType, control_key, parse_control_key
 from twofold.runtime.api import Disk
-from twofold.runtime.files import read_file, write_atomically
+from twofold.runtime.files import read_file
 from twofold.wire.errors import CorruptMessage, InvalidRecord
 
 SUFFIX = ".checkpoint"
+PART_SUFFIX = ".part"
 BOOTSTRAP_FILE = "bootstrap.checkpoint"
 MAX_BATCH_BYTES = 1024 * 1024
+HEADER_BYTES = 64 * 1024  # more than the first batch takes, be the voters many
 _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
 
@@ -151,6 +155,48 @@ def encode_snapshot(
     yield footer.build()
 
 
-def write_snapshot(disk: Disk, path: str, batches: Iterable[bytes]) -> None:
-    """Put a snapshot in place, durably; runs in a thread."""
-    write_atomically(disk, path, b"".join(batches))
+def write_snapshot(disk: Disk, path: str, batches: Iterable[bytes]) -> int:
+    """Put a snapshot in place, durably, batch by batch; returns its size. Runs in a thread."""
+    part = path + PART_SUFFIX
+    try:
+        size = _write_part(disk, part, batches)
+        disk.rename(part, path)
+    except Exception:
+        with contextlib.suppress(OSError):
+            disk.remove(part)
+        raise
+    disk.sync_dir(posixpath.dirname(path))
+    return size
+
+
+def _write_part(disk: Disk, path: str, batches: Iterable[bytes]) -> int:
+    file = disk.open(path, create=True)
+    size = 0
+    try:
+        file.truncate(0)
+        for batch in batches:
+            file.write(size, batch)
+            size += len(batch)
+        file.sync()
+    finally:
+        file.close()
+    return size
+
+
+def read_snapshot_time(disk: Disk, path: str) -> int:
+    """The time of the last record that a snapshot stands for, from its header alone; CorruptSnapshot without one."""
+    file = disk.open(path)
+    try:
+        data = file.read(0, HEADER_BYTES)
+    finally:
+        file.close()
+    try:
+        for position, header in iter_headers(data):
+            if header.is_control and crc_is_valid(data, position, header):
+                for record in iter_records(data, position):
+                    if parse_control_key(record.key) is ControlType.SNAPSHOT_HEADER:
+                        return decode_snapshot_header(record.value)
+            break
+    except (CorruptMessage, InvalidRecord) as error:
+        raise CorruptSnapshot(f"{path} is damaged ({error}); restore it from a copy") from error
+    raise CorruptSnapshot(f"{path} is damaged (it does not begin with a snapshot header); restore it from a copy")

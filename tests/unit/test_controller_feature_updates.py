@@ -2,16 +2,17 @@
 
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import pytest
-from controller_kit import after, context, image_with, new_controller, new_disk, register, run
+from controller_kit import after, broker_records, context, fold, image_with, new_controller, new_disk, register, run
 from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.controller.feature_updates import UpgradeType, update_features
-from twofold.controller.features import SUPPORTED_FEATURES
-from twofold.controller.image import MetadataImage
-from twofold.controller.records import FeatureLevel, FeatureRange
+from twofold.controller.features import SUPPORTED_FEATURES, initial_levels
+from twofold.controller.image import MetadataImage, PartitionState
+from twofold.controller.records import FeatureLevel, FeatureRange, Partition, Topic
 from twofold.machine import Result
 from twofold.wire.errors import InvalidUpdateVersion
 from twofold.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
@@ -20,6 +21,7 @@ UP, SAFE, UNSAFE = UpgradeType
 TV, MV, GV = "transaction.version", "metadata.version", "group.version"
 
 IMAGE = image_with(1)
+TOPIC_ID, DIRECTORY = UUID(int=1 << 64), UUID(int=2 << 64)
 
 Update = tuple[str, int, int]
 
@@ -89,8 +91,10 @@ def test_the_level_that_holds_is_taken_as_any_type_and_writes_nothing(kind: int)
         ((MV, 0, SAFE), "supports 7 to 30"),
         ((MV, 31, UP), "supports 7 to 30"),
         ((MV, 29, UP), "ask for a downgrade"),
-        ((MV, 29, SAFE), "never goes down"),
-        ((MV, 7, UNSAFE), "never goes down"),
+        ((MV, 29, SAFE), r"cordoned log directories \(30, 4.3-IV0\) would be lost: .* unsafe downgrade"),
+        ((MV, 24, SAFE), "cordoned log directories"),
+        ((MV, 23, UNSAFE), r"transaction.version=2 needs metadata.version 24 \(4.0-IV2\)"),
+        ((MV, 6, UNSAFE), "supports 7 to 30"),
     ],
     ids=str,
 )
@@ -103,6 +107,92 @@ def test_refused_updates_say_why(refused: Update, says: str):
 def test_metadata_version_goes_up():
     old = after(IMAGE, [FeatureLevel(MV, 25)])
     assert levels(old, (MV, 30, UP))[MV] == 30
+
+
+def at(level: int) -> MetadataImage:
+    """The image at a level of metadata.version, with what needs a higher one switched off."""
+    off = [FeatureLevel(TV, 0)] if level < 24 else []
+    off += [FeatureLevel(GV, 0)] if level < 22 else []
+    return after(IMAGE, [*off, FeatureLevel(MV, level)])
+
+
+CHANGED = (8, 11, 13, 14, 15, 17, 23, 30)  # by these levels Kafka changed what the metadata can hold
+
+
+def test_metadata_version_goes_down_safely_where_nothing_can_be_lost():
+    for now in range(8, 31):
+        for to in range(7, now):
+            if any(to < level <= now for level in CHANGED):
+                with pytest.raises(InvalidUpdateVersion, match="would be lost"):
+                    update(at(now), (MV, to, SAFE), (TV, 0, SAFE), (GV, 0, SAFE))
+            else:
+                assert levels(at(now), (MV, to, SAFE), (TV, 0, SAFE), (GV, 0, SAFE))[MV] == to
+
+
+def test_a_refused_downgrade_names_all_that_would_be_lost():
+    with pytest.raises(InvalidUpdateVersion) as error:
+        update(at(30), (MV, 12, SAFE), (TV, 0, SAFE), (GV, 0, SAFE))
+    told = str(error.value)
+    for number, what in ((30, "cordoned"), (23, "eligible"), (17, "log directories"), (13, "transactions")):
+        assert what in told and f"({number}, " in told
+    assert "SCRAM" not in told
+
+
+@pytest.mark.parametrize("level", range(7, 30))
+def test_an_unsafe_downgrade_leads_to_any_level_and_back(level: int):
+    down = [(MV, level, UNSAFE), (TV, 0, SAFE), (GV, 0, SAFE)]
+    for updates in (down, down[::-1]):
+        lower = after(IMAGE, update(IMAGE, *updates).records)
+        assert dict(lower.features) == {MV: level}
+        assert dict(after(lower, update(lower, (MV, 30, UP)).records).features) == {MV: 30}
+
+
+def test_eligible_leader_replicas_are_switched_off_below_their_level():
+    elr = "eligible.leader.replicas.version"
+    image = after(IMAGE, [FeatureLevel(elr, 1), FeatureLevel("share.version", 1)])
+    off = [(TV, 0, SAFE), (GV, 0, SAFE)]
+    assert levels(image, (MV, 22, UNSAFE), *off) == {MV: 22, "share.version": 1}
+    assert levels(image, (MV, 23, UNSAFE), *off) == {MV: 23, "share.version": 1, elr: 1}
+
+
+@pytest.mark.parametrize(("name", "level", "needs"), [(TV, 1, 24), (TV, 3, 24), (GV, 1, 22)])
+def test_a_feature_needs_its_metadata_version(name: str, level: int, needs: int):
+    low = at(needs - 1)
+    with pytest.raises(InvalidUpdateVersion, match=f"{name}={level} needs metadata.version {needs} .* it is at"):
+        update(low, (name, level, UP))
+    assert levels(low, (name, level, UP), (MV, needs, UP))[name] == level
+    high = after(at(needs), [FeatureLevel(name, level)])
+    with pytest.raises(InvalidUpdateVersion, match="lower it to 0 in the same request"):
+        update(high, (MV, needs - 1, UNSAFE))
+    assert levels(high, (MV, needs - 1, UNSAFE), (name, 0, SAFE)) == {MV: needs - 1} | ({GV: 1} if name == TV else {})
+
+
+def test_a_feature_that_somebody_else_switched_on_below_its_level_goes_down_and_off():
+    """Apache Kafka lets it be on; what is refused is to make it worse."""
+    image = after(at(20), [FeatureLevel(TV, 2)])
+    assert levels(image, (TV, 1, SAFE))[TV] == 1
+    assert levels(image, (MV, 21, UP)) == {MV: 21, TV: 2}
+    with pytest.raises(InvalidUpdateVersion, match=r"needs metadata\.version 24"):
+        update(image, (MV, 19, SAFE))
+
+
+def test_metadata_version_does_not_go_down_inside_a_transaction():
+    down = request((MV, 25, UNSAFE))
+    with pytest.raises(InvalidUpdateVersion, match="a metadata transaction is open: try again"):
+        update_features(IMAGE, down, context(IMAGE), in_transaction=True)
+    update_features(IMAGE, request((TV, 1, SAFE)), context(IMAGE), in_transaction=True)
+
+
+def test_what_a_lower_level_cannot_carry_is_gone_with_the_update():
+    image = fold(
+        [*initial_levels(), *broker_records(1), Topic("a", TOPIC_ID), Partition(0, TOPIC_ID, (1,), (1,), 1,
+         directories=(DIRECTORY,))]
+    ).image  # fmt: skip
+    lower = after(image, update(image, (MV, 16, UNSAFE), (TV, 0, SAFE), (GV, 0, SAFE)).records)
+    assert lower.brokers[1].log_dirs == ()
+    assert lower.partition("a", 0) == PartitionState((1,), (1,), 1, 0, 0)
+    higher = after(image, update(image, (MV, 25, UNSAFE)).records)
+    assert (higher.topics, higher.brokers) == (image.topics, image.brokers)
 
 
 def test_one_refused_update_stops_all_of_its_request():
@@ -139,7 +229,9 @@ def test_every_registered_broker_must_be_able_to_work_with_the_level():
 
 
 _names = st.sampled_from([*(feature.name for feature in SUPPORTED_FEATURES), "no.such", ""])
-_updates = st.lists(st.tuples(_names, st.integers(-2, 32), st.integers(-1, 4)), max_size=4)
+_updates = st.lists(
+    st.tuples(_names, st.integers(-2, 32) | st.integers(0, 3), st.integers(1, 3) | st.integers(-1, 4)), max_size=4
+)
 
 
 @given(st.lists(_updates, max_size=5))
@@ -153,7 +245,8 @@ def test_whatever_is_asked_every_level_stays_one_that_is_supported(requests: lis
             continue
         for name, level in image.features.items():
             assert supported[name].min_version <= level <= supported[name].max_version
-        assert image.features[MV] == 30
+        for feature in SUPPORTED_FEATURES:
+            assert feature.name not in image.features or image.features[MV] >= feature.needs
 
 
 def test_levels_survive_a_restart_and_the_epoch_grows():

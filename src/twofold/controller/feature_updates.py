@@ -8,17 +8,23 @@ the answer for all of them, INVALID_UPDATE_VERSION (95).
 3. A negative level; a feature that this controller does not know; a level that this controller or any registered
    broker cannot work with.
 4. A lower level as UPGRADE; a higher one as a downgrade. The level that holds already is fine as either.
-5. metadata.version never goes down: what newer records said would be lost.
+5. metadata.version goes down as a safe downgrade only past levels that did not change the metadata, as an unsafe one to
+   any level (Apache Kafka refuses that): what the lower level cannot carry is gone at once, eligible leader replicas
+   are switched off below the level that has them, and what is written from then on has the versions of that level. It
+   does not go down inside a metadata transaction, whose end it might not know.
+6. A feature that needs a metadata.version keeps it from going below, and is not switched on below it. Both may go down
+   in one request.
 
 Level 0 switches a feature off: it is no longer among the finalized ones. A level that holds already writes nothing.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import IntEnum
 
 from twofold.controller.context import Answer, Context
-from twofold.controller.features import SUPPORTED_FEATURES
+from twofold.controller.features import ELIGIBLE_LEADER_REPLICAS_VERSION, SUPPORTED_FEATURES
 from twofold.controller.image import METADATA_VERSION, MetadataImage
+from twofold.controller.levels import ELIGIBLE_LEADER_REPLICAS, changes_between, describe
 from twofold.controller.records import FeatureLevel, MetadataRecord
 from twofold.machine.runtime import Result
 from twofold.wire.errors import NONE, InvalidUpdateVersion
@@ -41,14 +47,20 @@ _SUPPORTED = {feature.name: feature for feature in SUPPORTED_FEATURES}
 
 
 def update_features(
-    image: MetadataImage, request: UpdateFeaturesRequest, context: Context
+    image: MetadataImage, request: UpdateFeaturesRequest, context: Context, *, in_transaction: bool = False
 ) -> Answer[UpdateFeaturesResponse]:
+    """`in_transaction`: a metadata transaction is open; who lets requests wait for its end need not say so."""
     updates = {update.feature: update for update in request.feature_updates}
-    records: list[MetadataRecord] = []
     for update in updates.values():
-        _check(image, update, context)
-        if update.max_version_level != image.features.get(update.feature, 0):
-            records.append(FeatureLevel(update.feature, update.max_version_level))
+        _check(image, update, context, in_transaction)
+    for update in updates.values():
+        _check_needs(image, updates, update)
+    records: list[MetadataRecord] = [
+        FeatureLevel(update.feature, update.max_version_level)
+        for update in updates.values()
+        if update.max_version_level != image.features.get(update.feature, 0)
+    ]
+    records += _switched_off(image, updates)
     response = UpdateFeaturesResponse(
         error_code=NONE,
         error_message=None,
@@ -61,7 +73,7 @@ def update_features(
     return Result((), response) if request.validate_only else Result(records, response)
 
 
-def _check(image: MetadataImage, update: FeatureUpdateKey, context: Context) -> None:
+def _check(image: MetadataImage, update: FeatureUpdateKey, context: Context, in_transaction: bool) -> None:
     name, level = update.feature, update.max_version_level
     now = image.features.get(name, 0)
     if update.upgrade_type not in _UPGRADE_TYPES:
@@ -74,7 +86,45 @@ def _check(image: MetadataImage, update: FeatureUpdateKey, context: Context) -> 
     if level > now and update.upgrade_type != UpgradeType.UPGRADE:
         raise _refusal(update, f"it is at {now}: a downgrade cannot lead up")
     if name == METADATA_VERSION and level < now:
-        raise _refusal(update, f"it is at {now} and never goes down: what newer records said would be lost")
+        _check_downgrade(update, now, in_transaction)
+
+
+def _check_downgrade(update: FeatureUpdateKey, now: int, in_transaction: bool) -> None:
+    """Of metadata.version."""
+    if in_transaction:
+        raise _refusal(update, "a metadata transaction is open: try again when it has ended")
+    lost = changes_between(update.max_version_level, now)
+    if lost and update.upgrade_type == UpgradeType.SAFE_DOWNGRADE:
+        what = ", ".join(f"{level.brings} ({level.number}, {level.name})" for level in reversed(lost))
+        raise _refusal(
+            update, f"it is at {describe(now)}, and {what} would be lost: to give that up, ask for an unsafe downgrade"
+        )
+
+
+def _check_needs(image: MetadataImage, updates: Mapping[str, FeatureUpdateKey], update: FeatureUpdateKey) -> None:
+    """Refuse a level of metadata.version that a feature cannot have, and of a feature under this metadata.version."""
+
+    def level(name: str) -> int:
+        return updates[name].max_version_level if name in updates else image.features.get(name, 0)
+
+    metadata_version = level(METADATA_VERSION)
+    goes_down = update.feature == METADATA_VERSION and metadata_version < image.features.get(METADATA_VERSION, 0)
+    for feature in SUPPORTED_FEATURES:
+        if not level(feature.name) or metadata_version >= feature.needs:
+            continue
+        needs = f"{feature.name}={level(feature.name)} needs {METADATA_VERSION} {describe(feature.needs)} or newer"
+        if goes_down:
+            raise _refusal(update, f"{needs}: lower it to 0 in the same request")
+        if feature.name == update.feature and level(feature.name) > image.features.get(feature.name, 0):
+            raise _refusal(update, f"{needs}, it is at {describe(metadata_version)}")
+
+
+def _switched_off(image: MetadataImage, updates: Mapping[str, FeatureUpdateKey]) -> list[FeatureLevel]:
+    """What has no meaning here and cannot be under the metadata.version that is asked for."""
+    update = updates.get(METADATA_VERSION)
+    if update is None or update.max_version_level >= ELIGIBLE_LEADER_REPLICAS:
+        return []
+    return [FeatureLevel(name, 0) for name in (ELIGIBLE_LEADER_REPLICAS_VERSION,) if name in image.features]
 
 
 def _check_supported(image: MetadataImage, update: FeatureUpdateKey, context: Context) -> None:

@@ -11,6 +11,7 @@
 
 import logging
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -358,14 +359,23 @@ _FIELDS_SINCE: dict[type, tuple[FieldSince, ...]] = {
 }
 
 
+@cache
+def _fields_above(metadata_version: int) -> dict[type, tuple[FieldSince, ...]]:
+    """By record type, the fields that a level does not have yet."""
+    above = {
+        cls: tuple(field for field in fields if metadata_version < field.level) for cls, fields in _FIELDS_SINCE.items()
+    }
+    return {cls: fields for cls, fields in above.items() if fields}
+
+
 class UnsupportedRecord(Exception):
     """The log holds something that this software can neither apply nor ignore."""
 
 
 def fitted(record: MetadataRecord, metadata_version: int) -> MetadataRecord:
     """The record as it is read back at a level: without the fields that the level does not have."""
-    for field in _FIELDS_SINCE.get(type(record), ()):
-        if metadata_version < field.level and getattr(record, field.name) != field.default:
+    for field in _fields_above(metadata_version).get(type(record), ()):
+        if getattr(record, field.name) != field.default:
             record = record._replace(**{field.name: field.default})
     return record
 
@@ -397,8 +407,8 @@ def _check_writable(record: MetadataRecord, metadata_version: int) -> None:
     cls = type(record)
     if metadata_version < _TYPES_SINCE.get(cls, OLDEST):
         raise _unwritable(cls.__name__, metadata_version, _TYPES_SINCE[cls])
-    for field in _FIELDS_SINCE.get(cls, ()):
-        if metadata_version < field.level and not field.is_harmless and getattr(record, field.name):
+    for field in _fields_above(metadata_version).get(cls, ()):
+        if not field.is_harmless and getattr(record, field.name):
             raise _unwritable(f"{field.name} of {cls.__name__}", metadata_version, field.level)
 
 

@@ -3,7 +3,9 @@
 1. Begin remembers the image before it, End forgets it, Abort goes back to it. The open transaction is part of the
    state, so it is reverted, replayed and committed together with everything else.
 2. While a transaction is open the state is not stable: nobody but the next handler sees it.
-3. A record that contradicts the state (a partition of no topic, an End without Begin) stops the machine: it means that
+3. An image holds what its metadata.version can carry and nothing else, whatever a record says beyond it: so it is the
+   same before and after it was read back.
+4. A record that contradicts the state (a partition of no topic, an End without Begin) stops the machine: it means that
    the log is damaged or that a handler is wrong, and every later image would be, too.
 """
 
@@ -16,6 +18,7 @@ from immutables import Map, MapMutation
 
 from twofold.config.names import collision_key
 from twofold.controller.image import (
+    METADATA_VERSION,
     TOPIC_RESOURCE,
     BrokerRegistration,
     ConfigResource,
@@ -24,6 +27,8 @@ from twofold.controller.image import (
     TopicImage,
 )
 from twofold.controller.kept_records import KEPT, kept_key, takes_away
+from twofold.controller.levels import NEWEST
+from twofold.controller.lowering import lowered
 from twofold.controller.records import (
     LEADER_UNCHANGED,
     STATE_UNCHANGED,
@@ -43,6 +48,7 @@ from twofold.controller.records import (
     RemoveTopic,
     Topic,
     UnregisterBroker,
+    fitted,
 )
 from twofold.machine.runtime import Machine
 from twofold.wire.errors import KafkaError, NotController, PolicyViolation, RecordListTooLarge
@@ -90,6 +96,8 @@ class MetadataMachine(Machine[ControllerState, MetadataRecord]):
                 state = _step_transaction(ControllerState(draft.freeze(), transaction), record, offset)
                 draft, transaction = _Draft(state.image), state.transaction
             else:
+                if draft.level < NEWEST:
+                    record = fitted(record, draft.level)
                 try:
                     _APPLY[type(record)](draft, record, offset)
                 except InconsistentRecord as error:
@@ -125,10 +133,11 @@ def _step_transaction(state: ControllerState, record: MetadataRecord, offset: in
 class _Draft:
     """An image that is being changed. Maps are opened for mutation when first touched, once per batch."""
 
-    __slots__ = ("_base", "_open", "_partitions", "next_producer_id", "offset")
+    __slots__ = ("_base", "_open", "_partitions", "level", "next_producer_id", "offset")
 
     def __init__(self, base: MetadataImage) -> None:
         self._base = base
+        self.level = base.features.get(METADATA_VERSION, NEWEST)
         self._open: dict[str, MapMutation[Any, Any]] = {}
         self._partitions: dict[UUID, MapMutation[int, PartitionState]] = {}
         self.next_producer_id = base.next_producer_id
@@ -156,6 +165,12 @@ class _Draft:
 
     def forget_partitions(self, topic_id: UUID) -> None:
         self._partitions.pop(topic_id, None)
+
+    def set_level(self, level: int) -> None:
+        """Another metadata.version holds; what a lower one cannot carry is gone."""
+        if level < self.level:
+            self._base = lowered(self.freeze(), level)
+        self.level = level
 
     def freeze(self) -> MetadataImage:
         for topic_id, partitions in self._partitions.items():
@@ -300,6 +315,8 @@ def _set_config(draft: _Draft, record: Config, offset: int) -> None:
 
 
 def _set_feature(draft: _Draft, record: FeatureLevel, offset: int) -> None:
+    if record.name == METADATA_VERSION:
+        draft.set_level(record.feature_level or NEWEST)
     if record.feature_level:
         draft.table("features")[record.name] = record.feature_level
     else:

@@ -1,13 +1,16 @@
 """An image as the records that make it: what a snapshot of the metadata log holds.
 
 1. Replaying the records gives the image again, but for where each broker registered: a snapshot has one offset.
-2. The order is Kafka's, and the same image gives the same records in every process: features first, for they say how to
-   read the rest, then brokers, topics with their partitions, configurations, quotas, producer ids, and what is kept.
+2. The records have what the image's metadata.version can carry, as the image does, and their bytes are those of that
+   level: features stand first, and hold for what follows.
+3. The order is Kafka's, and the same image gives the same records in every process: features, brokers, topics with
+   their partitions, configurations, quotas, producer ids, and what is kept.
 """
 
 from collections.abc import Iterator
 from typing import Any
 
+from twofold.controller.features import metadata_version
 from twofold.controller.image import METADATA_VERSION, BrokerRegistration, MetadataImage, PartitionState, TopicImage
 from twofold.controller.kept_records import ACL, QUOTA, SCRAM, TOKEN
 from twofold.controller.records import (
@@ -18,6 +21,7 @@ from twofold.controller.records import (
     ProducerIds,
     RegisterBroker,
     Topic,
+    encode,
 )
 
 NOBODY = -1
@@ -38,6 +42,12 @@ def snapshot_records(image: MetadataImage) -> Iterator[MetadataRecord]:
         yield ProducerIds(NOBODY, NOBODY, image.next_producer_id)
     for kind in (ACL, SCRAM, TOKEN):
         yield from _kept(image, kind)
+
+
+def snapshot_values(image: MetadataImage) -> Iterator[bytes]:
+    """The records as they are written."""
+    level = metadata_version(image)
+    return (encode(record, level) for record in snapshot_records(image))
 
 
 def _kept(image: MetadataImage, kind: str) -> list[Any]:

@@ -21,6 +21,7 @@ from twofold.config.settings import Settings
 from twofold.controller import configs, topics
 from twofold.controller.context import Context
 from twofold.controller.image import MetadataImage
+from twofold.controller.operation import perform
 from twofold.controller.records import EndPoint, FeatureLevel, FeatureRange, MetadataRecord, RegisterBroker
 from twofold.controller.replay import MetadataMachine
 from twofold.runtime.api import Runtime
@@ -118,7 +119,7 @@ class PureController:
             await self.gate.wait()
         world = self._world
         context = Context(world.node_id, world.cluster_id, world.settings, world.runtime.random, world.image.offset + 1)
-        result = handler(world.image, request, context)
+        result = perform(handler(world.image, request, context))
         world.apply(*result.records)
         return result.response
 

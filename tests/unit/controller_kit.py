@@ -7,10 +7,12 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from twofold.config.settings import Settings
-from twofold.controller.context import Context
+from twofold.controller import brokers, configs, topics
+from twofold.controller.context import Answer, Context
 from twofold.controller.controller import Controller
 from twofold.controller.features import SUPPORTED_FEATURES, initial_levels
 from twofold.controller.image import MetadataImage
+from twofold.controller.operation import Operation, perform
 from twofold.controller.records import (
     BrokerRegistrationChange,
     EndPoint,
@@ -47,6 +49,16 @@ class ManualClock:
         return int(self.now * 1000)
 
 
+class LoopTimers:
+    """The timers of the running loop."""
+
+    async def sleep(self, delay_s: float) -> None:
+        await asyncio.sleep(delay_s)
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(delay_s, callback)
+
+
 def disk_runtime(disk: SimDisk, *, seed: int = 1) -> Runtime:
     """The running loop with this disk; what blocks runs in the next turn of the loop."""
     loop = asyncio.get_running_loop()
@@ -59,7 +71,7 @@ def disk_runtime(disk: SimDisk, *, seed: int = 1) -> Runtime:
         return loop.create_task(coroutine, name=name)
 
     nothing: Any = None
-    return Runtime(ManualClock(), nothing, disk, nothing, Random(f"{seed} {disk.crashes}"), spawn, blocking)
+    return Runtime(ManualClock(), LoopTimers(), disk, nothing, Random(f"{seed} {disk.crashes}"), spawn, blocking)
 
 
 def new_disk(seed: int = 0) -> SimDisk:
@@ -132,6 +144,21 @@ def create(*topics: CreatableTopic, validate_only: bool = False) -> CreateTopics
 
 
 # -- images without a log
+
+
+def performed(handler: Callable[..., Operation[T]]) -> Callable[..., Answer[T]]:
+    """The handler as a function that decides everything at once."""
+    return lambda *arguments: perform(handler(*arguments))
+
+
+create_topics = performed(topics.create_topics)
+create_partitions = performed(topics.create_partitions)
+delete_topics = performed(topics.delete_topics)
+incremental_alter_configs = performed(configs.incremental_alter_configs)
+alter_configs = performed(configs.alter_configs)
+register_broker = performed(brokers.register_broker)
+heartbeat = performed(brokers.heartbeat)
+allocate_producer_ids = performed(brokers.allocate_producer_ids)
 
 
 def fold(records: Iterable[MetadataRecord], state: ControllerState | None = None) -> ControllerState:

@@ -323,15 +323,29 @@ def test_a_failed_write_changes_nothing():
     run(story())
 
 
-def test_more_records_than_one_batch_holds_are_refused_as_a_whole():
+def test_more_bytes_than_one_batch_holds_are_a_transaction():
     async def story() -> None:
         controller = await started(new_disk())
         await register(controller)
         configs = {"follower_replication_throttled_replicas": ",".join(["1:1"] * 500_000)}
         asked = [topic(f"t{number}", 1, 1, **configs) for number in range(5)]
+        response = await controller.create_topics(create(*asked))
+        assert [row.error_code for row in response.topics] == [0] * 5
+        assert len(controller.image.topics) == 5
+
+    run(story())
+
+
+def test_a_record_that_no_batch_holds_is_refused_and_nothing_of_its_request_is_left():
+    async def story() -> None:
+        controller = await started(new_disk())
+        await register(controller)
+        small = [topic(f"t{number}", 1) for number in range(600)]
+        giant = topic("giant", 1, 1, follower_replication_throttled_replicas=",".join(["1:1"] * 2_200_000))
         with pytest.raises(PolicyViolation, match="8388608"):
-            await controller.create_topics(create(*asked))
-        assert not controller.image.topics
+            await controller.create_topics(create(*small, giant))
+        assert not controller.image.topics and controller.transaction is None
+        assert (await controller.create_topics(create(topic("t1")))).topics[0].error_code == 0
 
     run(story())
 

@@ -4,14 +4,23 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from controller_kit import after, beat_of, broker_records, context, create, fold, image_with, registration, topic
-
-from twofold.controller.brokers import (
-    PRODUCER_ID_BLOCK_SIZE,
+from controller_kit import (
+    after,
     allocate_producer_ids,
+    beat_of,
+    broker_records,
+    context,
+    create,
+    create_topics,
+    fold,
     heartbeat,
+    image_with,
     register_broker,
+    registration,
+    topic,
 )
+
+from twofold.controller.brokers import PRODUCER_ID_BLOCK_SIZE
 from twofold.controller.features import initial_levels
 from twofold.controller.image import MetadataImage
 from twofold.controller.records import (
@@ -21,7 +30,6 @@ from twofold.controller.records import (
     RegisterBroker,
 )
 from twofold.controller.replay import ControllerState
-from twofold.controller.topics import create_topics
 from twofold.wire.errors import (
     BrokerIdNotRegistered,
     DuplicateBrokerRegistration,
@@ -134,7 +142,7 @@ def test_a_heartbeat_that_saw_its_registration_unfences_and_leads_again():
     image = after(image, register(image, incarnation=2).records)
     epoch = led_by_one().offset + 1
     early = beat(image, epoch, offset=image.offset - 1)
-    assert early.records == () and early.response.is_fenced and not early.response.is_caught_up
+    assert early.records == [] and early.response.is_fenced and not early.response.is_caught_up
     result = beat(image, epoch)
     assert not result.response.is_fenced and result.response.is_caught_up
     image = after(image, result.records)
@@ -145,7 +153,7 @@ def test_a_heartbeat_that_saw_its_registration_unfences_and_leads_again():
 
 def test_heartbeats_of_a_healthy_broker_write_nothing():
     result = beat(image_with(1), 101)
-    assert result.records == ()
+    assert result.records == []
     assert not result.response.should_shut_down
 
 
@@ -158,12 +166,12 @@ def test_shutting_down_moves_the_leaders_and_fences():
     assert partitions_of(image)[("both", 0)][0] == 2
     assert partitions_of(image)[("alone", 0)][:2] == (-1, (1,))
     again = beat(image, 101, want_shut_down=True)
-    assert again.records == () and again.response.should_shut_down
+    assert again.records == [] and again.response.should_shut_down
 
 
 def test_a_broker_that_wants_to_stay_fenced_does():
     image = fold([*initial_levels(), *broker_records(1, fenced=True)]).image
-    assert beat(image, 101, want_fence=True).records == ()
+    assert beat(image, 101, want_fence=True).records == []
     assert isinstance(beat(image_with(1), 101, want_fence=True).records[-1], BrokerRegistrationChange)
 
 

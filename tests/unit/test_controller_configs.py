@@ -3,12 +3,11 @@
 from typing import Any
 
 import pytest
-from controller_kit import after, context, create, image_with, topic
+from controller_kit import after, context, create, create_topics, image_with, incremental_alter_configs, topic
 
-from twofold.controller.configs import Operation, incremental_alter_configs
+from twofold.controller.configs import AlterOperation
 from twofold.controller.image import MetadataImage
 from twofold.controller.records import Config
-from twofold.controller.topics import create_topics
 from twofold.machine import Result
 from twofold.wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -16,7 +15,7 @@ from twofold.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 
-SET, DELETE, APPEND, SUBTRACT = Operation
+SET, DELETE, APPEND, SUBTRACT = AlterOperation
 TOPIC, BROKER = 2, 4
 
 _ONE = image_with(1)
@@ -158,7 +157,7 @@ def test_validate_only_writes_nothing():
     for changes, code in (([good], 0), ([bad], 40)):
         result = alter(IMAGE, (TOPIC, "c", changes), validate_only=True)
         assert codes(result) == [code]
-        assert result.records == ()
+        assert result.records == []
 
 
 def test_a_contradiction_with_what_is_set_already_is_seen():

@@ -5,14 +5,13 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from controller_kit import after, context, create, image_with, topic
+from controller_kit import after, context, create, create_partitions, create_topics, delete_topics, image_with, topic
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twofold.controller.context import new_id
 from twofold.controller.image import MetadataImage
 from twofold.controller.records import Config, Partition, RemoveTopic, Topic
-from twofold.controller.topics import create_partitions, create_topics, delete_topics
 from twofold.wire.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
@@ -169,7 +168,7 @@ def test_colliding_names_of_one_request_are_not_compared_with_each_other():
 
 def test_validate_only_answers_the_same_and_writes_nothing():
     result = create_topics(KNOWN, create(topic("v", 2), topic("known"), validate_only=True), context(KNOWN))
-    assert result.records == ()
+    assert result.records == []
     assert [row.error_code for row in result.response.topics] == [0, 36]
     assert result.response.topics[0].topic_id is not None
 
@@ -314,7 +313,7 @@ def test_adding_to_a_topic_twice_is_one_refused_row():
 
 def test_adding_validate_only_writes_nothing():
     result = grow(KNOWN, ("known", 5, None), validate_only=True)
-    assert result.records == ()
+    assert result.records == []
     assert result.response.results[0].error_code == 0
 
 

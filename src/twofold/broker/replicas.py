@@ -13,7 +13,7 @@ from twofold.broker.partition import Partition
 from twofold.broker.purgatory import Purgatory
 from twofold.config.settings import Settings
 from twofold.config.topic import LogConfig
-from twofold.controller.delta import ImageDelta
+from twofold.controller.delta import ImageDelta, TopicChange
 from twofold.controller.image import TOPIC_RESOURCE, ConfigResource, MetadataImage, PartitionState, TopicImage
 from twofold.log.log import PartitionLog
 from twofold.log.manager import LogManager
@@ -109,18 +109,30 @@ class ReplicaManager:
         for topic in delta.deleted_topics:
             self._delete(topic)
         for change in delta.changed_topics:
-            for index, state in change.changed():
-                partition = self._partitions.get((change.topic.name, index))
-                if partition is not None:
-                    self._follow(partition, state)
+            if not change.is_new:  # nobody has used a new one
+                self._follow_topic(change)
         for partition_log in self._logs.logs() if settings_changed or delta.changed_configs else ():
             name = partition_log.topic_partition.topic
             if settings_changed or ConfigResource(TOPIC_RESOURCE, name) in delta.changed_configs:
                 partition_log.update_config(self.log_config(name))
 
+    def _follow_topic(self, change: TopicChange) -> None:
+        name, states = change.topic.name, change.topic.partitions
+        if len(change.partitions) > len(self._partitions):
+            changed = set(change.partitions)
+            used = [index for topic, index in self._partitions if topic == name and index in changed]
+        else:
+            used = [index for index in change.partitions if (name, index) in self._partitions]
+        for index in used:
+            self._follow(self._partitions[name, index], states[index])
+
     def _delete(self, topic: TopicImage) -> None:
-        for index in topic.partitions:
-            topic_partition = TopicPartition(topic.name, index)
+        logs = self._logs.logs()
+        if len(logs) < len(topic.partitions):  # most were never used
+            doomed = [one.topic_partition for one in logs if one.topic_partition.topic == topic.name]
+        else:
+            doomed = [TopicPartition(topic.name, index) for index in topic.partitions]
+        for topic_partition in doomed:
             partition = self._partitions.pop(topic_partition, None)
             if partition is not None:
                 partition.resign(-1, partition.leader_epoch)

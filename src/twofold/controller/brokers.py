@@ -1,16 +1,17 @@
-"""BrokerRegistration, BrokerHeartbeat and AllocateProducerIds as pure functions of the image.
+"""BrokerRegistration, BrokerHeartbeat and AllocateProducerIds as operations on the image.
 
-1. A broker's epoch is the offset at which its registration is written, so it only ever grows.
+1. A broker's epoch is the offset at which its registration begins to be written, so it only ever grows.
 2. A broker registers fenced and is unfenced by a heartbeat that has seen its own registration.
 3. Producer ids are given away in blocks, and no id is ever in two of them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from uuid import UUID
 
-from twofold.controller.context import Answer, Context
+from twofold.controller.context import Context
 from twofold.controller.features import KEPT_FEATURES
 from twofold.controller.image import METADATA_VERSION, BrokerRegistration, MetadataImage, PartitionState
+from twofold.controller.operation import Operation
 from twofold.controller.records import (
     NO_LEADER,
     RECOVERED,
@@ -22,7 +23,6 @@ from twofold.controller.records import (
     ProducerIds,
     RegisterBroker,
 )
-from twofold.machine.runtime import Result
 from twofold.machine.schema import ZERO_UUID
 from twofold.wire.errors import (
     NONE,
@@ -46,7 +46,7 @@ IsAlive = Callable[[int], bool]
 
 def register_broker(
     image: MetadataImage, request: BrokerRegistrationRequest, context: Context, is_alive: IsAlive
-) -> Answer[BrokerRegistrationResponse]:
+) -> Operation[BrokerRegistrationResponse]:
     """`is_alive` tells whether a broker's session has not run out; it is not part of the log."""
     if request.cluster_id != context.cluster_id:
         raise InconsistentClusterId(
@@ -62,10 +62,12 @@ def register_broker(
         )
     _check_features(image, request)
     _check_directories(image, request)
-    records = [] if known is None or same else _step_down(image, known)
+    if known is not None and not same and not known.fenced:
+        # What the former incarnation led or was in sync with, it does no longer.
+        yield from leave_partitions(image, known.broker_id)
     epoch = known.epoch if known is not None and same else context.next_offset
-    records.append(_registration(request, known if same else None, epoch))
-    return Result(records, BrokerRegistrationResponse(error_code=NONE, broker_epoch=epoch))
+    yield _registration(request, known if same else None, epoch)
+    return BrokerRegistrationResponse(error_code=NONE, broker_epoch=epoch)
 
 
 def _registration(request: BrokerRegistrationRequest, amended: BrokerRegistration | None, epoch: int) -> RegisterBroker:
@@ -112,27 +114,22 @@ def _check_directories(image: MetadataImage, request: BrokerRegistrationRequest)
             )
 
 
-def _step_down(image: MetadataImage, broker: BrokerRegistration) -> list[MetadataRecord]:
-    """What a broker's former incarnation led or was in sync with, it does no longer."""
-    if broker.fenced:
-        return []
-    return leave_partitions(image, broker.broker_id)
+Changes = Iterator[MetadataRecord | None]
 
 
-def leave_partitions(image: MetadataImage, broker_id: int) -> list[MetadataRecord]:
+def leave_partitions(image: MetadataImage, broker_id: int) -> Changes:
     """Take a broker out of the ISRs and give what it led to others; the last in sync stays so, without a leader."""
-    records: list[MetadataRecord] = []
     for topic in image.topics_in_order():
         for index, partition in topic.in_order():
             if broker_id not in partition.isr:
+                yield None
                 continue
             isr = tuple(other for other in partition.isr if other != broker_id)
             if partition.leader != broker_id:
-                records.append(PartitionChange(index, topic.topic_id, isr=isr))
+                yield PartitionChange(index, topic.topic_id, isr=isr)
                 continue
             heir = _heir(image, partition.replicas, isr)
-            records.append(PartitionChange(index, topic.topic_id, isr=isr if isr else None, leader=heir))
-    return records
+            yield PartitionChange(index, topic.topic_id, isr=isr if isr else None, leader=heir)
 
 
 def _heir(image: MetadataImage, replicas: tuple[int, ...], isr: tuple[int, ...]) -> int:
@@ -143,22 +140,19 @@ def _heir(image: MetadataImage, replicas: tuple[int, ...], isr: tuple[int, ...])
     return NO_LEADER
 
 
-def lead_again(image: MetadataImage, broker_id: int) -> list[MetadataRecord]:
+def lead_again(image: MetadataImage, broker_id: int) -> Changes:
     """A broker is back: it leads what waited for it, being in sync with all that there is.
 
     With eligible leader replicas (KIP-966) the last one in sync leaves the ISR as well and waits beside it.
     """
-    return [
-        _election(index, topic.topic_id, partition, broker_id)
-        for topic in image.topics_in_order()
-        for index, partition in topic.in_order()
-        if partition.leader == NO_LEADER
-        and (
-            broker_id in partition.isr
-            or broker_id in partition.eligible_leader_replicas
-            or partition.replicas == (broker_id,)
-        )
-    ]
+    for topic in image.topics_in_order():
+        for index, partition in topic.in_order():
+            waits = partition.leader == NO_LEADER and (
+                broker_id in partition.isr
+                or broker_id in partition.eligible_leader_replicas
+                or partition.replicas == (broker_id,)
+            )
+            yield _election(index, topic.topic_id, partition, broker_id) if waits else None
 
 
 def _election(index: int, topic_id: UUID, partition: PartitionState, broker_id: int) -> PartitionChange:
@@ -178,44 +172,22 @@ def _election(index: int, topic_id: UUID, partition: PartitionState, broker_id: 
 
 def heartbeat(
     image: MetadataImage, request: BrokerHeartbeatRequest, context: Context
-) -> Answer[BrokerHeartbeatResponse]:
+) -> Operation[BrokerHeartbeatResponse]:
     broker = _checked_broker(image, request.broker_id, request.broker_epoch)
     caught_up = request.current_metadata_offset >= broker.registered_at
-    if broker.fenced:
-        return _fenced_heartbeat(image, broker, request, caught_up)
-    if request.want_fence or request.want_shut_down:
-        return _leave(image, broker, request, caught_up)
-    return _beat((), caught_up=caught_up, fenced=False, shut_down=False)
-
-
-def _fenced_heartbeat(
-    image: MetadataImage, broker: BrokerRegistration, request: BrokerHeartbeatRequest, caught_up: bool
-) -> Answer[BrokerHeartbeatResponse]:
-    if request.want_shut_down:
-        return _beat((), caught_up=caught_up, fenced=True, shut_down=True)
-    if request.want_fence or not caught_up:
-        return _beat((), caught_up=caught_up, fenced=True, shut_down=False)
-    unfence = BrokerRegistrationChange(broker.broker_id, broker.epoch, fenced=-1)
-    records = [unfence, *lead_again(image, broker.broker_id)]
-    return _beat(records, caught_up=True, fenced=False, shut_down=False)
-
-
-def _leave(
-    image: MetadataImage, broker: BrokerRegistration, request: BrokerHeartbeatRequest, caught_up: bool
-) -> Answer[BrokerHeartbeatResponse]:
-    """Fence the broker; what it leads goes to others where there are any, so it may stop once this is committed."""
-    records: list[MetadataRecord] = leave_partitions(image, broker.broker_id)
-    records.append(BrokerRegistrationChange(broker.broker_id, broker.epoch, fenced=1))
-    return _beat(records, caught_up=caught_up, fenced=True, shut_down=request.want_shut_down)
-
-
-def _beat(
-    records: "list[MetadataRecord] | tuple[()]", *, caught_up: bool, fenced: bool, shut_down: bool
-) -> Answer[BrokerHeartbeatResponse]:
-    response = BrokerHeartbeatResponse(
-        error_code=NONE, is_caught_up=caught_up, is_fenced=fenced, should_shut_down=shut_down
+    fenced = broker.fenced
+    if fenced and caught_up and not request.want_fence and not request.want_shut_down:
+        yield BrokerRegistrationChange(broker.broker_id, broker.epoch, fenced=-1)
+        yield from lead_again(image, broker.broker_id)
+        fenced = False
+    elif not fenced and (request.want_fence or request.want_shut_down):
+        # What it leads goes to others where there are any, so it may stop once this is committed.
+        yield from leave_partitions(image, broker.broker_id)
+        yield BrokerRegistrationChange(broker.broker_id, broker.epoch, fenced=1)
+        fenced = True
+    return BrokerHeartbeatResponse(
+        error_code=NONE, is_caught_up=caught_up, is_fenced=fenced, should_shut_down=fenced and request.want_shut_down
     )
-    return Result(records, response)
 
 
 def _checked_broker(image: MetadataImage, broker_id: int, epoch: int) -> BrokerRegistration:
@@ -229,14 +201,10 @@ def _checked_broker(image: MetadataImage, broker_id: int, epoch: int) -> BrokerR
 
 def allocate_producer_ids(
     image: MetadataImage, request: AllocateProducerIdsRequest, context: Context
-) -> Answer[AllocateProducerIdsResponse]:
+) -> Operation[AllocateProducerIdsResponse]:
     _checked_broker(image, request.broker_id, request.broker_epoch)
     start = image.next_producer_id
     if start > MAX_PRODUCER_ID - PRODUCER_ID_BLOCK_SIZE:
         raise UnknownServerError(f"all producer ids below {start} are given away, there are no more")
-    end = start + PRODUCER_ID_BLOCK_SIZE
-    records = [ProducerIds(request.broker_id, request.broker_epoch, end)]
-    response = AllocateProducerIdsResponse(
-        error_code=NONE, producer_id_start=start, producer_id_len=PRODUCER_ID_BLOCK_SIZE
-    )
-    return Result(records, response)
+    yield ProducerIds(request.broker_id, request.broker_epoch, start + PRODUCER_ID_BLOCK_SIZE)
+    return AllocateProducerIdsResponse(error_code=NONE, producer_id_start=start, producer_id_len=PRODUCER_ID_BLOCK_SIZE)

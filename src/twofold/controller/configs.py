@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs and AlterConfigs for topics and brokers as pure functions of the image.
+"""IncrementalAlterConfigs and AlterConfigs for topics and brokers as operations on the image.
 
 Rules, in the order in which the first to fail decides for a resource: the resource twice (42); a key twice (42); a
 null value other than with DELETE (42); a resource type that has no configurations here (42); an operation that does
@@ -18,7 +18,7 @@ from twofold.config.settings import DEFINITIONS as SETTINGS
 from twofold.config.settings import Settings
 from twofold.config.topic import DEFINITIONS as TOPIC_CONFIGS
 from twofold.config.topic import broker_value, validate_topic_configs
-from twofold.controller.context import Answer, Context, error_row
+from twofold.controller.context import Context, error_row
 from twofold.controller.image import (
     BROKER_RESOURCE,
     CLUSTER_DEFAULT,
@@ -26,8 +26,8 @@ from twofold.controller.image import (
     ConfigResource,
     MetadataImage,
 )
-from twofold.controller.records import Config, MetadataRecord
-from twofold.machine.runtime import Result
+from twofold.controller.operation import Operation
+from twofold.controller.records import Config
 from twofold.wire.errors import (
     NONE,
     InvalidConfig,
@@ -49,14 +49,14 @@ from twofold.wire.messages.incremental_alter_configs import (
 PER_BROKER = frozenset({"listeners", "advertised.listeners", "cordoned.log.dirs"})
 
 
-class Operation(IntEnum):
+class AlterOperation(IntEnum):
     SET = 0
     DELETE = 1
     APPEND = 2
     SUBTRACT = 3
 
 
-_OPERATIONS = frozenset(Operation)
+_OPERATIONS = frozenset(AlterOperation)
 
 R = TypeVar("R", AlterConfigsResource, alter_messages.AlterConfigsResource)
 Changes: TypeAlias = Mapping[str, str | None]
@@ -65,14 +65,14 @@ Row: TypeAlias = tuple[ConfigResource, int, str | None]
 
 def incremental_alter_configs(
     image: MetadataImage, request: IncrementalAlterConfigsRequest, context: Context
-) -> Answer[IncrementalAlterConfigsResponse]:
+) -> Operation[IncrementalAlterConfigsResponse]:
     settings = context.settings_at(image)
 
     def changes(resource: AlterConfigsResource, before: Mapping[str, str]) -> Changes:
         return _changes(resource, before, settings)
 
-    rows, records = _decide(image, request.resources, changes)
-    response = IncrementalAlterConfigsResponse(
+    rows = yield from _decide(image, request.resources, changes, validate_only=request.validate_only)
+    return IncrementalAlterConfigsResponse(
         responses=tuple(
             AlterConfigsResourceResponse(
                 error_code=code, error_message=message, resource_type=target.type, resource_name=target.name
@@ -80,14 +80,13 @@ def incremental_alter_configs(
             for target, code, message in rows
         )
     )
-    return Result((), response) if request.validate_only else Result(records, response)
 
 
 def alter_configs(
     image: MetadataImage, request: alter_messages.AlterConfigsRequest, context: Context
-) -> Answer[alter_messages.AlterConfigsResponse]:
-    rows, records = _decide(image, request.resources, _replacing)
-    response = alter_messages.AlterConfigsResponse(
+) -> Operation[alter_messages.AlterConfigsResponse]:
+    rows = yield from _decide(image, request.resources, _replacing, validate_only=request.validate_only)
+    return alter_messages.AlterConfigsResponse(
         responses=tuple(
             alter_messages.AlterConfigsResourceResponse(
                 error_code=code, error_message=message, resource_type=target.type, resource_name=target.name
@@ -95,15 +94,17 @@ def alter_configs(
             for target, code, message in rows
         )
     )
-    return Result((), response) if request.validate_only else Result(records, response)
 
 
 def _decide(
-    image: MetadataImage, resources: Sequence[R], changes: Callable[[R, Mapping[str, str]], Changes]
-) -> tuple[list[Row], list[MetadataRecord]]:
+    image: MetadataImage,
+    resources: Sequence[R],
+    changes: Callable[[R, Mapping[str, str]], Changes],
+    *,
+    validate_only: bool,
+) -> Operation[list[Row]]:
     """Every resource on its own: what is to be said about it, and the records of those that nothing is wrong with."""
     counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
-    records: list[MetadataRecord] = []
     rows: list[Row] = []
     for resource in resources:
         target = ConfigResource(resource.resource_type, resource.resource_name)
@@ -111,11 +112,15 @@ def _decide(
         try:
             if counts[target] > 1:
                 raise InvalidRequest("a resource is named more than once")
-            records += _alter(image, target, resource, changes)
+            records = _alter(image, target, resource, changes)
         except KafkaError as error:
             code, message = error_row(error)
+        else:
+            if not validate_only:
+                yield from records
         rows.append((target, code, message))
-    return rows, records
+        yield None
+    return rows
 
 
 def _alter(
@@ -154,7 +159,7 @@ def _replacing(resource: alter_messages.AlterConfigsResource, before: Mapping[st
 
 def _changes(resource: AlterConfigsResource, before: Mapping[str, str], settings: Settings) -> Changes:
     _check_names(config.name for config in resource.configs)
-    without = [c.name for c in resource.configs if c.value is None and c.config_operation != Operation.DELETE]
+    without = [c.name for c in resource.configs if c.value is None and c.config_operation != AlterOperation.DELETE]
     if without:
         raise InvalidRequest(f"SET needs a value for: {', '.join(without)}")
     _check_type(resource.resource_type)
@@ -167,19 +172,19 @@ def _changes(resource: AlterConfigsResource, before: Mapping[str, str], settings
 def _new_value(
     target: ConfigResource, config: AlterableConfig, before: Mapping[str, str], settings: Settings
 ) -> str | None:
-    if config.config_operation == Operation.DELETE:
+    if config.config_operation == AlterOperation.DELETE:
         return None
     assert config.value is not None
-    if config.config_operation == Operation.SET:
+    if config.config_operation == AlterOperation.SET:
         return config.value
     table: Mapping[str, ConfigKey] = TOPIC_CONFIGS if target.type == TOPIC_RESOURCE else SETTINGS
     key = table.get(config.name)
     if key is None or key.type is not ConfigType.LIST:
-        operation = Operation(config.config_operation).name
+        operation = AlterOperation(config.config_operation).name
         raise InvalidConfig(f"{config.name} is no list, so {operation} does not apply: use SET or DELETE")
     items = _items(before.get(config.name, _inherited(target, config.name, settings)))
     given = _items(config.value)
-    if config.config_operation == Operation.APPEND:
+    if config.config_operation == AlterOperation.APPEND:
         items += [item for item in given if item not in items]
     else:
         items = [item for item in items if item not in given]

@@ -125,7 +125,21 @@ def full_delta(image: MetadataImage) -> ImageDelta:
 
 def delta_between(old: MetadataImage, new: MetadataImage, records: Sequence[MetadataRecord]) -> ImageDelta:
     """What is different in `new`, given the records that led to it from `old`."""
-    touched = _Touched(records, new)
+    return _difference(old, new, _Touched(records, new))
+
+
+def whole_difference(old: MetadataImage, new: MetadataImage) -> ImageDelta:
+    """What is different in `new`, which came as a snapshot: no records tell where to look."""
+    touched = _Touched((), new)
+    for image in (old, new):
+        touched.configs.update(image.configs)
+        touched.brokers.update(image.brokers)
+        for topic in image.topics.values():
+            touched.partitions.setdefault(topic.topic_id, set()).update(topic.partitions)
+    return _difference(old, new, touched)
+
+
+def _difference(old: MetadataImage, new: MetadataImage, touched: "_Touched") -> ImageDelta:
     changed, deleted = _changed_topics(old, new, touched.partitions)
     names = {topic.name for topic in deleted}
     resources = touched.configs | {ConfigResource(TOPIC_RESOURCE, name) for name in names}
@@ -156,9 +170,14 @@ class _Touched:
         self.partitions: dict[UUID, set[int]] = {}
         self.configs: set[ConfigResource] = set()
         self.brokers: set[int] = set()
+        latest: UUID | None = None
+        indexes: set[int] = set()
         for record in records:
-            if isinstance(record, Partition | PartitionChange):
-                self.partitions.setdefault(record.topic_id, set()).add(record.partition_id)
+            if isinstance(record, (Partition, PartitionChange)):  # faster than a union, and most are
+                if record.topic_id is not latest:
+                    latest = record.topic_id
+                    indexes = self.partitions.setdefault(latest, set())
+                indexes.add(record.partition_id)
             elif isinstance(record, Topic | RemoveTopic):
                 self.partitions.setdefault(record.topic_id, set())
             elif isinstance(record, Config):
@@ -182,10 +201,19 @@ def _changed_topics(
             if before is not None:
                 deleted.append(before)
             continue
-        was = {} if before is None else before.partitions
-        different = tuple(
-            index for index in sorted(indexes) if after.partitions.get(index) not in (None, was.get(index))
-        )
+        if before is not None and len(after.partitions) < len(before.partitions):
+            deleted.append(before)  # only between snapshots that have nothing to do with each other
+            before = None
+        different = _different(indexes, None if before is None else before.partitions, after.partitions)
         if before is None or different:
             changed.append(TopicChange(after, different, is_new=before is None))
     return tuple(changed), tuple(deleted)
+
+
+def _different(
+    indexes: set[int], before: Map[int, PartitionState] | None, after: Map[int, PartitionState]
+) -> tuple[int, ...]:
+    if before is None and len(indexes) == len(after):
+        return tuple(sorted(indexes))  # all of a new topic
+    was: Mapping[int, PartitionState] = {} if before is None else before
+    return tuple(index for index in sorted(indexes) if after.get(index) not in (None, was.get(index)))

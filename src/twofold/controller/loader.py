@@ -14,16 +14,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from twofold.controller.delta import ImageDelta, delta_between
+from twofold.controller.delta import ImageDelta, delta_between, whole_difference
 from twofold.controller.image import MetadataImage
 from twofold.controller.records import (
     AbortTransaction,
     BeginTransaction,
-    Config,
     EndTransaction,
     MetadataRecord,
-    RemoveTopic,
-    UnregisterBroker,
 )
 from twofold.controller.replay import ControllerState, InconsistentRecord, MetadataMachine, OpenTransaction
 
@@ -69,6 +66,15 @@ def segments(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
         yield piece
 
 
+def refuse_transactions(entries: Iterable[Entry]) -> None:
+    """InconsistentRecord if these, the records of a snapshot, have transactions among them."""
+    for offset, record in entries:
+        if isinstance(record, BeginTransaction | EndTransaction | AbortTransaction):
+            raise InconsistentRecord(
+                f"the snapshot at offset {offset} holds {type(record).__name__}: it must not know transactions"
+            )
+
+
 class MetadataLoader:
     """Batches and snapshots in, publications out. After an InconsistentRecord it is of no further use but its image."""
 
@@ -93,16 +99,13 @@ class MetadataLoader:
 
     def load_snapshot(self, records: Iterable[MetadataRecord], last_offset: int) -> Publication:
         """Begin anew with what all records up to and including `last_offset` come to."""
-        found = list(records)
-        for record in found:
-            if isinstance(record, BeginTransaction | EndTransaction | AbortTransaction):
-                raise InconsistentRecord(
-                    f"the snapshot at offset {last_offset} holds {type(record).__name__}: it must not know transactions"
-                )
-        state = self._machine.apply_all(ControllerState(), ((last_offset, record) for record in found))
-        touched = [*found, *_absent(self.image, state.image)]
-        self._state, self._records, self._end, self._batches, self._size = state, touched, last_offset, 0, 0
-        return self._publish(last_offset)
+        entries = [(last_offset, record) for record in records]
+        refuse_transactions(entries)
+        image = replace(self._machine.apply_all(ControllerState(), entries).image, offset=last_offset)
+        delta = whole_difference(self.image, image)
+        self.image, self._state, self._end = image, ControllerState(image), last_offset
+        self._records, self._batches, self._size = [], 0, 0
+        return Publication(delta, image, True, 0, 0)
 
     def load(self, batches: Iterable[CommittedBatch]) -> list[Publication]:
         """What one commit callback brings; the images that may be seen from now on, oldest first."""
@@ -134,10 +137,3 @@ class MetadataLoader:
         self.image, self._state = image, ControllerState(image)
         self._records, self._batches, self._size = [], 0, 0
         return publication
-
-
-def _absent(old: MetadataImage, new: MetadataImage) -> Iterator[MetadataRecord]:
-    """What a snapshot takes away by not naming it, as records that name it."""
-    yield from (RemoveTopic(topic_id) for topic_id in old.topic_names if topic_id not in new.topic_names)
-    yield from (UnregisterBroker(row.broker_id, row.epoch) for row in old.brokers.values())
-    yield from (Config(resource.type, resource.name, "", None) for resource in old.configs)

@@ -1,19 +1,32 @@
 """Where the replicas of new partitions go: striped over racks and brokers, as Kafka does it.
 
 1. Leaders rotate over the racks, and within a rack over its brokers; the other replicas follow in the next racks.
-2. The first replica is never on a fenced broker; others are only where no unfenced one is left in the rack.
-3. One request gets at most MAX_PARTITIONS.
+2. The first replica is never on a broker that is fenced or shutting down; others are only where no other one is left
+   in the rack.
+3. One request gets at most `max.partitions.per.request`: who asks for two billion by mistake, or by intent, must not
+   keep the controller from everybody else for hours.
 4. After as many partitions as there are unfenced brokers the order is shuffled, so that pairs of brokers do not repeat.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
-from twofold.controller.context import Chance
+from twofold.controller.context import Chance, Context
 from twofold.controller.image import BrokerRegistration
 from twofold.wire.errors import InvalidReplicationFactor, PolicyViolation
 
-# Of one request. Who asks for two billion by mistake, or by intent, must not stop the controller for hours.
-MAX_PARTITIONS = 200_000
+
+class Placement(NamedTuple):
+    """Replicas for so many partitions, the leader's broker first; decided as they are taken, once."""
+
+    partitions: int
+    factor: int
+    replicas: Iterator[tuple[int, ...]]
+
+
+def given_placement(replicas: Sequence[tuple[int, ...]]) -> Placement:
+    """What somebody has laid down; not empty."""
+    return Placement(len(replicas), len(replicas[0]), iter(replicas))
 
 
 class _Ring:
@@ -42,60 +55,63 @@ class _Ring:
 
 
 class _Rack:
-    __slots__ = ("fenced", "unfenced")
+    __slots__ = ("active", "others")
 
     def __init__(self, brokers: list[BrokerRegistration]) -> None:
-        self.unfenced = _Ring([broker.broker_id for broker in brokers if not broker.fenced])
-        self.fenced = _Ring([broker.broker_id for broker in brokers if broker.fenced])
+        self.active = _Ring([broker.broker_id for broker in brokers if broker.is_active])
+        self.others = _Ring([broker.broker_id for broker in brokers if not broker.is_active])
 
     def shuffle(self, random: Chance) -> None:
-        self.unfenced.shuffle(random)
-        self.fenced.shuffle(random)
+        self.active.shuffle(random)
+        self.others.shuffle(random)
 
     def take(self, round_: int) -> int | None:
-        found = self.unfenced.take(round_)
-        return self.fenced.take(round_) if found is None else found
+        found = self.active.take(round_)
+        return self.others.take(round_) if found is None else found
 
 
 class StripedPlacer:
-    def __init__(self, brokers: Iterable[BrokerRegistration], random: Chance) -> None:
+    def __init__(self, brokers: Iterable[BrokerRegistration], context: Context) -> None:
+        random: Chance = context.random
         by_rack: dict[str | None, list[BrokerRegistration]] = {}
         for broker in sorted(brokers, key=lambda broker: broker.broker_id):
             by_rack.setdefault(broker.rack, []).append(broker)
         # Brokers without a rack share one; whether a cluster mixes both does not matter to the order.
         self._racks = [_Rack(by_rack[name]) for name in sorted(by_rack, key=lambda name: name or "")]
         self._brokers = sum(map(len, by_rack.values()))
-        self._unfenced = sum(not broker.fenced for members in by_rack.values() for broker in members)
+        self._active = sum(broker.is_active for members in by_rack.values() for broker in members)
         self._random = random
         self._round = 0
         self._placed = 0
+        self._most = context.settings.int("max.partitions.per.request")
         for rack in self._racks:
             rack.shuffle(random)
         self._offset = random.randrange(len(self._racks)) if self._racks else 0
 
-    def place(self, partitions: int, replication_factor: int) -> list[tuple[int, ...]]:
-        """The replicas of so many partitions, the leader's broker first."""
+    def place(self, partitions: int, replication_factor: int) -> Placement:
+        """Where so many partitions go."""
         self._check(replication_factor)
         self._placed += partitions
-        if self._placed > MAX_PARTITIONS:
+        if self._placed > self._most:
             raise PolicyViolation(
-                f"{self._placed} new partitions in one request are excessively many: at most {MAX_PARTITIONS} at a time"
+                f"{self._placed} new partitions at once are excessively many: max.partitions.per.request={self._most}"
             )
-        return [self._place_one(replication_factor) for _ in range(partitions)]
+        replicas = (self._place_one(replication_factor) for _ in range(partitions))
+        return Placement(partitions, replication_factor, replicas)
 
     def _check(self, replication_factor: int) -> None:
         if replication_factor > self._brokers:
             raise InvalidReplicationFactor(
                 f"Unable to replicate the partition {replication_factor} time(s): {self._brokers} broker(s) registered."
             )
-        if not self._unfenced:
+        if not self._active:
             raise InvalidReplicationFactor(
                 f"Unable to replicate the partition {replication_factor} time(s): all brokers are fenced."
             )
 
     def _place_one(self, replication_factor: int) -> tuple[int, ...]:
         racks, count = self._racks, len(self._racks)
-        if self._round == self._unfenced > 1:
+        if self._round == self._active > 1:
             self._random.shuffle(racks)
             for rack in racks:
                 rack.shuffle(self._random)
@@ -117,7 +133,7 @@ class StripedPlacer:
 
     def _take_leader(self, order: list[int]) -> tuple[int, int]:
         for at in order:
-            found = self._racks[at].unfenced.take(self._round)
+            found = self._racks[at].active.take(self._round)
             if found is not None:
                 return found, at
         raise InvalidReplicationFactor("all brokers are fenced")

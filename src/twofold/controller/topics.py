@@ -1,4 +1,4 @@
-"""CreateTopics, DeleteTopics and CreatePartitions as pure functions of the image.
+"""CreateTopics, DeleteTopics and CreatePartitions as operations on the image.
 
 Rules of CreateTopics, in the order in which the first to fail decides: a name given twice (42); the metadata topic
 (42); an existing topic (36); an illegal name or one that collides by '.' and '_' with an existing topic (17);
@@ -7,7 +7,8 @@ partitions (37).
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 from uuid import UUID
 
 from twofold.config.describe import effective_topic_configs
@@ -15,11 +16,11 @@ from twofold.config.internal_topics import CLUSTER_METADATA
 from twofold.config.names import check_topic_name, collision_key
 from twofold.config.settings import Settings
 from twofold.config.topic import validate_topic_configs
-from twofold.controller.context import Answer, Context, error_row, new_id
+from twofold.controller.context import Context, error_row, new_id
 from twofold.controller.image import TOPIC_RESOURCE, BrokerRegistration, MetadataImage, TopicImage
-from twofold.controller.placement import StripedPlacer
+from twofold.controller.operation import Operation
+from twofold.controller.placement import Placement, StripedPlacer, given_placement
 from twofold.controller.records import Config, MetadataRecord, Partition, RemoveTopic, Topic
-from twofold.machine.runtime import Result
 from twofold.machine.schema import ZERO_UUID
 from twofold.wire.errors import (
     NONE,
@@ -58,26 +59,37 @@ USE_DEFAULT = -1
 UNASSIGNED_DIRECTORY = ZERO_UUID
 
 
-def create_topics(image: MetadataImage, request: CreateTopicsRequest, context: Context) -> Answer[CreateTopicsResponse]:
+def create_topics(
+    image: MetadataImage, request: CreateTopicsRequest, context: Context
+) -> Operation[CreateTopicsResponse]:
     counts = Counter(topic.name for topic in request.topics)
-    placer = StripedPlacer(image.brokers.values(), context.random)
+    placer = StripedPlacer(image.brokers.values(), context)
     settings = context.settings_at(image)
-    records: list[MetadataRecord] = []
     results: list[CreatableTopicResult] = []
     for topic in request.topics:
         if counts[topic.name] > 1:
             continue
         try:
-            created = _create_topic(image, topic, context, settings, placer)
+            created = yield from _decide_topic(image, topic, context, settings, placer)
         except KafkaError as error:
             results.append(_refused(topic.name, error))
         else:
-            records += created
             results.append(_created(created, settings))
+            if not request.validate_only:
+                yield from _topic_records(image, created)
+        yield None
     duplicate = InvalidRequest("the topic is named more than once")
     results += (_refused(name, duplicate) for name, count in counts.items() if count > 1)
-    response = CreateTopicsResponse(topics=tuple(results))
-    return Result((), response) if request.validate_only else Result(records, response)
+    return CreateTopicsResponse(topics=tuple(results))
+
+
+class _NewTopic(NamedTuple):
+    """A topic that nothing speaks against any more."""
+
+    name: str
+    topic_id: UUID
+    configs: Mapping[str, str]
+    placement: Placement
 
 
 def _refused(name: str, error: KafkaError) -> CreatableTopicResult:
@@ -85,11 +97,7 @@ def _refused(name: str, error: KafkaError) -> CreatableTopicResult:
     return CreatableTopicResult(name=name, error_code=code, error_message=message, configs=())
 
 
-def _created(records: Sequence[MetadataRecord], settings: Settings) -> CreatableTopicResult:
-    topic = records[0]
-    assert isinstance(topic, Topic)
-    overrides = {record.name: record.value or "" for record in records if isinstance(record, Config)}
-    partitions = [record for record in records if isinstance(record, Partition)]
+def _created(topic: _NewTopic, settings: Settings) -> CreatableTopicResult:
     configs = tuple(
         CreatableTopicConfigs(
             name=row.name,
@@ -98,32 +106,39 @@ def _created(records: Sequence[MetadataRecord], settings: Settings) -> Creatable
             config_source=row.source,
             is_sensitive=row.sensitive,
         )
-        for row in effective_topic_configs(overrides, settings)
+        for row in effective_topic_configs(topic.configs, settings)
     )
     return CreatableTopicResult(
         name=topic.name,
         topic_id=topic.topic_id,
         error_code=NONE,
         error_message=None,
-        num_partitions=len(partitions),
-        replication_factor=len(partitions[0].replicas),
+        num_partitions=topic.placement.partitions,
+        replication_factor=topic.placement.factor,
         configs=configs,
     )
 
 
-def _create_topic(
+def _decide_topic(
     image: MetadataImage, topic: CreatableTopic, context: Context, settings: Settings, placer: StripedPlacer
-) -> list[MetadataRecord]:
+) -> Operation[_NewTopic]:
     _check_new_name(image, topic.name)
     overrides = _checked_configs(topic, settings)
     topic_id = new_id(context.random)
     while topic_id in image.topic_names:
         topic_id = new_id(context.random)
-    assignments = _assignments(image, topic, context, placer)
-    records: list[MetadataRecord] = [Topic(topic.name, topic_id)]
-    records += (Config(TOPIC_RESOURCE, topic.name, name, value) for name, value in sorted(overrides.items()))
-    records += _new_partitions(image, topic_id, 0, assignments)
-    return records
+    if topic.assignments:
+        placement = yield from _manual_placement(image, topic)
+    else:
+        placement = _automatic_placement(topic, context, placer)
+    return _NewTopic(topic.name, topic_id, overrides, placement)
+
+
+def _topic_records(image: MetadataImage, topic: _NewTopic) -> Iterator[MetadataRecord]:
+    yield Topic(topic.name, topic.topic_id)
+    for name, value in sorted(topic.configs.items()):
+        yield Config(TOPIC_RESOURCE, topic.name, name, value)
+    yield from _partition_records(image, topic.topic_id, 0, topic.placement)
 
 
 def _check_new_name(image: MetadataImage, name: str) -> None:
@@ -147,11 +162,7 @@ def _checked_configs(topic: CreatableTopic, settings: Settings) -> Mapping[str, 
     return overrides
 
 
-def _assignments(
-    image: MetadataImage, topic: CreatableTopic, context: Context, placer: StripedPlacer
-) -> list[tuple[int, ...]]:
-    if topic.assignments:
-        return _manual_assignments(image, topic)
+def _automatic_placement(topic: CreatableTopic, context: Context, placer: StripedPlacer) -> Placement:
     factor, partitions = topic.replication_factor, topic.num_partitions
     if factor < USE_DEFAULT or factor == 0:
         raise InvalidReplicationFactor(f"replication factor {factor}: give at least 1, or -1 for the default")
@@ -164,7 +175,7 @@ def _assignments(
     return placer.place(partitions, factor)
 
 
-def _manual_assignments(image: MetadataImage, topic: CreatableTopic) -> list[tuple[int, ...]]:
+def _manual_placement(image: MetadataImage, topic: CreatableTopic) -> Operation[Placement]:
     if topic.replication_factor != USE_DEFAULT:
         raise InvalidRequest("an assignment says how many replicas there are: leave the replication factor at -1")
     if topic.num_partitions != USE_DEFAULT:
@@ -179,9 +190,10 @@ def _manual_assignments(image: MetadataImage, topic: CreatableTopic) -> list[tup
         check_manual_replicas(image, replicas, factor)
         factor = len(replicas)
         found[index] = replicas
+        yield None
     if sorted(found) != list(range(len(found))):
         raise InvalidReplicaAssignment(f"partitions {sorted(found)} are not numbered from 0 without a gap")
-    return [found[index] for index in range(len(found))]
+    return given_placement([found[index] for index in range(len(found))])
 
 
 def check_manual_replicas(image: MetadataImage, replicas: tuple[int, ...], factor: int | None) -> None:
@@ -205,23 +217,19 @@ def _is_active(broker: BrokerRegistration | None) -> bool:
     return broker is not None and broker.is_active
 
 
-def _new_partitions(
-    image: MetadataImage, topic_id: UUID, first: int, assignments: Iterable[tuple[int, ...]]
-) -> list[Partition]:
+def _partition_records(
+    image: MetadataImage, topic_id: UUID, first: int, placement: Placement
+) -> Iterator[MetadataRecord]:
     """The records of partitions numbered from `first`; who is alive is in sync, and the first of them leads."""
     active = {broker_id for broker_id, broker in image.brokers.items() if broker.is_active}
     directories = {
         broker_id: broker.log_dirs[0] if len(broker.log_dirs) == 1 else UNASSIGNED_DIRECTORY
         for broker_id, broker in image.brokers.items()
     }
-    records = []
-    for index, replicas in enumerate(assignments, first):
+    for index, replicas in enumerate(placement.replicas, first):
         isr = tuple(broker_id for broker_id in replicas if broker_id in active)
-        if not isr:
-            raise InvalidReplicationFactor(f"all of the brokers {list(replicas)} are fenced or shutting down")
         placed = tuple(directories[broker_id] for broker_id in replicas)
-        records.append(Partition(index, topic_id, replicas, isr, isr[0], directories=placed))
-    return records
+        yield Partition(index, topic_id, replicas, isr, isr[0], directories=placed)
 
 
 # -- CreatePartitions
@@ -229,31 +237,35 @@ def _new_partitions(
 
 def create_partitions(
     image: MetadataImage, request: CreatePartitionsRequest, context: Context
-) -> Answer[CreatePartitionsResponse]:
+) -> Operation[CreatePartitionsResponse]:
     counts = Counter(topic.name for topic in request.topics)
-    placer = StripedPlacer(image.brokers.values(), context.random)
-    records: list[MetadataRecord] = []
+    placer = StripedPlacer(image.brokers.values(), context)
     results: list[CreatePartitionsTopicResult] = []
     for topic in request.topics:
         if counts[topic.name] > 1:
             continue
         code, message = NONE, None
         try:
-            records += _grow(image, topic, placer)
+            found, placement = yield from _decide_growth(image, topic, placer)
         except KafkaError as error:
             code, message = error_row(error)
+        else:
+            if not request.validate_only:
+                yield from _partition_records(image, found.topic_id, len(found.partitions), placement)
         results.append(CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=message))
+        yield None
     duplicate = InvalidRequest("the topic is named more than once")
     results += (
         CreatePartitionsTopicResult(name=name, error_code=duplicate.code, error_message=duplicate.message)
         for name, count in counts.items()
         if count > 1
     )
-    response = CreatePartitionsResponse(results=tuple(results))
-    return Result((), response) if request.validate_only else Result(records, response)
+    return CreatePartitionsResponse(results=tuple(results))
 
 
-def _grow(image: MetadataImage, topic: CreatePartitionsTopic, placer: StripedPlacer) -> list[Partition]:
+def _decide_growth(
+    image: MetadataImage, topic: CreatePartitionsTopic, placer: StripedPlacer
+) -> Operation[tuple[TopicImage, Placement]]:
     found = image.topic(topic.name)
     if found is None:
         raise UnknownTopicOrPartition()
@@ -267,22 +279,24 @@ def _grow(image: MetadataImage, topic: CreatePartitionsTopic, placer: StripedPla
     additional = topic.count - have
     factor = len(found.partitions[0].replicas)
     if topic.assignments is None:
-        assignments = placer.place(additional, factor)
-    else:
-        if len(topic.assignments) != additional:
-            raise InvalidReplicaAssignment(
-                f"{additional} partition(s) are to be added, and {len(topic.assignments)} assignment(s) are given."
-            )
-        assignments = [tuple(assignment.broker_ids) for assignment in topic.assignments]
-        for replicas in assignments:
-            check_manual_replicas(image, replicas, factor)
-    return _new_partitions(image, found.topic_id, have, assignments)
+        return found, placer.place(additional, factor)
+    if len(topic.assignments) != additional:
+        raise InvalidReplicaAssignment(
+            f"{additional} partition(s) are to be added, and {len(topic.assignments)} assignment(s) are given."
+        )
+    assignments = [tuple(assignment.broker_ids) for assignment in topic.assignments]
+    for replicas in assignments:
+        check_manual_replicas(image, replicas, factor)
+        yield None
+    return found, given_placement(assignments)
 
 
 # -- DeleteTopics
 
 
-def delete_topics(image: MetadataImage, request: DeleteTopicsRequest, context: Context) -> Answer[DeleteTopicsResponse]:
+def delete_topics(
+    image: MetadataImage, request: DeleteTopicsRequest, context: Context
+) -> Operation[DeleteTopicsResponse]:
     """By name up to version 5, by name or id from version 6. A topic that is asked for twice, in any way, stays."""
     asked = Counter((state.name, state.topic_id) for state in request.topics)
     asked.update((name, None) for name in request.topic_names)
@@ -295,15 +309,15 @@ def delete_topics(image: MetadataImage, request: DeleteTopicsRequest, context: C
             found.setdefault(_to_delete(image, name, topic_id, context).topic_id, []).append((name, topic_id))
         except KafkaError as error:
             results.append(_kept(name, topic_id, error))
-    records: list[MetadataRecord] = []
+        yield None
     for found_id, ways in found.items():
         name = image.topic_names[found_id]
         if len(ways) > 1:
             results.append(_kept(name, found_id, InvalidRequest("the topic is given by its name and by its id")))
         else:
-            records.append(RemoveTopic(found_id))
             results.append(DeletableTopicResult(name=name, topic_id=found_id, error_code=NONE))
-    return Result(records, DeleteTopicsResponse(responses=tuple(results)))
+            yield RemoveTopic(found_id)
+    return DeleteTopicsResponse(responses=tuple(results))
 
 
 def _to_delete(image: MetadataImage, name: str | None, topic_id: UUID | None, context: Context) -> TopicImage:

@@ -181,16 +181,20 @@ class MachineRuntime(Generic[S, R]):
             if step.waiter is not None and not step.waiter.done():
                 step.waiter.set_exception(_fresh(error))
 
+    def check_writable(self) -> None:
+        """Raise what a write would be told now, whatever its handler decides."""
+        if self._inactive is not None:
+            raise _fresh(self._inactive)
+        if len(self._pending) + len(self._unseen) >= self._max_pending:
+            raise self.machine.busy(f"{self.pending} writes wait to be committed: max_pending={self._max_pending}")
+
     def write(self, handler: Handler[S, R, T]) -> "asyncio.Future[T]":
         """Run `handler` now; its response is a future that is done when it may be seen.
 
         What is wrong already is raised, not put into the future: no leadership, a full queue, an error of the handler
         or of the append.
         """
-        if self._inactive is not None:
-            raise _fresh(self._inactive)
-        if len(self._pending) + len(self._unseen) >= self._max_pending:
-            raise self.machine.busy(f"{self.pending} writes wait to be committed: max_pending={self._max_pending}")
+        self.check_writable()
         result = handler(self._state, self._clock.wall_ms())
         waiter: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         if result.records:
@@ -202,6 +206,14 @@ class MachineRuntime(Generic[S, R]):
             return waiter
         self._pending.append(_Step(offset, self._state, result.records, result.response, waiter))
         return waiter
+
+    def extend(self, records: Sequence[R], epoch: int) -> None:
+        """Append a piece of something longer, in the epoch in which that was begun; nobody waits for the piece."""
+        if self._inactive is not None:
+            raise _fresh(self._inactive)
+        if epoch != self.epoch:
+            raise self.machine.busy(f"what was begun in epoch {epoch} does not go on in epoch {self.epoch}")
+        self._pending.append(_Step(self._append(records), self._state, records))
 
     def submit(self, handler: Handler[S, R, T]) -> "T | asyncio.Future[T]":
         """`write` without a future where that is possible: the response itself, if it may be seen at once.
@@ -281,6 +293,13 @@ class MachineRuntime(Generic[S, R]):
         if numbered:
             self._state = self.machine.apply_all(self._state, numbered)
             self._unseen.append(_Step(numbered[-1][0], self._state, [record for _, record in numbered]))
+
+    def restart(self) -> None:
+        """Forget all that was replayed: a snapshot of everything comes next. Others see the old state until then."""
+        if self._pending:
+            raise ValueError(f"cannot start over under {len(self._pending)} writes of epoch {self.epoch}")
+        self._unseen.clear()
+        self._state = self.machine.initial()
 
     def show(self) -> None:
         """Show what is committed, as far as it is stable."""

@@ -123,6 +123,9 @@ KEYS = (
     setting("security.providers", STRING, None, importance=LOW, effect=False, doc="Sources of security algorithms."),
     setting("alter.config.policy.class.name", CLASS, None, importance=LOW, effect=False,
             doc="A policy that may refuse changes of configurations."),
+    setting("max.partitions.per.request", INT, 1_000_000, rule=at_least(1), dynamic=True,
+            doc="The most partitions that one CreateTopics or CreatePartitions makes. They are one metadata "
+                "transaction, and whoever else changes metadata waits for its end."),
     setting("create.topic.policy.class.name", CLASS, None, importance=LOW, effect=False,
             doc="A policy that may refuse new topics."),
     setting("client.quota.callback.class", CLASS, None, importance=LOW, effect=False,

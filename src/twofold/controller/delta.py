@@ -7,13 +7,14 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from immutables import Map
 
 from twofold.config.names import collision_key
 from twofold.controller.image import (
+    METADATA_VERSION,
     TOPIC_RESOURCE,
     BrokerRegistration,
     ConfigResource,
@@ -26,6 +27,7 @@ from twofold.controller.records import (
     BrokerRegistrationChange,
     ClearElr,
     Config,
+    FeatureLevel,
     MetadataRecord,
     Partition,
     PartitionChange,
@@ -123,8 +125,40 @@ def full_delta(image: MetadataImage) -> ImageDelta:
     )
 
 
-def delta_between(old: MetadataImage, new: MetadataImage, records: Sequence[MetadataRecord]) -> ImageDelta:
-    """What is different in `new`, given the records that led to it from `old`."""
+class PartitionRun(NamedTuple):
+    """What is left of the records of consecutive partitions once they are applied."""
+
+    topic_id: UUID
+    partitions: range
+
+
+def condensed(records: Sequence[MetadataRecord]) -> Sequence[MetadataRecord | PartitionRun]:
+    """What a delta needs of the records: of partitions only which they are. There may be very many, kept for long."""
+    kept: list[MetadataRecord | PartitionRun] = []
+    topic_id: UUID | None = None
+    first = end = 0
+    for record in records:
+        if isinstance(record, Partition | PartitionChange):
+            if record.partition_id == end and record.topic_id == topic_id:
+                end += 1
+                continue
+            if topic_id is not None:
+                kept.append(PartitionRun(topic_id, range(first, end)))
+            topic_id, first, end = record.topic_id, record.partition_id, record.partition_id + 1
+            continue
+        if topic_id is not None:
+            kept.append(PartitionRun(topic_id, range(first, end)))
+            topic_id = None
+        kept.append(record)
+    if topic_id is not None:
+        kept.append(PartitionRun(topic_id, range(first, end)))
+    return kept
+
+
+def delta_between(
+    old: MetadataImage, new: MetadataImage, records: Sequence[MetadataRecord | PartitionRun]
+) -> ImageDelta:
+    """What is different in `new`, given the records that led to it from `old`, whole or condensed."""
     return _difference(old, new, _Touched(records, new))
 
 
@@ -166,24 +200,26 @@ def _difference(old: MetadataImage, new: MetadataImage, touched: "_Touched") -> 
 class _Touched:
     """What the records name."""
 
-    def __init__(self, records: Sequence[MetadataRecord], image: MetadataImage) -> None:
+    def __init__(self, records: Sequence[MetadataRecord | PartitionRun], image: MetadataImage) -> None:
         self.partitions: dict[UUID, set[int]] = {}
         self.configs: set[ConfigResource] = set()
         self.brokers: set[int] = set()
-        latest: UUID | None = None
-        indexes: set[int] = set()
         for record in records:
-            if isinstance(record, (Partition, PartitionChange)):  # faster than a union, and most are
-                if record.topic_id is not latest:
-                    latest = record.topic_id
-                    indexes = self.partitions.setdefault(latest, set())
-                indexes.add(record.partition_id)
+            if isinstance(record, PartitionRun):
+                self.partitions.setdefault(record.topic_id, set()).update(record.partitions)
+            elif isinstance(record, Partition | PartitionChange):
+                self.partitions.setdefault(record.topic_id, set()).add(record.partition_id)
             elif isinstance(record, Topic | RemoveTopic):
                 self.partitions.setdefault(record.topic_id, set())
             elif isinstance(record, Config):
                 self.configs.add(ConfigResource(record.resource_type, record.resource_name))
             elif isinstance(record, RegisterBroker | UnregisterBroker | BrokerRegistrationChange):
                 self.brokers.add(record.broker_id)
+            elif isinstance(record, FeatureLevel):
+                if record.name == METADATA_VERSION:  # a lower one cannot carry everything
+                    self.brokers.update(image.brokers)
+                    for topic in image.topics.values():
+                        self.partitions.setdefault(topic.topic_id, set()).update(topic.partitions)
             elif isinstance(record, ClearElr):
                 for topic in image.topics.values():
                     if record.topic_name in ("", topic.name):
@@ -214,6 +250,6 @@ def _different(
     indexes: set[int], before: Map[int, PartitionState] | None, after: Map[int, PartitionState]
 ) -> tuple[int, ...]:
     if before is None and len(indexes) == len(after):
-        return tuple(sorted(indexes))  # all of a new topic
+        return tuple(range(len(after)))  # all of a new topic
     was: Mapping[int, PartitionState] = {} if before is None else before
     return tuple(index for index in sorted(indexes) if after.get(index) not in (None, was.get(index)))

@@ -9,6 +9,7 @@
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
 from typing import NamedTuple
 
 from twofold.controller.context import Chance, Context
@@ -96,6 +97,8 @@ class StripedPlacer:
             raise PolicyViolation(
                 f"{self._placed} new partitions at once are excessively many: max.partitions.per.request={self._most}"
             )
+        if self._brokers == 1:
+            return Placement(partitions, 1, repeat(self._place_one(1), partitions))
         replicas = (self._place_one(replication_factor) for _ in range(partitions))
         return Placement(partitions, replication_factor, replicas)
 

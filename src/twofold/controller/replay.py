@@ -9,7 +9,7 @@
    the log is damaged or that a handler is wrong, and every later image would be, too.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 from uuid import UUID
@@ -17,6 +17,7 @@ from uuid import UUID
 from immutables import Map, MapMutation
 
 from twofold.config.names import collision_key
+from twofold.controller.delta import condensed
 from twofold.controller.image import (
     METADATA_VERSION,
     TOPIC_RESOURCE,
@@ -105,6 +106,9 @@ class MetadataMachine(Machine[ControllerState, MetadataRecord]):
             draft.offset = offset
         return ControllerState(draft.freeze(), transaction)
 
+    def condensed(self, records: Sequence[MetadataRecord]) -> Sequence[Any]:
+        return condensed(records)
+
     def is_stable(self, state: ControllerState) -> bool:
         return state.transaction is None
 
@@ -133,13 +137,15 @@ def _step_transaction(state: ControllerState, record: MetadataRecord, offset: in
 class _Draft:
     """An image that is being changed. Maps are opened for mutation when first touched, once per batch."""
 
-    __slots__ = ("_base", "_open", "_partitions", "level", "next_producer_id", "offset")
+    __slots__ = ("_base", "_latest", "_open", "_partitions", "_state", "level", "next_producer_id", "offset")
 
     def __init__(self, base: MetadataImage) -> None:
         self._base = base
         self.level = base.features.get(METADATA_VERSION, NEWEST)
         self._open: dict[str, MapMutation[Any, Any]] = {}
         self._partitions: dict[UUID, MapMutation[int, PartitionState]] = {}
+        self._latest: tuple[UUID, MapMutation[int, PartitionState]] | None = None
+        self._state: PartitionState | None = None  # the one set last
         self.next_producer_id = base.next_producer_id
         self.offset = base.offset
 
@@ -151,11 +157,21 @@ class _Draft:
         return opened
 
     def partitions(self, topic_id: UUID) -> MapMutation[int, PartitionState]:
+        if self._latest is not None and self._latest[0] is topic_id:
+            return self._latest[1]
         opened = self._partitions.get(topic_id)
         if opened is None:
             name = self.topic_name(topic_id)
             opened = self._partitions[topic_id] = self.table("topics")[name].partitions.mutate()
+        self._latest = (topic_id, opened)
         return opened
+
+    def set_partition(self, topic_id: UUID, index: int, state: PartitionState) -> None:
+        """Neighbours are mostly alike: 100,000 partitions on one broker share one state."""
+        if state == self._state:
+            state = self._state
+        self._state = state
+        self.partitions(topic_id)[index] = state
 
     def topic_name(self, topic_id: UUID) -> str:
         name: str | None = self.table("topic_names").get(topic_id)
@@ -165,6 +181,7 @@ class _Draft:
 
     def forget_partitions(self, topic_id: UUID) -> None:
         self._partitions.pop(topic_id, None)
+        self._latest = None
 
     def set_level(self, level: int) -> None:
         """Another metadata.version holds; what a lower one cannot carry is gone."""
@@ -178,6 +195,7 @@ class _Draft:
             topics = self.table("topics")
             topics[name] = TopicImage(name, topic_id, partitions.finish())
         self._partitions.clear()
+        self._latest = None
         tables = {name: opened.finish() for name, opened in self._open.items()}
         self._open.clear()
         self._base = replace(self._base, next_producer_id=self.next_producer_id, offset=self.offset, **tables)
@@ -256,7 +274,7 @@ def _remove_topic(draft: _Draft, record: RemoveTopic, offset: int) -> None:
 
 
 def _add_partition(draft: _Draft, record: Partition, offset: int) -> None:
-    draft.partitions(record.topic_id)[record.partition_id] = PartitionState(
+    state = PartitionState(
         record.replicas,
         record.isr,
         record.leader,
@@ -269,6 +287,7 @@ def _add_partition(draft: _Draft, record: Partition, offset: int) -> None:
         record.eligible_leader_replicas or (),
         record.last_known_elr or (),
     )
+    draft.set_partition(record.topic_id, record.partition_id, state)
 
 
 def _change_partition(draft: _Draft, record: PartitionChange, offset: int) -> None:
@@ -277,7 +296,7 @@ def _change_partition(draft: _Draft, record: PartitionChange, offset: int) -> No
     if old is None:
         raise InconsistentRecord(f"topic {draft.topic_name(record.topic_id)} has no partition {record.partition_id}")
     elected = record.leader != LEADER_UNCHANGED
-    partitions[record.partition_id] = PartitionState(
+    changed = PartitionState(
         replicas=_given(record.replicas, old.replicas),
         isr=_given(record.isr, old.isr),
         leader=record.leader if elected else old.leader,
@@ -294,6 +313,7 @@ def _change_partition(draft: _Draft, record: PartitionChange, offset: int) -> No
         eligible_leader_replicas=_given(record.eligible_leader_replicas, old.eligible_leader_replicas),
         last_known_elr=_given(record.last_known_elr, old.last_known_elr),
     )
+    draft.set_partition(record.topic_id, record.partition_id, changed)
 
 
 def _given(value: V | None, otherwise: V) -> V:

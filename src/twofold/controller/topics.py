@@ -226,9 +226,13 @@ def _partition_records(
         broker_id: broker.log_dirs[0] if len(broker.log_dirs) == 1 else UNASSIGNED_DIRECTORY
         for broker_id, broker in image.brokers.items()
     }
+    alike: dict[tuple[int, ...], tuple[tuple[int, ...], tuple[UUID, ...]]] = {}
     for index, replicas in enumerate(placement.replicas, first):
-        isr = tuple(broker_id for broker_id in replicas if broker_id in active)
-        placed = tuple(directories[broker_id] for broker_id in replicas)
+        found = alike.get(replicas)
+        if found is None:
+            isr = tuple(broker_id for broker_id in replicas if broker_id in active)
+            found = alike[replicas] = isr, tuple(directories[broker_id] for broker_id in replicas)
+        isr, placed = found
         yield Partition(index, topic_id, replicas, isr, isr[0], directories=placed)
 
 

@@ -62,6 +62,10 @@ class Machine(Generic[S, R]):
             state = self.apply(state, record, offset)
         return state
 
+    def condensed(self, records: Sequence[R]) -> Sequence[Any]:
+        """What listeners are told of these records; less than all, where a machine has many and they need little."""
+        return records
+
     def is_stable(self, state: S) -> bool:
         """False while nobody may see this state; responses and listeners then wait for the next stable one."""
         return True
@@ -98,16 +102,16 @@ class CommittingPort(LogPort[R_contra], Protocol[R_contra]):
 
 
 Handler: TypeAlias = Callable[[S, int], Result[R, T]]
-Listener: TypeAlias = Callable[[S, S, int, Sequence[R]], None]
+Listener: TypeAlias = Callable[[S, S, int, Sequence[Any]], None]
 
 
 @dataclass(slots=True)
-class _Step(Generic[S, R]):
+class _Step(Generic[S]):
     """The state after some records, and who waits for them to be committed and shown."""
 
     offset: int
     state: S
-    records: Sequence[R]
+    records: Sequence[Any]  # condensed
     response: Any = None
     waiter: "asyncio.Future[Any] | None" = None
 
@@ -132,10 +136,11 @@ class MachineRuntime(Generic[S, R]):
         self._clock = clock
         self._max_pending = max_pending
         self._inactive: KafkaError | None = inactive or NotCoordinator("nothing is led here yet")
+        self._tells_all = type(machine).condensed is Machine.condensed
         self._is_always_stable = type(machine).is_stable is Machine.is_stable
-        self._pending: deque[_Step[S, R]] = deque()  # in the log, not committed
-        self._unseen: list[_Step[S, R]] = []  # committed, not shown: only while unstable, or during a load
-        self._listeners: list[Listener[S, R]] = []
+        self._pending: deque[_Step[S]] = deque()  # in the log, not committed
+        self._unseen: list[_Step[S]] = []  # committed, not shown: only while unstable, or during a load
+        self._listeners: list[Listener[S]] = []
 
     @property
     def state(self) -> S:
@@ -151,7 +156,7 @@ class MachineRuntime(Generic[S, R]):
         """How many steps wait to be committed or shown."""
         return len(self._pending) + len(self._unseen)
 
-    def on_committed(self, listener: Listener[S, R]) -> None:
+    def on_committed(self, listener: Listener[S]) -> None:
         """Call `listener(old, new, offset, records)` at every step of the committed state."""
         self._listeners.append(listener)
 
@@ -204,7 +209,8 @@ class MachineRuntime(Generic[S, R]):
         else:
             waiter.set_result(result.response)
             return waiter
-        self._pending.append(_Step(offset, self._state, result.records, result.response, waiter))
+        told = result.records if self._tells_all else self.machine.condensed(result.records)
+        self._pending.append(_Step(offset, self._state, told, result.response, waiter))
         return waiter
 
     def extend(self, records: Sequence[R], epoch: int) -> None:
@@ -213,7 +219,8 @@ class MachineRuntime(Generic[S, R]):
             raise _fresh(self._inactive)
         if epoch != self.epoch:
             raise self.machine.busy(f"what was begun in epoch {epoch} does not go on in epoch {self.epoch}")
-        self._pending.append(_Step(self._append(records), self._state, records))
+        offset = self._append(records)
+        self._pending.append(_Step(offset, self._state, self.machine.condensed(records)))
 
     def submit(self, handler: Handler[S, R, T]) -> "T | asyncio.Future[T]":
         """`write` without a future where that is possible: the response itself, if it may be seen at once.
@@ -239,10 +246,10 @@ class MachineRuntime(Generic[S, R]):
         state = self._state
         if offset <= self._committed_offset() and (self._is_always_stable or self.machine.is_stable(state)):
             old, self.committed, self.committed_offset = self.committed, state, offset
-            self._tell(old, state, offset, records)
+            self._tell(old, state, offset, records if self._tells_all else self.machine.condensed(records))
             return response
         waiter: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._pending.append(_Step(offset, state, records, response, waiter))
+        self._pending.append(_Step(offset, state, self.machine.condensed(records), response, waiter))
         self.commit(self._committed_offset())
         return waiter
 
@@ -292,7 +299,8 @@ class MachineRuntime(Generic[S, R]):
         numbered = list(entries)
         if numbered:
             self._state = self.machine.apply_all(self._state, numbered)
-            self._unseen.append(_Step(numbered[-1][0], self._state, [record for _, record in numbered]))
+            told = self.machine.condensed([record for _, record in numbered])
+            self._unseen.append(_Step(numbered[-1][0], self._state, told))
 
     def restart(self) -> None:
         """Forget all that was replayed: a snapshot of everything comes next. Others see the old state until then."""
@@ -317,7 +325,7 @@ class MachineRuntime(Generic[S, R]):
             if step.waiter is not None and not step.waiter.done():
                 step.waiter.set_result(step.response)
 
-    def _tell(self, old: S, new: S, offset: int, records: Sequence[R]) -> None:
+    def _tell(self, old: S, new: S, offset: int, records: Sequence[Any]) -> None:
         for listener in self._listeners:
             try:
                 listener(old, new, offset, records)

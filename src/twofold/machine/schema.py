@@ -135,7 +135,7 @@ def _uuid(data: bytes) -> UUID:
 
 
 def _write_uuid(out: bytearray, value: UUID) -> None:
-    out += value.bytes
+    out += value.int.to_bytes(16)
 
 
 def _read_uuid(data: bytes, position: int) -> tuple[UUID, int]:
@@ -148,17 +148,25 @@ def _read_uuid(data: bytes, position: int) -> tuple[UUID, int]:
 UUID_ = Kind(_write_uuid, _read_uuid)
 
 
+@lru_cache(maxsize=4096)
+def _packed(code: str, numbers: tuple[Any, ...]) -> bytes:
+    """A compact array of numbers: the same few stand in every partition record."""
+    return encode_uvarint(len(numbers) + 1) + struct.pack(f">{len(numbers)}{code}", *numbers)
+
+
 def array(kind: Kind, *, nullable: bool = False) -> Kind:
     """A compact array, as a tuple."""
     write_item, read_item, code = kind.write, kind.read, kind.code
 
     def write(out: bytearray, value: Any) -> None:
-        if value is None and nullable:
-            out.append(0)
-            return
-        out += encode_uvarint(len(value) + 1)
-        for item in value:
-            write_item(out, item)
+        if not value:
+            out.append(0 if value is None and nullable else 1)
+        elif code:
+            out += _packed(code, tuple(value))
+        else:
+            out += encode_uvarint(len(value) + 1)
+            for item in value:
+                write_item(out, item)
 
     def read(data: bytes, position: int) -> tuple[Any, int]:
         count, position = _read_size(data, position)

@@ -6,11 +6,15 @@ from uuid import UUID
 
 from twofold.config.settings import Settings
 from twofold.config.topic import LogConfig
+from twofold.controller.activation import activation_problem
+from twofold.controller.features import metadata_version
 from twofold.controller.image import MetadataImage
+from twofold.controller.levels import describe
+from twofold.controller.lowering import losses
 from twofold.controller.quorum_controller import QuorumController
-from twofold.controller.records import MetadataRecord, UnsupportedRecord, decode, encode
+from twofold.controller.records import MetadataRecord, UnsupportedRecord, decode
 from twofold.controller.replay import ControllerState, InconsistentRecord
-from twofold.controller.snapshot_records import snapshot_records
+from twofold.controller.snapshot_records import snapshot_values
 from twofold.machine.schema import MalformedRecord
 from twofold.raft.errors import CorruptMetadataLog, UnusableMetadata
 from twofold.raft.metadata_log import MetadataLog
@@ -96,7 +100,9 @@ class Controller(QuorumController):
         self._log.check_quorum()
         if image.is_empty:
             image = self._machine.machine.apply_all(ControllerState(), enumerate(bootstrap)).image
-        problem = None if self._check is None else self._check(image)
+        problem = activation_problem(state, bootstrap)
+        if problem is None and self._check is not None:
+            problem = self._check(image)
         if problem is not None:
             raise UnusableMetadata(f"{where}: {problem}")
         return bootstrap
@@ -116,17 +122,20 @@ class Controller(QuorumController):
             self._on_failure(error)
 
     async def update_features(self, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
-        before = self.image.features
+        before = self.image
         response = await super().update_features(request)
-        after = self.image.features
-        if any(after.get(name, 0) < level for name, level in before.items()):
+        after = self.image
+        if any(after.features.get(name, 0) < level for name, level in before.features.items()):
+            if (level := metadata_version(after)) < metadata_version(before):
+                lost = ", ".join(losses(before, level)) or "nothing"
+                log.warning("metadata.version went down to %s; with it is lost: %s", describe(level), lost)
             await self._snapshot()
         return response
 
     async def _snapshot(self) -> None:
         """Write a snapshot, so that software that does not know a level that was given up never meets it in the log."""
         image = self.image
-        values = [encode(record) for record in snapshot_records(image)]
+        values = list(snapshot_values(image))
         try:
             written = await self._log.write_snapshot(values, image.offset + 1)
             log.info("%s: wrote the snapshot %s", self._log.directory, written.file_name)

@@ -10,8 +10,8 @@ the answer for all of them, INVALID_UPDATE_VERSION (95).
 4. A lower level as UPGRADE; a higher one as a downgrade. The level that holds already is fine as either.
 5. metadata.version goes down as a safe downgrade only past levels that did not change the metadata, as an unsafe one to
    any level (Apache Kafka refuses that): what the lower level cannot carry is gone at once, eligible leader replicas
-   are switched off below the level that has them, and what is written from then on has the versions of that level. It
-   does not go down inside a metadata transaction, whose end it might not know.
+   are switched off below the level that has them, and what is written from then on has the versions of that level. The
+   controller refuses that while a metadata transaction is open, whose end the level might not know.
 6. A feature that needs a metadata.version keeps it from going below, and is not switched on below it. Both may go down
    in one request.
 
@@ -21,12 +21,12 @@ Level 0 switches a feature off: it is no longer among the finalized ones. A leve
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
 
-from twofold.controller.context import Answer, Context
+from twofold.controller.context import Context
 from twofold.controller.features import ELIGIBLE_LEADER_REPLICAS_VERSION, SUPPORTED_FEATURES
 from twofold.controller.image import METADATA_VERSION, MetadataImage
 from twofold.controller.levels import ELIGIBLE_LEADER_REPLICAS, changes_between, describe
-from twofold.controller.records import FeatureLevel, MetadataRecord
-from twofold.machine.runtime import Result
+from twofold.controller.operation import Operation
+from twofold.controller.records import FeatureLevel
 from twofold.wire.errors import NONE, InvalidUpdateVersion
 from twofold.wire.messages.update_features import (
     FeatureUpdateKey,
@@ -47,21 +47,19 @@ _SUPPORTED = {feature.name: feature for feature in SUPPORTED_FEATURES}
 
 
 def update_features(
-    image: MetadataImage, request: UpdateFeaturesRequest, context: Context, *, in_transaction: bool = False
-) -> Answer[UpdateFeaturesResponse]:
-    """`in_transaction`: a metadata transaction is open; who lets requests wait for its end need not say so."""
+    image: MetadataImage, request: UpdateFeaturesRequest, context: Context
+) -> Operation[UpdateFeaturesResponse]:
     updates = {update.feature: update for update in request.feature_updates}
     for update in updates.values():
-        _check(image, update, context, in_transaction)
+        _check(image, update, context)
     for update in updates.values():
         _check_needs(image, updates, update)
-    records: list[MetadataRecord] = [
-        FeatureLevel(update.feature, update.max_version_level)
-        for update in updates.values()
-        if update.max_version_level != image.features.get(update.feature, 0)
-    ]
-    records += _switched_off(image, updates)
-    response = UpdateFeaturesResponse(
+    if not request.validate_only:
+        for update in updates.values():
+            if update.max_version_level != image.features.get(update.feature, 0):
+                yield FeatureLevel(update.feature, update.max_version_level)
+        yield from _switched_off(image, updates)
+    return UpdateFeaturesResponse(
         error_code=NONE,
         error_message=None,
         # The text is what Apache Kafka puts into a row that went well.
@@ -70,10 +68,9 @@ def update_features(
             for update in request.feature_updates
         ],
     )
-    return Result((), response) if request.validate_only else Result(records, response)
 
 
-def _check(image: MetadataImage, update: FeatureUpdateKey, context: Context, in_transaction: bool) -> None:
+def _check(image: MetadataImage, update: FeatureUpdateKey, context: Context) -> None:
     name, level = update.feature, update.max_version_level
     now = image.features.get(name, 0)
     if update.upgrade_type not in _UPGRADE_TYPES:
@@ -86,13 +83,11 @@ def _check(image: MetadataImage, update: FeatureUpdateKey, context: Context, in_
     if level > now and update.upgrade_type != UpgradeType.UPGRADE:
         raise _refusal(update, f"it is at {now}: a downgrade cannot lead up")
     if name == METADATA_VERSION and level < now:
-        _check_downgrade(update, now, in_transaction)
+        _check_downgrade(update, now)
 
 
-def _check_downgrade(update: FeatureUpdateKey, now: int, in_transaction: bool) -> None:
+def _check_downgrade(update: FeatureUpdateKey, now: int) -> None:
     """Of metadata.version."""
-    if in_transaction:
-        raise _refusal(update, "a metadata transaction is open: try again when it has ended")
     lost = changes_between(update.max_version_level, now)
     if lost and update.upgrade_type == UpgradeType.SAFE_DOWNGRADE:
         what = ", ".join(f"{level.brings} ({level.number}, {level.name})" for level in reversed(lost))

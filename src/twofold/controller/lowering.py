@@ -27,12 +27,15 @@ _KEPT_SINCE = {SCRAM: SCRAM_CREDENTIALS, TOKEN: DELEGATION_TOKENS}
 def lowered(image: MetadataImage, level: int) -> MetadataImage:
     """The image without what the level cannot carry."""
     topics = image.topics.mutate()
+    known: dict[PartitionState, PartitionState] = {}  # partitions that were alike still are, and share their state
     for name, topic in image.topics.items():
-        changes = {
-            index: fewer
-            for index, partition in topic.partitions.items()
-            if (fewer := _lower_partition(partition, level)) != partition
-        }
+        changes = {}
+        for index, partition in topic.partitions.items():
+            fewer = known.get(partition)
+            if fewer is None:
+                fewer = known[partition] = _lower_partition(partition, level)
+            if fewer != partition:
+                changes[index] = fewer
         if changes:
             topics[name] = replace(topic, partitions=topic.partitions.update(changes))
     return replace(

@@ -21,10 +21,11 @@ from twofold.controller.configs import alter_configs, incremental_alter_configs
 from twofold.controller.context import Context
 from twofold.controller.delta import ImageDelta, delta_between, full_delta, whole_difference
 from twofold.controller.feature_updates import update_features
+from twofold.controller.features import metadata_version
 from twofold.controller.image import METADATA_VERSION, MetadataImage
 from twofold.controller.loader import Entry, refuse_transactions, segments
-from twofold.controller.operation import Operation, decided
-from twofold.controller.records import MetadataRecord, encode
+from twofold.controller.operation import Operation
+from twofold.controller.records import MetadataRecord, encode_all
 from twofold.controller.replay import ControllerState, MetadataMachine, OpenTransaction
 from twofold.controller.topics import create_partitions, create_topics, delete_topics
 from twofold.controller.writer import MetadataWriter
@@ -65,17 +66,18 @@ class ReplicatedLog(Protocol):
 
 
 class _Port:
-    """The metadata log as the machine sees it: records instead of bytes."""
+    """The metadata log as the machine sees it: records instead of bytes, in the versions of the level that holds."""
 
-    def __init__(self, metadata_log: ReplicatedLog) -> None:
+    def __init__(self, metadata_log: ReplicatedLog, level: Callable[[], int]) -> None:
         self._log = metadata_log
+        self._level = level
 
     @property
     def end_offset(self) -> int:
         return self._log.end_offset
 
     def append(self, records: Sequence[MetadataRecord], epoch: int) -> int:
-        return self._log.append([encode(record) for record in records], epoch)
+        return self._log.append(encode_all(records, self._level()), epoch)
 
 
 class QuorumController:
@@ -93,7 +95,8 @@ class QuorumController:
         self._last_contact: dict[int, float] = {}
         self._from_snapshot = False  # what is shown next came as a snapshot
         starting = NotController("the controller is starting")
-        self._machine = MachineRuntime(MetadataMachine(), _Port(metadata_log), runtime.clock, inactive=starting)
+        port = _Port(metadata_log, lambda: metadata_version(self._machine.state.image))
+        self._machine = MachineRuntime(MetadataMachine(), port, runtime.clock, inactive=starting)
         self._machine.on_committed(self._publish)
         self._writer = MetadataWriter(self._machine, runtime)
 
@@ -119,7 +122,8 @@ class QuorumController:
         """Begin to lead; all that is committed was loaded. The answer is done when the first records are committed."""
         self._machine.become_leader(epoch)
         self._last_contact.clear()
-        return self._machine.write(lambda state, _: activate(state, bootstrap))
+        minimum = self._settings.int("min.insync.replicas")
+        return self._machine.write(lambda state, _: activate(state, bootstrap, min_insync_replicas=minimum))
 
     def committed(self, offset: int) -> None:
         """What this controller wrote, up to and including `offset`, is committed."""
@@ -192,7 +196,7 @@ class QuorumController:
                     raise InvalidUpdateVersion(
                         f"{METADATA_VERSION} does not go down while a metadata transaction is open: ask again later"
                     )
-        return await self._handle(_update_features, request)
+        return await self._handle(update_features, request)
 
     async def allocate_producer_ids(self, request: AllocateProducerIdsRequest) -> AllocateProducerIdsResponse:
         try:
@@ -233,9 +237,3 @@ class QuorumController:
         seen = self._last_contact.get(broker_id)
         timeout_s = self._settings.int("broker.session.timeout.ms") / 1000
         return seen is not None and self._runtime.clock.monotonic() - seen < timeout_s
-
-
-def _update_features(
-    image: MetadataImage, request: UpdateFeaturesRequest, context: Context
-) -> Operation[UpdateFeaturesResponse]:
-    return decided(update_features(image, request, context))

@@ -258,7 +258,8 @@ def _row(
 
 def _by_level(*since: int) -> Callable[[Any, int], int]:
     """The versions of a type whose version n is written from the n-th level on."""
-    return lambda record, level: sum(level >= first for first in since) - 1
+    versions = [sum(level >= first for first in since) - 1 for level in range(NEWEST + 1)]
+    return lambda record, level: versions[level]
 
 
 def _registration_change_version(record: BrokerRegistrationChange, level: int) -> int:

@@ -134,11 +134,11 @@ def _why_in_the_middle(disk: Disk, paths: list[str], damage: _Damage, known: Kno
     if any(disk.file_size(path) for path in paths[damage.segment + 1 :]):
         return "and later segments follow it"
     epoch = damage.epoch
-    for header in _find_batches(read_file(disk, paths[damage.segment]), damage.position + 1):
+    for position, header in _find_batches(read_file(disk, paths[damage.segment]), damage.position):
         epoch = header.leader_epoch if epoch < 0 else epoch
-        if header.leader_epoch > epoch:
+        if position > damage.position and header.leader_epoch > epoch:
             return "and later epochs follow it"
-        if damage.offset < header.base_offset <= known.committed_offset:
+        if header.base_offset > damage.offset and header.last_offset <= known.committed_offset:
             return f"and acknowledged batches follow it, up to offset {known.committed_offset}"
     return None
 
@@ -151,12 +151,12 @@ def _whole_batch(data: bytes, position: int) -> Header | None:
     return header if crc_is_valid(data, position, header) else None
 
 
-def _find_batches(data: bytes, start: int) -> Iterator[Header]:
-    """Every whole batch behind `start`, wherever it begins: the length of the damaged one cannot be believed."""
+def _find_batches(data: bytes, start: int) -> Iterator[tuple[int, Header]]:
+    """Every whole batch from `start` on, wherever it begins: the length of the damaged one cannot be believed."""
     at = data.find(_MAGIC_BYTE, start + MAGIC_POSITION)
     while at >= 0 and at - MAGIC_POSITION + HEADER_SIZE <= len(data):
         header = _whole_batch(data, at - MAGIC_POSITION)
         if header is not None:
-            yield header
+            yield at - MAGIC_POSITION, header
             at += header.size - 1
         at = data.find(_MAGIC_BYTE, at + 1)

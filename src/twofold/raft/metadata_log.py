@@ -18,6 +18,7 @@ Its files are Kafka's. Values are opaque here; what they mean is the controller'
 
 import asyncio
 import logging
+from bisect import insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 from uuid import UUID
@@ -411,13 +412,16 @@ class MetadataLog:
         data = self._log.read(offset, 1, Bound.LOG_END).records
         return next((header.base_offset for _, header in iter_headers(data)), -1) == offset
 
+    def snapshot_id(self, end_offset: int) -> SnapshotId:
+        return SnapshotId(end_offset, self._log.epoch_for_offset(end_offset - 1))
+
     async def write_snapshot(
         self, values: Iterable[bytes], end_offset: int, *, last_contained_timestamp_ms: int | None = None
     ) -> SnapshotId:
         """Put what all records below `end_offset` come to into a snapshot; the values are asked for in a thread."""
         if not self.begins_batch(end_offset):
             raise ValueError(f"{self.directory}: no committed batch ends before offset {end_offset}")
-        snapshot_id = SnapshotId(end_offset, self._log.epoch_for_offset(end_offset - 1))
+        snapshot_id = self.snapshot_id(end_offset)
         if snapshot_id in self._snapshots.ids:
             return snapshot_id
         now_ms = self._runtime.clock.wall_ms()
@@ -430,7 +434,7 @@ class MetadataLog:
             kraft_version=self.kraft_version,
         )
         size = await self._runtime.blocking(self._snapshots.write, snapshot_id, batches)
-        self._snapshots.ids.append(snapshot_id)
+        insort(self._snapshots.ids, snapshot_id)
         self._roll_after(snapshot_id, size)
         return snapshot_id
 
@@ -458,8 +462,8 @@ class MetadataLog:
         )
         if count:
             forgotten = snapshots[:count]
-            del self._snapshots.ids[:count]
             renamed = await self._runtime.blocking(self._snapshots.take_away, forgotten)
+            del self._snapshots.ids[:count]
             self._doomed.append((self._steady_ms() + self._options.delete_delay_ms, renamed))
             log.info("%s: snapshots before %s are forgotten", self.directory, snapshots[count].file_name)
         if self.is_leader:

@@ -11,6 +11,7 @@ from twofold.cli.common import EXIT_CODES, USAGE, OutputFormat, complain, print_
 from twofold.cli.consume import consume
 from twofold.cli.group import group_app
 from twofold.cli.log import log_app
+from twofold.cli.metadata import metadata_app
 from twofold.cli.pipeline import pipeline_app
 from twofold.cli.pipeline_run import init_project, run_pipeline
 from twofold.cli.produce import produce
@@ -32,6 +33,7 @@ app.add_typer(topic_app, name="topic")
 app.add_typer(group_app, name="group")
 app.add_typer(cluster_app, name="cluster")
 app.add_typer(log_app, name="log")
+app.add_typer(metadata_app, name="metadata")
 app.add_typer(txn_app, name="txn")
 app.add_typer(pipeline_app, name="pipeline")
 pipeline_app.command("run", epilog=EXIT_CODES)(run_pipeline)

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from uuid import UUID
 
 from twofold.config.settings import Settings
-from twofold.config.topic import LogConfig
 from twofold.controller.activation import activation_problem
 from twofold.controller.features import metadata_version
 from twofold.controller.image import MetadataImage
@@ -14,10 +13,11 @@ from twofold.controller.lowering import losses
 from twofold.controller.quorum_controller import QuorumController
 from twofold.controller.records import MetadataRecord, UnsupportedRecord, decode
 from twofold.controller.replay import ControllerState, InconsistentRecord
-from twofold.controller.snapshot_records import snapshot_values
+from twofold.controller.snapshotting import SnapshotGenerator, SnapshotOptions
 from twofold.machine.schema import MalformedRecord
 from twofold.raft.errors import CorruptMetadataLog, UnusableMetadata
 from twofold.raft.metadata_log import MetadataLog
+from twofold.raft.options import MetadataLogOptions
 from twofold.runtime.api import Runtime
 from twofold.wire.errors import InvalidRecord, KafkaError, NotController
 from twofold.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
@@ -53,10 +53,12 @@ class Controller(QuorumController):
             directory_id=directory_id,
             on_commit=self.committed,
             on_failure=self._failed,
-            config=LogConfig(segment_bytes=settings.int("metadata.log.segment.bytes")),
+            options=MetadataLogOptions.from_settings(settings),
             closed_cleanly=closed_cleanly,
         )
         super().__init__(runtime, settings, self._log, node_id=node_id, cluster_id=cluster_id)
+        self.snapshots = SnapshotGenerator(runtime, self._log, SnapshotOptions.from_settings(settings))
+        self.subscribe(self.snapshots.changed)
 
     @property
     def leader_epoch(self) -> int:
@@ -114,6 +116,7 @@ class Controller(QuorumController):
         if self._log.is_leader:
             await self._log.wait_committed(self._log.end_offset - 1)
         self.resign(stopped)
+        await self.snapshots.close()
         await self._log.close()
 
     def _failed(self, error: KafkaError) -> None:
@@ -129,15 +132,6 @@ class Controller(QuorumController):
             if (level := metadata_version(after)) < metadata_version(before):
                 lost = ", ".join(losses(before, level)) or "nothing"
                 log.warning("metadata.version went down to %s; with it is lost: %s", describe(level), lost)
-            await self._snapshot()
+            # So that software that does not know a level that was given up never meets it in the log.
+            await self.snapshots.write_now()
         return response
-
-    async def _snapshot(self) -> None:
-        """Write a snapshot, so that software that does not know a level that was given up never meets it in the log."""
-        image = self.image
-        values = list(snapshot_values(image))
-        try:
-            written = await self._log.write_snapshot(values, image.offset + 1)
-            log.info("%s: wrote the snapshot %s", self._log.directory, written.file_name)
-        except OSError as error:
-            log.error("%s: cannot write a snapshot: %s", self._log.directory, error)

@@ -5,7 +5,7 @@
 2. It stands for an image that is committed and stable: the end of a batch, never inside a metadata transaction.
 3. One is written at a time, in a thread that also makes the records: the image does not change, and the event loop goes
    on whatever its size.
-4. One that cannot be written is a line in the log and is tried again later; no request ever waits for one or fails.
+4. One that cannot be written is a line in the log and is tried again later; no request fails for it.
 """
 
 import asyncio

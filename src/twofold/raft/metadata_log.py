@@ -23,7 +23,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from twofold.config.topic import LogConfig
 from twofold.log.api import Bound, Origin
 from twofold.log.checkpoints import encode_uuid
 from twofold.log.environment import LogEnvironment, NoOwner
@@ -104,7 +103,6 @@ class MetadataLog:
         on_commit: Callable[[int], None],
         on_failure: Callable[[KafkaError], None],
         options: MetadataLogOptions | None = None,
-        config: LogConfig | None = None,
         closed_cleanly: bool = False,
     ) -> None:
         """`on_commit(offset)`: all up to and including it is durable. `on_failure`: nothing more ever will be.
@@ -119,7 +117,7 @@ class MetadataLog:
         self.kraft_version = STATIC_VOTERS
         self.voters: tuple[Voter, ...] | None = None  # None while nothing names them
         self._runtime = runtime
-        self._options = options or MetadataLogOptions(segment_bytes=(config or LogConfig()).segment_bytes)
+        self._options = options or MetadataLogOptions()
         self._log_dir = log_dir
         self._closed_cleanly = closed_cleanly
         self._directory_id = directory_id

@@ -153,7 +153,7 @@ def no_owner_before_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def take_over(self: Driver, owner: str, deadline: Any, **options: Any) -> Any:
         await self._cluster.bootstrap(5000)
-        for name, row in (await self._calls.describe_all(await self.open_ids(deadline), deadline)).items():
+        for name, row in (await self._transactions.describe(await self.open_ids(deadline), deadline)).items():
             if row is not None:
                 await self._abort_left(name, row, deadline)
         return await original(self, owner, deadline, **options)

@@ -22,13 +22,15 @@ from twofold.client.blocking import LoopThread
 from twofold.client.cluster import Cluster
 from twofold.client.config import ProducerConfig
 from twofold.client.coordinators import Coordinators
-from twofold.client.transaction_calls import Described, TransactionCalls
+from twofold.client.transaction_calls import TransactionCalls
+from twofold.client.transaction_model import TransactionDescription
 from twofold.records.columnar import Columns
 from twofold.runtime.real import real_runtime
 from twofold.sink import steps
 from twofold.sink.driver import Driver, Plan, Settings, Votes
 from twofold.sink.register import Participant
 from twofold.sink.slots import Slots, Use
+from twofold.sink.transactions import Transactions
 from twofold.sink.writer import TaskWriter
 
 PATIENCE_S = 60
@@ -97,14 +99,15 @@ class Process:
         self._background = ThreadPoolExecutor(1)
         config = ProducerConfig(bootstrap_servers=query.broker.bootstrap_servers, delivery_timeout_ms=40_000)
 
-        async def make() -> tuple[Cluster, Driver, TransactionCalls, list[TaskWriter]]:
+        async def make() -> tuple[Cluster, Driver, TransactionCalls, Transactions, list[TaskWriter]]:
             runtime = real_runtime()
             cluster = Cluster(runtime, config)
             writers = [TaskWriter(runtime, cluster, config, Slots(query.prefix, slots)) for _ in range(TASKS)]
-            calls = TransactionCalls(cluster, Coordinators(cluster))
-            return cluster, Driver(runtime, cluster, config, settings), calls, writers
+            coordinators = Coordinators(cluster)
+            calls, transactions = TransactionCalls(cluster, coordinators), Transactions(cluster, coordinators)
+            return cluster, Driver(runtime, cluster, config, settings), calls, transactions, writers
 
-        self._cluster, self.driver, self.calls, self._writers = self._loop.run(make())
+        self._cluster, self.driver, self.calls, self._transactions, self._writers = self._loop.run(make())
 
     def start(self) -> Plan:
         self.plan = self._loop.run(self.driver.start(self.name))
@@ -156,9 +159,9 @@ class Process:
         deadline = self._cluster.deadline()
         self._loop.run(self.calls.end(name, identity, deadline, commit=commit, v2=participant.v2))
 
-    def describe(self, votes: Votes) -> list[Described | None]:
+    def describe(self, votes: Votes) -> list[TransactionDescription | None]:
         names = [participant.transactional_id for participant in votes.participants]
-        found = self._loop.run(self.calls.describe_all(names, self._cluster.deadline()))
+        found = self._loop.run(self._transactions.describe(names, self._cluster.deadline()))
         return [found[name] for name in names]
 
     def wait_for_states(self, votes: Votes, *states: str | None) -> None:

@@ -2,22 +2,17 @@
 
 from collections.abc import Sequence
 
-from twofold.client.cluster import Cluster
-from twofold.client.config import ClientConfig
-from twofold.client.coordinators import Coordinators
-from twofold.client.transaction_calls import TransactionCalls
-from twofold.runtime.real import real_runtime, run
+from twofold.client.admin import Admin
+from twofold.client.transaction_model import TransactionState
+from twofold.runtime.real import run
 
 
 def transactional_ids(bootstrap_servers: str, states: Sequence[str] = ()) -> list[str]:
     """In one of the states, or in any."""
 
     async def ask() -> list[str]:
-        cluster = Cluster(real_runtime(), ClientConfig(bootstrap_servers=bootstrap_servers))
-        try:
-            calls = TransactionCalls(cluster, Coordinators(cluster))
-            return await calls.list_ids(list(states), ".*", cluster.deadline())
-        finally:
-            await cluster.close()
+        async with Admin(bootstrap_servers=bootstrap_servers) as admin:
+            found = (await admin.list_transactions(states=[TransactionState(state) for state in states])).get()
+            return [row.transactional_id for rows in found.values() for row in rows]
 
     return run(ask())

@@ -6,7 +6,8 @@ import pytest
 
 from twofold.cli.pipeline_report import age, plan, recovered_json, state_json
 from twofold.client.sequences import Identity
-from twofold.client.transaction_calls import NO_TIMEOUT_MS, Described
+from twofold.client.transaction_calls import NO_TIMEOUT_MS
+from twofold.client.transaction_model import TransactionDescription, TransactionState
 from twofold.records.batch import Record
 from twofold.sink.inspection import OpenTransaction, Scan, SinkState, Standing, Tally
 from twofold.sink.recovery import Recovered
@@ -23,11 +24,14 @@ def decision(mode: Mode, count: int = 4) -> Decision:
     return Decision(QUERY, "run", 5, mode, participants(count))
 
 
-def described(states: list[str | None]) -> dict[str, Described | None]:
-    return {
-        f"p|0000000a|{n}": None if state is None else Described(Identity(n, 0), state, NO_TIMEOUT_MS)
-        for n, state in enumerate(states)
-    }
+def task(producer_id: int, epoch: int, state: str) -> TransactionDescription:
+    return TransactionDescription(
+        f"p|0000000a|{producer_id}", 1, TransactionState(state), producer_id, epoch, NO_TIMEOUT_MS, -1, ()
+    )
+
+
+def described(states: list[str | None]) -> dict[str, TransactionDescription | None]:
+    return {f"p|0000000a|{n}": None if state is None else task(n, 0, state) for n, state in enumerate(states)}
 
 
 def numbers(some: tuple[Participant, ...]) -> list[int]:
@@ -61,7 +65,7 @@ def test_one_that_no_coordinator_knows_may_have_been_committed() -> None:
 
 def test_a_later_transaction_of_the_same_id_is_not_the_decided_one() -> None:
     found = described(["Ongoing"])
-    found["p|0000000a|0"] = Described(Identity(0, 7), "Ongoing", NO_TIMEOUT_MS)
+    found["p|0000000a|0"] = task(0, 7, "Ongoing")
     assert not Tally.of(decision(Mode.TWO_PHASE, 1), found).left
 
 

@@ -29,6 +29,7 @@ from twofold.client.admin_model import (
 from twofold.client.cluster import Cluster
 from twofold.client.config import ISOLATION_LEVELS, ClientConfig, ClientOptions, from_dotted, from_keywords
 from twofold.client.connection import SOFTWARE_NAME, Connection
+from twofold.client.coordinators import Coordinators
 from twofold.client.groups import GroupCalls
 from twofold.client.metadata import Node, TopicMetadata, group_by_topic, topic_error, topic_metadata
 from twofold.client.offsets import ListedOffset, list_offsets
@@ -131,10 +132,11 @@ class Admin(GroupCalls, StorageCalls, TransactionAdminCalls):
         return admin
 
     @classmethod
-    def on(cls, cluster: Cluster) -> "Admin":
-        """With the connections of another client, whose they stay: nothing is to be closed here."""
+    def on(cls, cluster: Cluster, coordinators: Coordinators | None = None) -> "Admin":
+        """With the connections of another client, whose they stay: nothing is to be closed here. What is
+        asked about transactions needs those to coordinators, too."""
         admin = cls.__new__(cls)
-        admin.config, admin._cluster = cluster.config, cluster
+        admin.config, admin._cluster, admin._found_coordinators = cluster.config, cluster, coordinators
         return admin
 
     def _start(self, config: ClientConfig, runtime: Runtime | None) -> None:

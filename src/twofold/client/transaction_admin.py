@@ -19,7 +19,7 @@ from twofold.client.connection import Connection
 from twofold.client.coordinators import Coordinators, Kind
 from twofold.client.errors import GaveUp, UnsupportedByBroker
 from twofold.client.prepared import PreparedTxnState
-from twofold.client.transaction_calls import NO_TIMEOUT_MS, PATTERNS_SINCE, Terms, TransactionCalls
+from twofold.client.transaction_calls import NO_TIMEOUT_MS, Terms, TransactionCalls, description
 from twofold.client.transaction_model import (
     AbortTransactionSpec,
     FencedProducer,
@@ -47,6 +47,7 @@ from twofold.wire.messages.write_txn_markers import (
 T = TypeVar("T")
 K = TypeVar("K")
 DURATIONS_SINCE = 1
+PATTERNS_SINCE = 2
 _FENCED = (ProducerFenced, InvalidProducerEpoch)
 NO_DURATION = -1
 LIST_TRANSACTIONS = KEYS["ListTransactions"]
@@ -83,9 +84,10 @@ class TransactionAdminCalls(ABC):
         duration_ms: int | None = None,
         pattern: str | None = None,
         broker_id: int | None = None,
+        deadline: Deadline | None = None,
     ) -> Results[int, tuple[TransactionListing, ...]]:
         """The transactional ids of every broker (or of one) by broker; filters are joined by "and"."""
-        deadline = self._cluster.deadline()
+        deadline = deadline or self._cluster.deadline()
         request = ListTransactionsRequest(
             state_filters=[state.value for state in states],
             producer_id_filters=list(producer_ids),
@@ -118,11 +120,11 @@ class TransactionAdminCalls(ABC):
         return await self._cluster.retry(f"ListTransactions at broker {node_id}", attempt, deadline)
 
     async def describe_transactions(
-        self, transactional_ids: Iterable[str], *, broker_id: int | None = None
+        self, transactional_ids: Iterable[str], *, broker_id: int | None = None, deadline: Deadline | None = None
     ) -> Results[str, TransactionDescription]:
         """What the coordinators (or the broker that is asked instead) have of each; TRANSACTIONAL_ID_NOT_FOUND for an
         id that nobody used."""
-        deadline = self._cluster.deadline()
+        deadline = deadline or self._cluster.deadline()
         left = list(dict.fromkeys(transactional_ids))
         values: dict[str, TransactionDescription] = {}
         errors: dict[str, KafkaError] = {}
@@ -280,16 +282,7 @@ def _described(
                 continue
             errors[name] = error
             continue
-        values[name] = TransactionDescription(
-            name,
-            node_id,
-            TransactionState.parse(row.transaction_state),
-            row.producer_id,
-            row.producer_epoch,
-            row.transaction_timeout_ms,
-            row.transaction_start_time_ms,
-            tuple(TopicPartition(topic.topic, index) for topic in row.topics for index in topic.partitions),
-        )
+        values[name] = description(row, node_id)
     return Results(values, errors)
 
 

@@ -6,8 +6,7 @@ said before: partitions and groups are added to a transaction by the producer, a
 used.
 """
 
-import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from twofold.client.cluster import Cluster
@@ -19,6 +18,7 @@ from twofold.client.group_model import ConsumerGroupMetadata, OffsetAndMetadata
 from twofold.client.metadata import group_by_topic
 from twofold.client.prepared import PreparedTxnState
 from twofold.client.sequences import Identity
+from twofold.client.transaction_model import TransactionDescription, TransactionState
 from twofold.client.waiting import Deadline
 from twofold.types import NO_PRODUCER_ID, TopicPartition
 from twofold.wire.apis import KEYS
@@ -26,11 +26,9 @@ from twofold.wire.errors import (
     InvalidTransactionTimeout,
     InvalidTxnState,
     KafkaError,
-    NotCoordinator,
     OperationNotAttempted,
     TransactionAbortable,
     TransactionalIdAuthorizationFailed,
-    TransactionalIdNotFound,
     UnsupportedVersion,
     error_for,
 )
@@ -43,11 +41,10 @@ from twofold.wire.messages.add_partitions_to_txn import (
 from twofold.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
-    TopicData,
 )
+from twofold.wire.messages.describe_transactions import TransactionState as DescribedRow
 from twofold.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from twofold.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from twofold.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from twofold.wire.messages.txn_heartbeat import TxnHeartbeatRequest, TxnHeartbeatResponse
 from twofold.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -62,7 +59,6 @@ END_TXN = KEYS["EndTxn"]
 TXN_OFFSET_COMMIT = KEYS["TxnOffsetCommit"]
 TXN_HEARTBEAT = KEYS["TxnHeartbeat"]
 PRODUCE = KEYS["Produce"]
-LIST_TRANSACTIONS = KEYS["ListTransactions"]
 
 TRANSACTION_VERSION = "transaction.version"
 # The first versions that belong to transaction.version 2, and what came before them.
@@ -70,7 +66,6 @@ V2_APIS = {PRODUCE: 12, END_TXN: 5, TXN_OFFSET_COMMIT: 5}
 LAST_ADD_PARTITIONS_OF_CLIENTS = 3
 TWO_PHASE_SINCE = 6
 HEARTBEATS_SINCE = 7
-PATTERNS_SINCE = 2
 NO_TIMEOUT_MS = 2**31 - 1
 # A broker that is asked what became of a transaction gets this long; the error is told without it otherwise.
 DESCRIBE_TIMEOUT_MS = 2_000
@@ -100,31 +95,6 @@ class Terms(NamedTuple):
         two_phase = config.transaction_two_phase_commit_enable
         timeout_ms = NO_TIMEOUT_MS if two_phase else config.transaction_timeout
         return cls(timeout_ms, two_phase, config.transaction_heartbeat_interval_ms)
-
-
-class Described(NamedTuple):
-    """What a coordinator has of a transactional id. Of a transaction that was kept it shows the identity under which
-    the records were written."""
-
-    identity: Identity
-    state: str
-    timeout_ms: int
-    start_ms: int = -1
-    topics: Sequence[TopicData] = ()
-    """The partitions that are part of the transaction."""
-
-    def beside(self, ours: Identity, prepared: Identity) -> str:
-        """Our identity, or that of the transaction that we wanted to end, beside the coordinator's, in words."""
-        if self.state == "Ongoing" and self.identity in (ours, prepared):
-            return (
-                f"the transaction of producer id {self.identity.producer_id}, epoch {self.identity.epoch} is still "
-                f"open, but our epoch is {ours.epoch}, and another producer has taken the transaction over to end it"
-            )
-        return (
-            f"we have producer id {ours.producer_id}, epoch {ours.epoch}, the coordinator has producer id "
-            f"{self.identity.producer_id}, epoch {self.identity.epoch}, state {self.state}, timeout "
-            f"{self.timeout_ms} ms"
-        )
 
 
 class TransactionCalls:
@@ -331,20 +301,19 @@ class TransactionCalls:
         what = f"TxnHeartbeat of {transactional_id!r}"
         await self._coordinators.ask(Kind.TRANSACTION, transactional_id, what, attempt, deadline, patient=False)
 
-    async def describe(self, transactional_id: str) -> Described | None:
+    async def describe(self, transactional_id: str) -> TransactionDescription | None:
         """What the coordinator has of a transactional id; None when it does not say."""
         deadline = self._cluster.deadline(DESCRIBE_TIMEOUT_MS, "DescribeTransactions")
         request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
 
-        async def attempt(connection: Connection) -> Described | None:
+        async def attempt(connection: Connection) -> TransactionDescription | None:
             response: DescribeTransactionsResponse = await self._cluster.ask(
                 connection, request, "DescribeTransactions", deadline
             )
             row = response.transaction_states[0]
             if row.error_code:
                 return None
-            identity = Identity(row.producer_id, row.producer_epoch)
-            return Described(identity, row.transaction_state, row.transaction_timeout_ms)
+            return description(row, self._coordinators.node_of(Kind.TRANSACTION, transactional_id))
 
         try:
             return await self._coordinators.ask(
@@ -353,72 +322,19 @@ class TransactionCalls:
         except KafkaError:
             return None
 
-    async def describe_all(self, transactional_ids: Iterable[str], deadline: Deadline) -> dict[str, Described | None]:
-        """What the coordinators have of each; None for an id that its coordinator does not know."""
-        found: dict[str, Described | None] = {}
-        left = list(dict.fromkeys(transactional_ids))
-        while left:
-            # Whoever coordinates the first is asked about all that it coordinates; the next round has the others.
-            first = left[0]
-            what = f"DescribeTransactions of {first!r}"
 
-            async def attempt(connection: Connection, ids: list[str] = left) -> dict[str, Described | None]:
-                return await self._described(connection, ids, deadline)
-
-            some = await self._coordinators.ask(Kind.TRANSACTION, first, what, attempt, deadline)
-            found |= some
-            left = [name for name in left if name not in some]
-        return found
-
-    async def _described(
-        self, connection: Connection, transactional_ids: list[str], deadline: Deadline
-    ) -> dict[str, Described | None]:
-        request = DescribeTransactionsRequest(transactional_ids=transactional_ids)
-        response: DescribeTransactionsResponse = await self._cluster.ask(
-            connection, request, "DescribeTransactions", deadline
-        )
-        found: dict[str, Described | None] = {}
-        for row in response.transaction_states:
-            error = error_for(row.error_code) if row.error_code else None
-            if error is TransactionalIdNotFound:
-                found[row.transactional_id] = None
-            elif error is None:
-                identity = Identity(row.producer_id, row.producer_epoch)
-                found[row.transactional_id] = Described(
-                    identity,
-                    row.transaction_state,
-                    row.transaction_timeout_ms,
-                    row.transaction_start_time_ms,
-                    row.topics,
-                )
-            elif row.transactional_id == transactional_ids[0] or error is not NotCoordinator:
-                raise error(f"{connection.label} does not describe {row.transactional_id!r}")
-        return found
-
-    async def list_ids(self, states: Sequence[str], pattern: str, deadline: Deadline) -> list[str]:
-        """Ids in one of the states at any broker. The pattern narrows them down where brokers know patterns (KIP-1152):
-        what comes back may be more."""
-
-        async def at(node_id: int) -> list[str]:
-            async def attempt() -> list[str]:
-                connection = await self._cluster.connection(node_id, deadline)
-                filtered = connection.supports(LIST_TRANSACTIONS, PATTERNS_SINCE)
-                request = ListTransactionsRequest(
-                    state_filters=states, transactional_id_pattern=pattern if filtered else None
-                )
-                response: ListTransactionsResponse = await self._cluster.ask(
-                    connection, request, "ListTransactions", deadline
-                )
-                if response.error_code:
-                    raise error_for(response.error_code)(f"{connection.label} refused to list transactions")
-                return [row.transactional_id for row in response.transaction_states]
-
-            return await self._cluster.retry(f"ListTransactions at broker {node_id}", attempt, deadline)
-
-        if not self._cluster.cache.nodes:
-            await self._cluster.refresh(deadline)
-        nodes = list(self._cluster.cache.nodes)
-        return [name for names in await asyncio.gather(*map(at, nodes)) for name in names]
+def description(row: DescribedRow, coordinator_id: int) -> TransactionDescription:
+    """Of an answer without an error."""
+    return TransactionDescription(
+        row.transactional_id,
+        coordinator_id,
+        TransactionState.parse(row.transaction_state),
+        row.producer_id,
+        row.producer_epoch,
+        row.transaction_timeout_ms,
+        row.transaction_start_time_ms,
+        tuple(TopicPartition(topic.topic, index) for topic in row.topics for index in topic.partitions),
+    )
 
 
 def _speaks_v2(connection: Connection) -> bool:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from twofold.client.sequences import Identity
 from twofold.types import TopicPartition
 
 
@@ -43,7 +44,8 @@ class TransactionListing(NamedTuple):
 
 
 class TransactionDescription(NamedTuple):
-    """`start_ms` is -1 where none has begun. While markers are written, `partitions` are those that still lack one."""
+    """`start_ms` is -1 where none has begun. While markers are written, `partitions` are those that still lack one.
+    Of a transaction that was kept the identity is that under which the records were written."""
 
     transactional_id: str
     coordinator_id: int
@@ -53,6 +55,22 @@ class TransactionDescription(NamedTuple):
     timeout_ms: int
     start_ms: int
     partitions: Collection[TopicPartition]
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(self.producer_id, self.producer_epoch)
+
+    def beside(self, ours: Identity, prepared: Identity) -> str:
+        """Our identity, or that of the transaction that we wanted to end, beside the coordinator's, in words."""
+        if self.state is TransactionState.ONGOING and self.identity in (ours, prepared):
+            return (
+                f"the transaction of producer id {self.producer_id}, epoch {self.producer_epoch} is still open, but "
+                f"our epoch is {ours.epoch}, and another producer has taken the transaction over to end it"
+            )
+        return (
+            f"we have producer id {ours.producer_id}, epoch {ours.epoch}, the coordinator has producer id "
+            f"{self.producer_id}, epoch {self.producer_epoch}, state {self.state}, timeout {self.timeout_ms} ms"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

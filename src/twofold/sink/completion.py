@@ -11,16 +11,18 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 
 from twofold.client.sequences import Identity
-from twofold.client.transaction_calls import NO_TIMEOUT_MS, Described, Terms, TransactionCalls
+from twofold.client.transaction_calls import NO_TIMEOUT_MS, Terms, TransactionCalls
+from twofold.client.transaction_model import TransactionState
 from twofold.client.waiting import Deadline
 from twofold.runtime.api import Runtime
 from twofold.sink.errors import DecidedDataLost
 from twofold.sink.register import Decision, Mode, Participant
 from twofold.sink.steps import reached
+from twofold.sink.transactions import Descriptions, Transactions
 from twofold.wire.errors import (
     InvalidProducerEpoch,
     InvalidProducerIdMapping,
@@ -34,9 +36,9 @@ log = logging.getLogger(__name__)
 AT_ONCE = 64
 # Somebody else has ended the transaction, or has taken over its ending.
 REFUSED = (InvalidTxnState, ProducerFenced, InvalidProducerEpoch, InvalidProducerIdMapping, TransactionAbortable)
-COMMITTED = ("PrepareCommit", "CompleteCommit")
+COMMITTED = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
+ABORTED = (TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT, TransactionState.PREPARE_EPOCH_FENCE)
 PAUSE_S, LONGEST_PAUSE_S = 0.002, 0.2
-Found = Mapping[str, Described | None]
 Act = Callable[[Participant], Awaitable[bool]]
 
 
@@ -53,6 +55,7 @@ class Completion:
         self,
         runtime: Runtime,
         calls: TransactionCalls,
+        transactions: Transactions,
         decision: Decision,
         deadline: Deadline,
         *,
@@ -60,6 +63,7 @@ class Completion:
     ) -> None:
         self._runtime = runtime
         self._calls = calls
+        self._transactions = transactions
         self._decision = decision
         self._deadline = deadline
         self._accept_loss = accept_loss
@@ -96,9 +100,9 @@ class Completion:
 
         return await asyncio.gather(*map(one, participants))
 
-    async def _describe(self) -> dict[str, Described | None]:
+    async def _describe(self) -> Descriptions:
         ids = [participant.transactional_id for participant in self._decision.participants]
-        return await self._calls.describe_all(ids, self._deadline)
+        return await self._transactions.describe(ids, self._deadline)
 
     # Ending one
 
@@ -229,21 +233,21 @@ def _ids(participants: Sequence[Participant]) -> str:
     return ids + (f" and {len(participants) - 3} more" if len(participants) > 3 else "")
 
 
-def is_open(found: Found, participant: Participant) -> bool:
+def is_open(found: Descriptions, participant: Participant) -> bool:
     row = found.get(participant.transactional_id)
-    return row is not None and row.state == "Ongoing" and row.identity == participant.ongoing
+    return row is not None and row.state is TransactionState.ONGOING and row.identity == participant.ongoing
 
 
-def _is_ending(found: Found, participant: Participant) -> bool:
+def _is_ending(found: Descriptions, participant: Participant) -> bool:
     row = found.get(participant.transactional_id)
-    return row is not None and (row.state == "PrepareCommit" or is_open(found, participant))
+    return row is not None and (row.state is TransactionState.PREPARE_COMMIT or is_open(found, participant))
 
 
-def was_committed(found: Found, participant: Participant) -> bool:
+def was_committed(found: Descriptions, participant: Participant) -> bool:
     row = found.get(participant.transactional_id)
     return row is not None and row.state in COMMITTED
 
 
-def was_aborted(found: Found, participant: Participant) -> bool:
+def was_aborted(found: Descriptions, participant: Participant) -> bool:
     row = found.get(participant.transactional_id)
-    return row is not None and row.state in ("PrepareAbort", "CompleteAbort", "PrepareEpochFence")
+    return row is not None and row.state in ABORTED

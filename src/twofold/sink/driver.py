@@ -18,7 +18,8 @@ from twofold.client.admin_model import ConfigResource, ResourceType
 from twofold.client.cluster import Cluster
 from twofold.client.config import ProducerConfig
 from twofold.client.coordinators import Coordinators
-from twofold.client.transaction_calls import NO_TIMEOUT_MS, Described, Terms, TransactionCalls
+from twofold.client.transaction_calls import NO_TIMEOUT_MS, Terms, TransactionCalls
+from twofold.client.transaction_model import TransactionDescription, TransactionState
 from twofold.client.waiting import Deadline
 from twofold.runtime.api import Runtime
 from twofold.sink import names
@@ -27,6 +28,7 @@ from twofold.sink.errors import Revoked, Stale, Unsupported, VoteFailed
 from twofold.sink.journal import GroupOffsets, Journal
 from twofold.sink.register import Decision, Mode, Participant, Register
 from twofold.sink.steps import reached
+from twofold.sink.transactions import Transactions
 from twofold.sink.writer import Conditions
 from twofold.wire.errors import (
     KafkaError,
@@ -109,6 +111,7 @@ class Driver:
         self._offsets_of = offsets_of
         self._coordinators = Coordinators(cluster)
         self._calls = TransactionCalls(cluster, self._coordinators)
+        self._transactions = Transactions(cluster, self._coordinators)
         self.journal = Journal(runtime, cluster, config, settings.prefix, settings.decision_topic)
         self._plan: Plan | None = None
         self._timeout_ms = DRIVER_TIMEOUT_MS
@@ -276,7 +279,7 @@ class Driver:
         )
 
     async def _check_votes(self, votes: Votes, deadline: Deadline) -> None:
-        found = await self._calls.describe_all([p.transactional_id for p in votes.participants], deadline)
+        found = await self._transactions.describe([p.transactional_id for p in votes.participants], deadline)
         now_ms = self._now_ms()
         for participant in votes.participants:
             problem = self._problem(votes.conditions, participant, found[participant.transactional_id], now_ms)
@@ -288,11 +291,11 @@ class Driver:
                 )
 
     def _problem(
-        self, conditions: Conditions, participant: Participant, found: Described | None, now_ms: int
+        self, conditions: Conditions, participant: Participant, found: TransactionDescription | None, now_ms: int
     ) -> str | None:
         if found is None:
             return "is not known to its coordinator any more"
-        if found.state != "Ongoing" or found.identity != participant.ongoing:
+        if found.state is not TransactionState.ONGOING or found.identity != participant.ongoing:
             return f"is over ({found.beside(participant.client, participant.ongoing)})"
         if conditions.mode is Mode.TWO_PHASE:
             if found.timeout_ms != NO_TIMEOUT_MS:
@@ -315,7 +318,9 @@ class Driver:
         pending = self.journal.register.pending
         if pending is None:
             return
-        completion = Completion(self._runtime, self._calls, pending, deadline, accept_loss=accept_loss)
+        completion = Completion(
+            self._runtime, self._calls, self._transactions, pending, deadline, accept_loss=accept_loss
+        )
         outcome = await (completion.run() if just_decided else completion.run_again())
         if outcome is Outcome.ABORTED:
             await self._append(self.journal.register.revoked(self._now_ms()), deadline)
@@ -343,9 +348,7 @@ class Driver:
 
     async def open_ids(self, deadline: Deadline) -> list[str]:
         """Ids of this prefix's tasks that have an open transaction."""
-        prefix = self._settings.prefix
-        found = await self._calls.list_ids(["Ongoing"], names.task_pattern(prefix), deadline)
-        return [name for name in found if names.is_task_id(prefix, name)]
+        return await self._transactions.task_ids(self._settings.prefix, [TransactionState.ONGOING], deadline)
 
     async def sweep(self, owner: str, deadline: Deadline) -> int:
         """Abort what is open and not decided; how much that was."""
@@ -354,11 +357,11 @@ class Driver:
         left = [name for name in await self.open_ids(deadline) if name not in spared]
         if not left:
             return 0
-        found = await self._calls.describe_all(left, deadline)
+        found = await self._transactions.describe(left, deadline)
         register = await self.journal.read(deadline)
         if register.owner != owner:
             raise self._superseded(register)
-        still = {name: row for name, row in found.items() if row is not None and row.state == "Ongoing"}
+        still = {name: row for name, row in found.items() if row is not None and row.state is TransactionState.ONGOING}
         await asyncio.gather(*(self._abort_left(name, row, deadline) for name, row in still.items()))
         return len(left)
 
@@ -369,7 +372,7 @@ class Driver:
         except KafkaError as error:
             log.warning("transactions that nobody wants may be open until the next batch: %s", error)
 
-    async def _abort_left(self, name: str, found: Described, deadline: Deadline) -> None:
+    async def _abort_left(self, name: str, found: TransactionDescription, deadline: Deadline) -> None:
         """That transaction and no other: the id may be in use again by the time at which a request arrives that was
         given up here. An InitProducerId that keeps nothing would end whatever it finds then."""
         for _ in range(SWEEP_ATTEMPTS):
@@ -388,8 +391,8 @@ class Driver:
                 log.info("the transaction that %r left open is aborted", name)
                 return
             # It ended meanwhile, or a task that was left behind has just vowed.
-            row = (await self._calls.describe_all([name], deadline))[name]
-            if row is None or row.state != "Ongoing" or row.identity != found.identity:
+            row = (await self._transactions.describe([name], deadline))[name]
+            if row is None or row.state is not TransactionState.ONGOING or row.identity != found.identity:
                 return
             found = row
 

@@ -15,16 +15,19 @@ from twofold.client.admin_model import ConfigResource, ResourceType
 from twofold.client.cluster import Cluster
 from twofold.client.config import ISOLATION_LEVELS, ConsumerConfig
 from twofold.client.coordinators import Coordinators
+from twofold.client.metadata import group_by_topic
 from twofold.client.offsets import OffsetSpec, list_offsets
 from twofold.client.sequences import Identity
 from twofold.client.single_fetch import SingleFetch
-from twofold.client.transaction_calls import NO_TIMEOUT_MS, Described, TransactionCalls
+from twofold.client.transaction_calls import NO_TIMEOUT_MS
+from twofold.client.transaction_model import TransactionDescription, TransactionState
 from twofold.client.waiting import Deadline
 from twofold.records.batch import Record, iter_records
 from twofold.records.filtering import visible_batches
 from twofold.sink import names
 from twofold.sink.completion import is_open, was_aborted, was_committed
 from twofold.sink.register import Decision, JournalDamaged, Mode, Participant, Reader, Register
+from twofold.sink.transactions import Descriptions, Transactions
 from twofold.types import TopicPartition
 from twofold.wire.messages.fetch import PartitionData
 
@@ -32,7 +35,12 @@ FIRST_LOOK = 64
 LOOK_FURTHER = 16
 SUFFIX = names.decision_topic("")
 COMMITTED = "read_committed"
-UNFINISHED = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
+UNFINISHED = (
+    TransactionState.ONGOING,
+    TransactionState.PREPARE_COMMIT,
+    TransactionState.PREPARE_ABORT,
+    TransactionState.PREPARE_EPOCH_FENCE,
+)
 
 
 class Standing(StrEnum):
@@ -76,7 +84,7 @@ class Tally:
     """Lost or committed: their coordinators do not know the ids any more."""
 
     @classmethod
-    def of(cls, decision: Decision, found: Mapping[str, Described | None]) -> "Tally":
+    def of(cls, decision: Decision, found: Descriptions) -> "Tally":
         left = tuple(p for p in decision.participants if is_open(found, p))
         forgotten: tuple[Participant, ...] = ()
         if decision.mode is Mode.TWO_PHASE:
@@ -139,7 +147,7 @@ class Inspector:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._coordinators = Coordinators(cluster)
-        self._calls = TransactionCalls(cluster, self._coordinators)
+        self._transactions = Transactions(cluster, self._coordinators)
         config = cluster.config
         self._reading = ConsumerConfig(
             bootstrap_servers=config.bootstrap_servers,
@@ -198,15 +206,14 @@ class Inspector:
 
     async def open_ids(self, prefix: str, deadline: Deadline) -> list[str]:
         """Of tasks, whatever became of their batch."""
-        listed = await self._calls.list_ids(UNFINISHED, names.task_pattern(prefix), deadline)
-        return [name for name in listed if names.is_task_id(prefix, name)]
+        return await self._transactions.task_ids(prefix, UNFINISHED, deadline)
 
     async def state(self, prefix: str, topic: str, register: Register, deadline: Deadline) -> SinkState:
         ids = await self.open_ids(prefix, deadline)
         pending = register.pending
         decided = {} if pending is None else {p.transactional_id: p for p in pending.participants}
         driver = names.driver_id(prefix)
-        described = await self._calls.describe_all([*ids, *decided, driver], deadline)
+        described = await self._transactions.describe([*ids, *decided, driver], deadline)
         rows = []
         for name in [*sorted({*ids, *decided}), driver]:
             row = described[name]
@@ -217,8 +224,8 @@ class Inspector:
         tally = None if pending is None else Tally.of(pending, described)
         return SinkState(prefix, topic, register, tally, tuple(rows))
 
-    async def outcomes(self, transactional_ids: list[str], deadline: Deadline) -> dict[str, Described | None]:
-        return await self._calls.describe_all(transactional_ids, deadline)
+    async def outcomes(self, transactional_ids: list[str], deadline: Deadline) -> Descriptions:
+        return await self._transactions.describe(transactional_ids, deadline)
 
 
 class Scan:
@@ -290,14 +297,14 @@ def _from(records: Iterator[Record], position: int) -> Iterator[Record]:
     return (record for record in records if record.offset >= position)
 
 
-def _transaction(name: str, row: Described, *, is_driver: bool, is_decided: bool) -> OpenTransaction:
-    if row.state != "Ongoing":
-        standing = Standing.COMMITTING if row.state == "PrepareCommit" else Standing.ABORTING
+def _transaction(name: str, row: TransactionDescription, *, is_driver: bool, is_decided: bool) -> OpenTransaction:
+    if row.state is not TransactionState.ONGOING:
+        standing = Standing.COMMITTING if row.state is TransactionState.PREPARE_COMMIT else Standing.ABORTING
     elif is_driver:
         standing = Standing.DECIDING
     elif is_decided:
         standing = Standing.DECIDED
     else:
         standing = Standing.PREPARED if row.timeout_ms == NO_TIMEOUT_MS else Standing.WRITING
-    partitions = {topic.topic: tuple(topic.partitions) for topic in row.topics}
+    partitions = {topic: tuple(indexes) for topic, indexes in group_by_topic(row.partitions).items()}
     return OpenTransaction(name, standing, row.identity, row.start_ms, row.timeout_ms, partitions)

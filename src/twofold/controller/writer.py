@@ -7,7 +7,8 @@
    on the image after it. Who, on the image that others see, has nothing to write is answered at once.
 4. An operation that fails on its way is ended by Abort, and the state is as before it; so is one that is cut short by
    a controller that stops. One that is lost with the leadership is aborted by the next leader.
-5. The client's answer comes when End is committed and everybody has seen the image after it.
+5. The client's answer comes when End is committed and everybody has seen the image after it; so does an answer about
+   what somebody else has written, such as that a topic exists already.
 6. A cluster whose metadata.version does not know transactions gets one batch of what a batch may hold, or a refusal.
 """
 
@@ -90,7 +91,8 @@ class MetadataWriter:
         return answer
 
     def _write(self, records: list[MetadataRecord], response: T) -> "asyncio.Future[T]":
-        return self._machine.write(lambda state, now: Result(records, response))
+        # Without records it is an answer about what is there, and of that a part may be lost yet.
+        return self._machine.write(lambda state, now: Result(records, response, wait=True))
 
     def _stand_in_line(self, begin: Begin[T], name: str) -> "asyncio.Future[T]":
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -129,7 +131,8 @@ class MetadataWriter:
             await self._runtime.timers.sleep(0)
             if self._job is not job:
                 return None  # cut short; who did that has said so
-            if not job.is_decided and len(job.records) <= APPEND_RECORDS:
+            # What is one batch is decided to its end; pieces of a transaction leave before the next are decided.
+            if not job.is_decided and (not job.transactional or len(job.records) <= APPEND_RECORDS):
                 job.response, job.is_decided = advance(job.operation, job.records, APPEND_RECORDS)
             if not job.transactional:
                 _check_atomic(job)
@@ -210,9 +213,11 @@ def _fitting(records: Sequence[MetadataRecord]) -> int:
 
 def _pass_on(source: "asyncio.Future[T]", target: "asyncio.Future[T]") -> None:
     def settle(_: "asyncio.Future[T]") -> None:
-        if target.done() or source.cancelled():
+        if source.cancelled():
             return
         error = source.exception()
+        if target.done():
+            return  # nobody waits any more
         if error is not None:
             target.set_exception(error)
         else:

@@ -154,9 +154,16 @@ def _packed(code: str, numbers: tuple[Any, ...]) -> bytes:
     return encode_uvarint(len(numbers) + 1) + struct.pack(f">{len(numbers)}{code}", *numbers)
 
 
+@lru_cache(maxsize=4096)
+def _unpacked(code: str, data: bytes) -> tuple[Any, ...]:
+    """The numbers of an array; alike ones are one tuple."""
+    return tuple(number for (number,) in struct.iter_unpack(">" + code, data))
+
+
 def array(kind: Kind, *, nullable: bool = False) -> Kind:
     """A compact array, as a tuple."""
     write_item, read_item, code = kind.write, kind.read, kind.code
+    width = struct.calcsize(">" + code) if code else 0
 
     def write(out: bytearray, value: Any) -> None:
         if not value:
@@ -174,11 +181,11 @@ def array(kind: Kind, *, nullable: bool = False) -> Kind:
             return (), position
         if count == 0:
             return _null(position, nullable)
-        if count - 1 > len(data) - position:
+        end = position + (count - 1) * (width or 1)
+        if end > len(data):
             raise MalformedRecord(f"{count - 1} items are announced at byte {position} of {len(data)}")
         if code:
-            layout = f">{count - 1}{code}"
-            return struct.unpack_from(layout, data, position), position + struct.calcsize(layout)
+            return _unpacked(code, data[position:end]), end
         found = []
         for _ in range(count - 1):
             value, position = read_item(data, position)

@@ -7,43 +7,26 @@ import pytest
 
 from twofold.broker.api import fetch as fetch_api
 from twofold.broker.server import Server
-from twofold.log.api import Origin
-from twofold.records.batch import iter_headers
-from twofold.records.control import end_transaction_marker
 from twofold.wire import codec
 from twofold.wire.apis import APIS
 from twofold.wire.messages import fetch
 
+from .fetch_kit import (
+    WAIT_MS,
+    WAIT_S,
+    append,
+    begin,
+    end,
+    led_by_another,
+    long_poll,
+    offsets,
+    parked,
+    topic_key,
+)
 from .running import FETCH, PRODUCE, batch, fetch_request, fetched, produce_request, produced, running
 from .sockets import on_loop, settle, until
-from .test_produce import led_by_another, topic_key
 
 VERSIONS = range(APIS[FETCH].min_version, APIS[FETCH].max_version + 1)
-WAIT_MS = 7777  # a delay that nothing else uses
-WAIT_S = 7.777
-
-
-def offsets(row):
-    return [header.base_offset for _, header in iter_headers(row.records)]
-
-
-def append(node, topic="t", partition=0, *values):
-    return node.broker.replicas.leader(topic, partition).append(batch(*values), 1)
-
-
-def begin(node, producer_id, topic="t", epoch=0, sequence=0):
-    """One transactional batch of a producer whose transaction was verified."""
-    partition = node.broker.replicas.leader(topic, 0)
-    guard = partition.log.start_verification(producer_id, epoch, sequence, True)
-    data = batch(b"in a transaction", producer=(producer_id, epoch, sequence), transactional=True)
-    return partition.append(data, 1, guard=guard)
-
-
-def end(node, producer_id, *, commit, topic="t", epoch=1):
-    marker = end_transaction_marker(
-        commit=commit, producer_id=producer_id, producer_epoch=epoch, coordinator_epoch=0, timestamp_ms=1
-    )
-    return node.broker.replicas.leader(topic, 0).append(marker, 1, origin=Origin.COORDINATOR)
 
 
 def test_every_version_reads_what_was_written(tmp_path):
@@ -348,14 +331,6 @@ def test_topics_that_may_not_be_read_are_refused_alone(tmp_path):
 
 
 # --- long polls ---
-
-
-def parked(node):
-    return node.broker.replicas.purgatory.fetches
-
-
-def long_poll(*rows, min_bytes=1, **fields):
-    return fetch_request(*rows, max_wait_ms=WAIT_MS, min_bytes=min_bytes, **fields)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

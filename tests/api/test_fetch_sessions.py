@@ -9,10 +9,9 @@ from twofold.broker.metrics import Scraper
 from twofold.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from twofold.wire.messages.fetch import ForgottenTopic
 
+from .fetch_kit import WAIT_MS, append, begin, end, offsets, parked, topic_key
 from .running import FETCH, batch, fetch_request, fetched, running
 from .sockets import on_loop, settle, until
-from .test_fetch import WAIT_MS, append, begin, end, offsets, parked
-from .test_produce import topic_key
 
 SESSION_VERSIONS = range(7, 19)
 

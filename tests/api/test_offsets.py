@@ -5,10 +5,9 @@ import pytest
 from twofold.wire.apis import APIS, KEYS
 from twofold.wire.messages import offset_for_leader_epoch as epochs
 
+from .fetch_kit import append, begin, end, led_by_another
 from .running import LIST_OFFSETS, batch, list_request, listed, running
 from .sockets import on_loop
-from .test_fetch import append, begin, end
-from .test_produce import led_by_another
 
 OFFSET_FOR_LEADER_EPOCH = KEYS["OffsetForLeaderEpoch"]
 VERSIONS = range(APIS[LIST_OFFSETS].min_version, APIS[LIST_OFFSETS].max_version + 1)

@@ -1,18 +1,17 @@
 """Produce (key 0): every version, every refusal, and what waits for what."""
 
 import asyncio
-import dataclasses
 import struct
 import uuid
 
 import pytest
 
-from twofold.controller.delta import ImageDelta
 from twofold.log.api import Bound
 from twofold.records.batch import iter_headers, iter_records, read_header
 from twofold.wire.apis import APIS
 from twofold.wire.errors import KafkaStorageError
 
+from .fetch_kit import led_by_another, topic_key
 from .running import (
     FETCH,
     PRODUCE,
@@ -27,10 +26,6 @@ from .sockets import on_loop, settle, until
 
 VERSIONS = range(APIS[PRODUCE].min_version, APIS[PRODUCE].max_version + 1)
 LATEST = VERSIONS[-1]
-
-
-def topic_key(node, name, version):
-    return node.topic_id(name) if version >= 13 else name
 
 
 def stored(node, topic, partition=0, bound=Bound.LOG_END):
@@ -357,21 +352,6 @@ def test_topics_that_may_not_be_written_are_refused_alone(tmp_path):
             assert [row.error_code for row in rows] == [29, 0]
 
     scenario()
-
-
-def led_by_another(node, topic, *, leader=9, epoch=5):
-    """Pretend that the controller gave the partition to another broker."""
-    image = node.broker.image
-    state = image.partition(topic, 0)._replace(leader=leader, leader_epoch=epoch)
-    found = image.topic(topic)
-    changed = dataclasses.replace(found, partitions=found.partitions.set(0, state))
-    image = dataclasses.replace(image, topics=image.topics.set(topic, changed))
-    registration = dataclasses.replace(image.broker(1), broker_id=leader)
-    image = dataclasses.replace(image, brokers=image.brokers.set(leader, registration))
-    from twofold.controller.delta import TopicChange
-
-    delta = ImageDelta(offset=image.offset, changed_topics=(TopicChange(changed, (0,), is_new=False),))
-    node.broker._apply(delta, image)
 
 
 @pytest.mark.parametrize("used_before", [True, False])

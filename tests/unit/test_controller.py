@@ -336,14 +336,15 @@ def test_more_bytes_than_one_batch_holds_are_a_transaction():
     run(story())
 
 
-def test_a_record_that_no_batch_holds_is_refused_and_nothing_of_its_request_is_left():
+@pytest.mark.parametrize("before", [0, 600])
+def test_a_record_that_no_batch_holds_is_refused_and_nothing_of_its_request_is_left(before: int):
     async def story() -> None:
         controller = await started(new_disk())
         await register(controller)
         small = [topic(f"t{number}", 1) for number in range(600)]
         giant = topic("giant", 1, 1, follower_replication_throttled_replicas=",".join(["1:1"] * 2_200_000))
         with pytest.raises(PolicyViolation, match="8388608"):
-            await controller.create_topics(create(*small, giant))
+            await controller.create_topics(create(*small[:before], giant, *small[before:]))
         assert not controller.image.topics and controller.transaction is None
         assert (await controller.create_topics(create(topic("t1")))).topics[0].error_code == 0
 

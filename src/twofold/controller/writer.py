@@ -147,8 +147,8 @@ class MetadataWriter:
         records, job.records = job.records[:count], job.records[count:]
         if not job.begun:
             records.insert(0, BeginTransaction(shortened(job.name)))
-            job.begun = True
         self._machine.extend(records, job.epoch)
+        job.begun = True
 
     def _fail(self, job: _Job[Any], error: Exception) -> None:
         if self._job is job and job.begun:

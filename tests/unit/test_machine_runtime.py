@@ -1,6 +1,7 @@
 """The rules of `twofold.machine.runtime`, on a machine that sums numbers."""
 
 import asyncio
+import gc
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -406,6 +407,28 @@ def test_an_unstable_state_is_shown_only_when_it_is_stable_again():
             (Sum(), Sum((1,)), 0, [1]),
             (Sum((1,)), Sum((1, 2, 3, 4)), 5, [BEGIN, 2, 3, END, 4]),
         ]
+
+    run(story)
+
+
+def test_states_that_nobody_will_ever_see_are_not_kept():
+    """A metadata transaction has hundreds of steps; only the last is ever shown, or gone back to."""
+
+    def story() -> None:
+        world = World()
+        told: list[list[Any]] = []
+        world.runtime.on_committed(lambda old, new, offset, records: told.append(list(records)))
+        world.add(7)
+        world.runtime.extend([BEGIN], 1)
+        for number in range(20):
+            world.runtime.extend([number], 1)
+            world.runtime.commit(world.port.end_offset - 1)
+            assert sum(type(found) is Sum and found.open for found in gc.get_objects()) == 1
+        ended = world.add(END)
+        world.runtime.commit(world.port.end_offset - 1)
+        assert ended.result() == "ok"
+        assert told == [[7], [BEGIN, *range(20), END]]
+        assert world.committed == (7, *range(20))
 
     run(story)
 

@@ -19,7 +19,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 from twofold.runtime.api import Clock
 from twofold.wire.errors import KafkaError, KafkaStorageError, NotCoordinator, RequestTimedOut, UnknownServerError
@@ -114,6 +114,14 @@ class _Step(Generic[S]):
     records: Sequence[Any]  # condensed
     response: Any = None
     waiter: "asyncio.Future[Any] | None" = None
+    is_joined: bool = False  # the list of records is its own
+
+    def join(self, later: "_Step[S]") -> None:
+        """Become one step with the one that follows."""
+        if not self.is_joined:
+            self.records, self.is_joined = list(self.records), True
+        cast(list[Any], self.records).extend(later.records)
+        self.offset, self.state, self.response, self.waiter = later.offset, later.state, later.response, later.waiter
 
 
 class MachineRuntime(Generic[S, R]):
@@ -281,8 +289,19 @@ class MachineRuntime(Generic[S, R]):
         if not pending or pending[0].offset > offset:
             return
         while pending and pending[0].offset <= offset:
-            self._unseen.append(pending.popleft())
+            self._see_later(pending.popleft())
         self.show()
+
+    def _see_later(self, step: _Step[S]) -> None:
+        """A committed step waits to be shown. States that nobody will ever see are not kept meanwhile: a metadata
+        transaction has hundreds of them, and each differs from the next in a thousand nodes of its maps."""
+        before = self._unseen[-1] if self._unseen else None
+        if before is not None and before.waiter is None:
+            is_stable = self.machine.is_stable
+            if is_stable(step.state) or not is_stable(before.state):
+                before.join(step)
+                return
+        self._unseen.append(step)
 
     # -- following: records that others wrote
 
@@ -300,7 +319,7 @@ class MachineRuntime(Generic[S, R]):
         if numbered:
             self._state = self.machine.apply_all(self._state, numbered)
             told = self.machine.condensed([record for _, record in numbered])
-            self._unseen.append(_Step(numbered[-1][0], self._state, told))
+            self._see_later(_Step(numbered[-1][0], self._state, told))
 
     def restart(self) -> None:
         """Forget all that was replayed: a snapshot of everything comes next. Others see the old state until then."""

@@ -420,15 +420,15 @@ def test_states_that_nobody_will_ever_see_are_not_kept():
         world.runtime.on_committed(lambda old, new, offset, records: told.append(list(records)))
         world.add(7)
         world.runtime.extend([BEGIN], 1)
-        for number in range(20):
+        for number in range(20, 40):
             world.runtime.extend([number], 1)
             world.runtime.commit(world.port.end_offset - 1)
             assert sum(type(found) is Sum and found.open for found in gc.get_objects()) == 1
         ended = world.add(END)
         world.runtime.commit(world.port.end_offset - 1)
         assert ended.result() == "ok"
-        assert told == [[7], [BEGIN, *range(20), END]]
-        assert world.committed == (7, *range(20))
+        assert told == [[7], [BEGIN, *range(20, 40), END]]
+        assert world.committed == (7, *range(20, 40))
 
     run(story)
 

@@ -148,6 +148,9 @@ def set_features(
         list[str], typer.Argument(metavar="FEATURE=LEVEL...", help="The level to have; 0 switches a feature off.")
     ],
     downgrade: Annotated[bool, typer.Option("--downgrade", help="To go to a lower level.")] = False,
+    unsafe: Annotated[
+        bool, typer.Option("--unsafe", help="With --downgrade: give up what the lower level cannot hold.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Let the cluster check it, and change nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     bootstrap_server: BootstrapServer = DEFAULT_SERVER,
@@ -157,6 +160,8 @@ def set_features(
     """Change the levels of features, all of them or none; clients notice while they run."""
 
     async def main() -> int:
+        if unsafe and not downgrade:
+            raise CliError("--unsafe says how to go down: add --downgrade", USAGE)
         wanted = {name: _level(name, text) for name, text in parse_pairs(levels, "feature").items()}
         async with connected(bootstrap_server, timeout) as admin:
             found = (await admin.describe_features()).features
@@ -164,8 +169,9 @@ def set_features(
             _check_direction(before, wanted, downgrade)
             changes = {name: (before[name], level) for name, level in wanted.items() if level != before[name]}
             if changes and not dry_run and not yes:
-                confirm(f"Set {_steps(changes)} at {bootstrap_server}?", "nothing was changed")
-            kind = UpgradeType.SAFE_DOWNGRADE if downgrade else UpgradeType.UPGRADE
+                lost = " and lose what the lower level cannot hold" if unsafe else ""
+                confirm(f"Set {_steps(changes)} at {bootstrap_server}{lost}?", "nothing was changed")
+            kind = _kind(downgrade, unsafe)
             updates = {name: FeatureUpdate(level, kind) for name, level in wanted.items()}
             await admin.update_features(updates, validate_only=dry_run)
         if output is OutputFormat.JSON:
@@ -178,6 +184,12 @@ def set_features(
         return OK
 
     run_command(main, bootstrap_server)
+
+
+def _kind(downgrade: bool, unsafe: bool) -> UpgradeType:
+    if not downgrade:
+        return UpgradeType.UPGRADE
+    return UpgradeType.UNSAFE_DOWNGRADE if unsafe else UpgradeType.SAFE_DOWNGRADE
 
 
 def _refuse_early_options(context: typer.Context) -> None:

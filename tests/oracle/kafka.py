@@ -26,15 +26,15 @@ VERSION = "4.3.1"
 JAVA_NEEDED = 17
 CHECKOUT = Path(__file__).resolve().parents[2]
 
-POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>org.twofold.tests</groupId><artifactId>oracle</artifactId><version>1</version><packaging>pom</packaging>
-  <dependencies>
-    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{VERSION}</version></dependency>
-    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{VERSION}</version></dependency>
-  </dependencies>
+  <dependencies>%s</dependencies>
 </project>
 """
+DEPENDENCY = (
+    "<dependency><groupId>org.apache.kafka</groupId><artifactId>%s</artifactId><version>%s</version></dependency>"
+)
 
 # C1 only, serial collector: a test broker lives for seconds, and the machine may have two cores.
 JAVA_FLAGS = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]
@@ -82,6 +82,7 @@ class Oracle:
 
     def __init__(self, jars: Path, directory: Path, settings: Mapping[str, str] = {}) -> None:
         self.jars = jars
+        self.more_jars: tuple[Path, ...] = ()
         self.directory = directory
         self.settings = dict(settings)
         self.host = "127.0.0.1"
@@ -144,7 +145,7 @@ class Oracle:
     def _java(self, *flags: str) -> list[str]:
         java = shutil.which("java")
         assert java is not None, "the fixture checks for java"
-        return [java, *JAVA_FLAGS, *flags, "-cp", f"{self.jars}/*"]
+        return [java, *JAVA_FLAGS, *flags, "-cp", os.pathsep.join(f"{jars}/*" for jars in (self.jars, *self.more_jars))]
 
     @property
     def _properties(self) -> Path:
@@ -200,26 +201,35 @@ def running_oracle(settings: Mapping[str, str] = {}) -> Iterator[Oracle]:
 
 def jars_or_skip() -> Path:
     """The directory of the jars, downloaded once; otherwise a skip that names what to install."""
+    return _fetched(f"kafka-{VERSION}", ["kafka_2.13", "kafka-tools"])
+
+
+def shell_jars_or_skip() -> Path:
+    """What `kafka-metadata-shell` needs beside those jars."""
+    return _fetched(f"kafka-shell-{VERSION}", ["kafka-shell"], "-DincludeArtifactIds=kafka-shell,jline")
+
+
+def _fetched(name: str, artifacts: Sequence[str], *options: str) -> Path:
     java = shutil.which("java")
     if java is None or java_version(java) < JAVA_NEEDED:
         pytest.skip(f"the oracle needs Java {JAVA_NEEDED} or newer: install openjdk-{JAVA_NEEDED}-jdk-headless")
     home = Path(os.environ.get("TWOFOLD_ORACLE_DIR") or CHECKOUT / ".cache" / "oracle")
-    jars = home / f"kafka-{VERSION}"
+    jars = home / name
     home.mkdir(parents=True, exist_ok=True)
     with (home / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not jars.is_dir():
-            _download(home, jars)
+            _download(home, jars, POM % "".join(DEPENDENCY % (artifact, VERSION) for artifact in artifacts), options)
     return jars
 
 
-def _download(home: Path, jars: Path) -> None:
+def _download(home: Path, jars: Path, pom: str, options: Sequence[str]) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         pytest.skip(f"the oracle needs Maven to fetch Apache Kafka {VERSION}: install maven, or set TWOFOLD_ORACLE_DIR")
     with tempfile.TemporaryDirectory(prefix="download-", dir=home) as directory:
-        (Path(directory) / "pom.xml").write_text(POM)
-        command = [maven, "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=jars"]
+        (Path(directory) / "pom.xml").write_text(pom)
+        command = [maven, "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=jars", *options]
         done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=600, check=False)
         if done.returncode != 0:
             reason = next((line for line in done.stdout.splitlines() if line.startswith("[ERROR]")), "no reason given")

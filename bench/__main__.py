@@ -11,6 +11,7 @@ from bench import (
     growth,
     hostile,
     latency,
+    metadata,
     producer,
     spark_sink,
     spark_source,
@@ -31,6 +32,7 @@ SUITES: dict[str, Callable[..., None]] = {
     "against": against.run,
     "groups": groups.run,
     "hostile": hostile.run,
+    "metadata": metadata.run,
     "transactions": transactions.run,
     "two_phase": two_phase.run,
     "txn_tools": txn_tools.run,
@@ -41,6 +43,10 @@ SUITES: dict[str, Callable[..., None]] = {
 }
 # What a suite consists of, to be asked for by name.
 PARTS: dict[str, Callable[..., None]] = {
+    "metadata.creation": metadata.run_creation,
+    "metadata.meanwhile": metadata.run_meanwhile,
+    "metadata.lookup": metadata.run_lookup,
+    "metadata.start": metadata.run_start,
     "transactions.rates": transactions.run_rates,
     "transactions.idempotent": transactions.run_idempotent,
     "transactions.open": transaction_curves.run_open,

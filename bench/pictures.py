@@ -7,6 +7,7 @@ from typing import Any
 Rows = Mapping[str, Any]
 Results = Mapping[str, Rows]
 
+TWOFOLD, KAFKA = "twofold", "kafka"
 COLORS = {"ceiling": "#b0b7c3", "twofold": "#d1495b", "kafka": "#30638e"}
 NAMES = {"ceiling": "the client's ceiling", "twofold": "Twofold", "kafka": "Apache Kafka 4.3.1"}
 AGAINST = "against kafka: "
@@ -170,10 +171,57 @@ def against(results: Results) -> Any:
     return figure
 
 
+def metadata(results: Results) -> Any:
+    creation, meanwhile, start = (results.get(f"metadata: {part}") for part in ("creation", "meanwhile", "start"))
+    panels = [row for row in ((each_partition, creation), (waits, meanwhile), (starts, start)) if row[1]]
+    if not panels:
+        return None
+    figure, axes = new_figure(len(panels), width=3.9)
+    for axis, (draw, rows) in zip(axes, panels, strict=True):
+        draw(axis, rows)
+    figure.tight_layout()
+    return figure
+
+
+def each_partition(axis: Any, rows: Rows) -> None:
+    for name in (TWOFOLD, KAFKA):
+        found = [row[name] for row in rows.values() if name in row]
+        values = [row["us_a_partition"] for row in found]
+        axis.plot([row["partitions"] for row in found], values, "o-", ms=3.5, label=NAMES[name], color=COLORS[name])
+    axis.set_title("CreateTopics until served, us a partition", fontsize=9)
+    axis.set_xscale("log")
+    axis.set_yscale("log")
+    axis.set_xlabel("partitions of the topic")
+    axis.legend(frameon=False, fontsize=7.5)
+
+
+def waits(axis: Any, rows: Rows) -> None:
+    """Of the largest topic."""
+    size, row = list(rows.items())[-1]
+    found = row[TWOFOLD]
+    series = {phase: [each["p99_ms"] for each in found[phase].values()] for phase in ("before", "creation")}
+    bars(axis, list(found["before"]), series, "p99, ms")
+    axis.set_title(f"others, while {int(size):,} are created", fontsize=9)
+    axis.legend(frameon=False, fontsize=7.5)
+
+
+def starts(axis: Any, rows: Rows) -> None:
+    for kind in ("log", "snapshot"):
+        found = [(float(size), row[kind]["seconds"]) for size, row in rows.items() if row.get(kind)]
+        if found:
+            axis.plot(*zip(*found, strict=True), "o-", ms=3.5, label=f"from the {kind}")
+    axis.set_xscale("log")
+    axis.set_ylim(bottom=0)
+    axis.set_title("start after kill -9, s", fontsize=9)
+    axis.set_xlabel("partitions in the metadata log")
+    axis.legend(frameon=False, fontsize=7.5)
+
+
 PICTURES: dict[str, Callable[[Results], Any]] = {
     "throughput": throughput,
     "latency": latency,
     "transactions": transactions,
     "growth": growth,
     "against": against,
+    "metadata": metadata,
 }

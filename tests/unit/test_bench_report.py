@@ -13,6 +13,8 @@ from bench.report import Report, as_markdown
 RATES = {"ceiling": 3.0, "twofold": 2.0, "kafka": 1.0}
 TIMES = {what: {"p50_ms": 1.0, "p99_ms": 2.0, "p999_ms": 3.0} for what in ("acknowledged", "read")}
 COMMITS = {"rate": 10.0, "p99_ms": 1.0}
+WAITS = {"produce": COMMITS}
+CREATED = {"partitions": 1000, "us_a_partition": 10.0}
 COSTS = {"cpu_us": 1.0, "p50_us": 2.0, "memory_mb": 3.0}
 
 
@@ -31,9 +33,12 @@ def test_every_suite_that_was_run_has_its_plot_and_the_others_have_none(tmp_path
     report.add("groups", "10", {"commit_us": 1.0, "load_s": 2.0, "memory_mb": 1.0})
     report.add("length", "0 GB", {"append_us": 1.0, "kernel_us": 2.0, "read_end_us": 1.0})
     report.add("against kafka: groups, a commit", "10", {"twofold": COSTS, "kafka": COSTS})
+    report.add("metadata: creation", "1000", {"twofold": CREATED, "kafka": CREATED})
+    report.add("metadata: meanwhile", "1000", {"twofold": {"before": WAITS, "creation": WAITS}})
+    report.add("metadata: start", "1000", {"log": {"seconds": 1.0}, "snapshot": None})
     page = report.write_page(tmp_path).read_text()
     drawn = {path.stem for path in tmp_path.glob("*.svg")}
-    assert drawn == {"throughput", "latency", "transactions", "growth", "against"}
+    assert drawn == {"throughput", "latency", "transactions", "growth", "against", "metadata"}
     assert all(f"]({name}.svg)" in page for name in drawn)
     assert json.loads((tmp_path / "results.json").read_text()) == report.results
 

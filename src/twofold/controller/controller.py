@@ -11,7 +11,7 @@ from twofold.controller.image import MetadataImage
 from twofold.controller.levels import describe
 from twofold.controller.lowering import losses
 from twofold.controller.quorum_controller import QuorumController
-from twofold.controller.records import MetadataRecord, UnsupportedRecord, decode
+from twofold.controller.records import MetadataRecord, UnsupportedRecord, decode, decode_all
 from twofold.controller.replay import ControllerState, InconsistentRecord
 from twofold.controller.snapshotting import SnapshotGenerator, SnapshotOptions
 from twofold.machine.schema import MalformedRecord
@@ -87,9 +87,7 @@ class Controller(QuorumController):
         try:
             for batch in self._log.replay():
                 offset = batch.base_offset
-                records = ((at, decode(value)) for at, value in batch.numbered())
-                entries = [(at, record) for at, record in records if record is not None]
-                self.load(entries, is_snapshot=batch.is_snapshot)
+                self.load(decode_all(batch.numbered()), is_snapshot=batch.is_snapshot)
             state = self._machine.state
             image = state.image if state.transaction is None else state.transaction.before
             values = self._log.bootstrap_values() if image.is_empty else []

@@ -10,6 +10,7 @@
 """
 
 import logging
+import struct
 from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, NamedTuple, TypeAlias
@@ -317,6 +318,12 @@ _ROWS = (
     _row(28, ClearElr, 0, topic_name=STRING),
     *(RecordType(key, 0, Schema(cls, **fields), lambda record, level: 0) for key, cls, fields in KEPT),
 )  # fmt: skip
+# Records of neighbouring partitions differ only in the number of the partition, which comes first in both types: so one
+# of them is read and written for all.
+_NUMBER_AT, _NUMBER_END = 3, 7
+_pack_number = struct.Struct(">i").pack
+_new_record = tuple.__new__
+
 _BY_KEY = {row.key: row for row in _ROWS}
 _BY_CLASS: dict[type, RecordType] = {row.schema.cls: row for row in _ROWS}
 
@@ -396,11 +403,24 @@ def encode(record: MetadataRecord, metadata_version: int = NEWEST) -> bytes:
 
 def encode_all(records: Iterable[MetadataRecord], metadata_version: int) -> list[bytes]:
     """The records in frames, beginning at a level; one that is set on the way holds for those behind it."""
-    values = []
+    values: list[bytes] = []
+    alike: tuple[type, tuple[Any, ...], bytes, bytes] | None = (
+        None  # class and fields, bytes before and after the number
+    )
     for record in records:
-        values.append(encode(record, metadata_version))
-        if isinstance(record, FeatureLevel) and record.name == METADATA_VERSION:
-            metadata_version = record.feature_level
+        cls = type(record)
+        if isinstance(record, (Partition, PartitionChange)):
+            if alike is not None and cls is alike[0] and record[1:] == alike[1]:
+                values.append(alike[2] + _pack_number(record.partition_id) + alike[3])
+                continue
+            value = encode(record, metadata_version)
+            alike = cls, record[1:], value[:_NUMBER_AT], value[_NUMBER_END:]
+        else:
+            value = encode(record, metadata_version)
+            alike = None
+            if isinstance(record, FeatureLevel) and record.name == METADATA_VERSION:
+                metadata_version = record.feature_level
+        values.append(value)
     return values
 
 
@@ -441,6 +461,26 @@ def decode(value: bytes) -> MetadataRecord | None:
     if end != len(value):
         raise MalformedRecord(f"{len(value) - end} bytes follow a metadata record {cls.__name__}")
     return record  # type: ignore[no-any-return]
+
+
+def decode_all(entries: Iterable[tuple[int, bytes]]) -> list[tuple[int, MetadataRecord]]:
+    """The records in numbered frames, without those that may be skipped."""
+    found: list[tuple[int, MetadataRecord]] = []
+    head, tail = b"", b""  # the bytes before and after the number of a partition
+    alike: tuple[Any, ...] = ()  # the fields after it
+    cls: type[Any] = PartitionChange
+    for offset, value in entries:
+        if alike and value[_NUMBER_END:] == tail and value[:_NUMBER_AT] == head:
+            number = int.from_bytes(value[_NUMBER_AT:_NUMBER_END], signed=True)
+            found.append((offset, _new_record(cls, (number, *alike))))
+            continue
+        record = decode(value)
+        if record is None:
+            continue
+        found.append((offset, record))
+        if isinstance(record, (Partition, PartitionChange)) and value[1] < 0x80 and value[2] < 0x80:
+            cls, head, tail, alike = type(record), value[:_NUMBER_AT], value[_NUMBER_END:], record[1:]
+    return found
 
 
 def _skip_or_refuse(key: int) -> None:

@@ -137,7 +137,7 @@ def _step_transaction(state: ControllerState, record: MetadataRecord, offset: in
 class _Draft:
     """An image that is being changed. Maps are opened for mutation when first touched, once per batch."""
 
-    __slots__ = ("_base", "_latest", "_open", "_partitions", "_state", "level", "next_producer_id", "offset")
+    __slots__ = ("_base", "_latest", "_open", "_partitions", "_state", "changed", "level", "next_producer_id", "offset")
 
     def __init__(self, base: MetadataImage) -> None:
         self._base = base
@@ -146,6 +146,7 @@ class _Draft:
         self._partitions: dict[UUID, MapMutation[int, PartitionState]] = {}
         self._latest: tuple[UUID, MapMutation[int, PartitionState]] | None = None
         self._state: PartitionState | None = None  # the one set last
+        self.changed: tuple[PartitionState, tuple[Any, ...], PartitionState] | None = None  # by the latest change
         self.next_producer_id = base.next_producer_id
         self.offset = base.offset
 
@@ -295,6 +296,10 @@ def _change_partition(draft: _Draft, record: PartitionChange, offset: int) -> No
     old = partitions.get(record.partition_id)
     if old is None:
         raise InconsistentRecord(f"topic {draft.topic_name(record.topic_id)} has no partition {record.partition_id}")
+    latest = draft.changed  # what changes one partition mostly changes its neighbours as well
+    if latest is not None and old is latest[0] and record[2:] == latest[1]:
+        partitions[record.partition_id] = latest[2]
+        return
     elected = record.leader != LEADER_UNCHANGED
     changed = PartitionState(
         replicas=_given(record.replicas, old.replicas),
@@ -314,6 +319,7 @@ def _change_partition(draft: _Draft, record: PartitionChange, offset: int) -> No
         last_known_elr=_given(record.last_known_elr, old.last_known_elr),
     )
     draft.set_partition(record.topic_id, record.partition_id, changed)
+    draft.changed = old, record[2:], changed
 
 
 def _given(value: V | None, otherwise: V) -> V:

@@ -250,6 +250,32 @@ def test_a_directory_formatted_with_eligible_leader_replicas_gets_their_minimum(
     run(story())
 
 
+@pytest.mark.parametrize("level", [12, 30])
+def test_a_controller_that_died_after_a_downgrade_leaves_its_snapshot_to_the_next(level: int):
+    disk = new_disk()
+    partition = Partition(0, DIRECTORY_ID, (1,), (1,), 1, directories=(DIRECTORY_ID,))
+    records: list[list[MetadataRecord]] = [
+        [FeatureLevel(MV, 30), Topic("a", DIRECTORY_ID), partition],
+        [FeatureLevel(MV, level)],
+    ]
+
+    async def story() -> None:
+        log = open_log(disk)
+        assert list(log.replay()) == []
+        await log.become_leader()
+        for batch in records:
+            log.append([encode(record) for record in batch], log.epoch)
+        await log.wait_committed(log.end_offset - 1)
+        await log.close()
+
+    run(story())
+    for _ in range(2):
+        run(restarted(disk))
+        assert len(list_snapshots(disk, DIRECTORY)) == (level < 30)
+    values = [value for batch in batches(disk) for value in batch]
+    assert values == [encode(record, level) for record in records_in(values)]
+
+
 @pytest.mark.parametrize(
     ("records", "advice"),
     [

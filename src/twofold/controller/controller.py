@@ -1,7 +1,7 @@
 """The controller of a quorum whose only voter is this node: it reads the metadata log of its directory, and leads."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from uuid import UUID
 
 from twofold.config.settings import Settings
@@ -59,6 +59,7 @@ class Controller(QuorumController):
         super().__init__(runtime, settings, self._log, node_id=node_id, cluster_id=cluster_id)
         self.snapshots = SnapshotGenerator(runtime, self._log, SnapshotOptions.from_settings(settings))
         self.subscribe(self.snapshots.changed)
+        self._owes_snapshot = False  # whoever lowered a level died before the snapshot that goes with it
 
     @property
     def leader_epoch(self) -> int:
@@ -79,6 +80,8 @@ class Controller(QuorumController):
         await self._log.wait_committed(self._log.end_offset - 1)
         await activated
         self.show()
+        if self._owes_snapshot:
+            await self.snapshots.write_now()
         log.info("controller %d leads epoch %d from offset %d", self.node_id, epoch, self._log.end_offset)
 
     def _replay(self) -> list[MetadataRecord]:
@@ -87,7 +90,10 @@ class Controller(QuorumController):
         try:
             for batch in self._log.replay():
                 offset = batch.base_offset
+                before = self._machine.state.image.features
                 self.load(decode_all(batch.numbered()), is_snapshot=batch.is_snapshot)
+                went_down = _went_down(before, self._machine.state.image.features)
+                self._owes_snapshot = not batch.is_snapshot and (self._owes_snapshot or went_down)
             state = self._machine.state
             image = state.image if state.transaction is None else state.transaction.before
             values = self._log.bootstrap_values() if image.is_empty else []
@@ -126,10 +132,14 @@ class Controller(QuorumController):
         before = self.image
         response = await super().update_features(request)
         after = self.image
-        if any(after.features.get(name, 0) < level for name, level in before.features.items()):
+        if _went_down(before.features, after.features):
             if (level := metadata_version(after)) < metadata_version(before):
                 lost = ", ".join(losses(before, level)) or "nothing"
                 log.warning("metadata.version went down to %s; with it is lost: %s", describe(level), lost)
             # So that software that does not know a level that was given up never meets it in the log.
             await self.snapshots.write_now()
         return response
+
+
+def _went_down(before: Mapping[str, int], after: Mapping[str, int]) -> bool:
+    return before is not after and any(after.get(name, 0) < level for name, level in before.items())

@@ -17,7 +17,7 @@ from twofold.cli.log_dump import records_of
 from twofold.cli.metadata_files import Located, Part, Problem, open_newest
 from twofold.controller.image import MetadataImage
 from twofold.controller.loader import CommittedBatch, MetadataLoader
-from twofold.controller.records import MetadataRecord, UnsupportedRecord, decode
+from twofold.controller.records import MetadataRecord, UnsupportedRecord, decode_all
 from twofold.controller.replay import InconsistentRecord, OpenTransaction
 from twofold.machine.schema import MalformedRecord
 from twofold.raft.snapshots import Snapshot, SnapshotId, decode_snapshot
@@ -142,10 +142,8 @@ class _Loading:
         entries: list[tuple[int, MetadataRecord]] = []
         try:
             if not header.is_control:
-                for record in records_of(located.batch):
-                    decoded = decode(record.value or b"")
-                    if decoded is not None and record.offset >= self._start:
-                        entries.append((record.offset, decoded))
+                records = records_of(located.batch)
+                entries = decode_all((row.offset, row.value or b"") for row in records if row.offset >= self._start)
             published = self._loader.load([CommittedBatch(entries, header.last_offset, header.size)])
         except _UNUSABLE as error:
             self._problem = located.problem(f"the batch at offset {header.base_offset} cannot be applied: {error}")
@@ -157,4 +155,4 @@ class _Loading:
 
 
 def _records(snapshot: Snapshot) -> Iterator[MetadataRecord]:
-    return (record for value in snapshot.values if (record := decode(value)) is not None)
+    return (record for _, record in decode_all(enumerate(snapshot.values)))

@@ -12,7 +12,7 @@
 5. The documentation of a key that changes nothing in Twofold says so.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 
 from twofold.config.definition import ConfigKey, ConfigSource, ConfigType, Value, text_of
@@ -46,9 +46,13 @@ class ConfigRow:
     doc: str
 
 
-def describe_topic(overrides: Mapping[str, str], settings: Settings) -> Iterator[ConfigRow]:
-    """Every configuration of a topic with these overrides."""
+def describe_topic(
+    overrides: Mapping[str, str], settings: Settings, names: Container[str] | None = None
+) -> Iterator[ConfigRow]:
+    """Every configuration of a topic with these overrides, or those that are named."""
     for key in TOPIC_CONFIGS.values():
+        if names is not None and key.name not in names:
+            continue
         if not key.internal or key.name in overrides:
             value, _ = _effective(key, overrides, settings)
             synonyms = _setting_synonyms(key.synonyms[0].setting, settings) if key.synonyms else ()

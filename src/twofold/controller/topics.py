@@ -66,6 +66,7 @@ def create_topics(
     placer = StripedPlacer(image.brokers.values(), context)
     settings = context.settings_at(image)
     results: list[CreatableTopicResult] = []
+    described: dict[frozenset[tuple[str, str]], tuple[CreatableTopicConfigs, ...]] = {}  # those of a batch are alike
     for topic in request.topics:
         if counts[topic.name] > 1:
             continue
@@ -74,7 +75,10 @@ def create_topics(
         except KafkaError as error:
             results.append(_refused(topic.name, error))
         else:
-            results.append(_created(created, settings))
+            own = frozenset(created.configs.items())
+            if own not in described:
+                described[own] = _described(created.configs, settings)
+            results.append(_created(created, described[own]))
             if not request.validate_only:
                 yield from _topic_records(image, created)
         yield None
@@ -97,8 +101,8 @@ def _refused(name: str, error: KafkaError) -> CreatableTopicResult:
     return CreatableTopicResult(name=name, error_code=code, error_message=message, configs=())
 
 
-def _created(topic: _NewTopic, settings: Settings) -> CreatableTopicResult:
-    configs = tuple(
+def _described(configs: Mapping[str, str], settings: Settings) -> tuple[CreatableTopicConfigs, ...]:
+    return tuple(
         CreatableTopicConfigs(
             name=row.name,
             value=row.value,
@@ -106,8 +110,11 @@ def _created(topic: _NewTopic, settings: Settings) -> CreatableTopicResult:
             config_source=row.source,
             is_sensitive=row.sensitive,
         )
-        for row in effective_topic_configs(topic.configs, settings)
+        for row in effective_topic_configs(configs, settings)
     )
+
+
+def _created(topic: _NewTopic, configs: tuple[CreatableTopicConfigs, ...]) -> CreatableTopicResult:
     return CreatableTopicResult(
         name=topic.name,
         topic_id=topic.topic_id,

@@ -10,7 +10,7 @@
 6. A success has the message "", as Kafka's has.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from twofold.broker.authorizer import Operation, ResourceType, cluster_allows
@@ -80,19 +80,21 @@ def _failed(resource: DescribeConfigsResource, error: KafkaError) -> DescribeCon
 
 def _rows(broker: "Broker", context: RequestContext, resource: DescribeConfigsResource) -> Iterable[ConfigRow]:
     if resource.resource_type == TOPIC_RESOURCE:
-        return _topic_rows(broker, context, resource.resource_name)
+        return _topic_rows(broker, context, resource.resource_name, resource.configuration_keys or None)
     if resource.resource_type == BROKER_RESOURCE:
         return _broker_rows(broker, context, resource.resource_name)
     raise InvalidRequest(f"resources of type {resource.resource_type} have no configurations here")
 
 
-def _topic_rows(broker: "Broker", context: RequestContext, name: str) -> Iterable[ConfigRow]:
+def _topic_rows(
+    broker: "Broker", context: RequestContext, name: str, keys: Sequence[str] | None
+) -> Iterable[ConfigRow]:
     if not broker.authorizer.authorize(context, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name):
         raise TopicAuthorizationFailed(f"no DESCRIBE_CONFIGS on topic {name}")
     check_topic_name(name)
     if broker.image.topic(name) is None:
         raise UnknownTopicOrPartition
-    return describe_topic(broker.image.topic_configs(name), broker.settings)
+    return describe_topic(broker.image.topic_configs(name), broker.settings, keys)
 
 
 def _broker_rows(broker: "Broker", context: RequestContext, name: str) -> Iterable[ConfigRow]:

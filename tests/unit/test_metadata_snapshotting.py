@@ -25,8 +25,11 @@ from twofold.controller.records import (
     AbortTransaction,
     BeginTransaction,
     EndTransaction,
+    NoOp,
     decode,
+    encode,
 )
+from twofold.machine.runtime import MAX_PENDING
 from twofold.raft.snapshots import list_snapshots, read_snapshot
 from twofold.records.batch import iter_headers, iter_records
 from twofold.runtime.files import read_file
@@ -93,6 +96,10 @@ def test_a_snapshot_follows_every_so_many_bytes_of_log():
         assert written // 3000 <= len(world.ids()) <= written // 2000 + 1
         assert world.controller.snapshots.written == len(world.ids())
         assert not world.timers.pending, "an interval of 0 switches the time off"
+        newest = f"{DIRECTORY}/{list_snapshots(world.disk, DIRECTORY)[-1].file_name}"
+        assert world.controller.snapshots.latest_bytes == world.disk.file_size(newest)
+        world.clock.now += 7
+        assert 7 <= world.controller.snapshots.age_s < 8
 
     run(story())
 
@@ -237,6 +244,23 @@ def test_a_start_from_a_snapshot_gives_the_same_image():
         assert (found.topics, found.configs, found.features) == (image.topics, image.configs, image.features)
         assert found.next_producer_id == image.next_producer_id
         assert min(int(name[:20]) for name in disk.list(DIRECTORY) if name.endswith(".log")) > 0
+
+    run(story())
+
+
+def test_a_log_of_more_batches_than_may_wait_for_a_commit_is_loaded():
+    async def story() -> None:
+        disk = new_disk()
+        world = World(disk, **settings())
+        await world.start()
+        value = encode(NoOp())
+        for _ in range(MAX_PENDING + 10):
+            last = world.controller._log.append([value], world.controller._log.epoch)
+        await world.controller._log.wait_committed(last)
+        disk.crash(power_cut=False)
+        again = World(disk, **settings())
+        await again.controller.start()
+        assert again.controller.image.offset >= last
 
     run(story())
 

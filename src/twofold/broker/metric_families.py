@@ -227,6 +227,18 @@ METADATA_OFFSET = _kafka(
     "kafka.server:type=broker-metadata-metrics:last-applied-record-offset",
     "Offset of the metadata that the broker works with.",
 )
+SNAPSHOT_BYTES = _kafka(
+    "kafka.server:type=SnapshotEmitter,name=LatestSnapshotGeneratedBytes:Value",
+    "Size of the newest snapshot of the metadata that this node has written; 0 before the first.",
+)
+SNAPSHOT_AGE = _kafka(
+    "kafka.server:type=SnapshotEmitter,name=LatestSnapshotGeneratedAgeMs:Value",
+    "Since that snapshot, or since the start where none was written, in ms.",
+)
+SNAPSHOTS = _own(
+    "metadata_snapshots", "Snapshots of the metadata since the start: written, or failed to be.", "result", kind=COUNTER
+)
+METADATA_LOG_BYTES = _own("metadata_log_bytes", "Bytes of the metadata log, without its snapshots.")
 INFO = _own("info", "1, with the version, the node and the cluster.", "version", "node_id", "cluster_id")
 TASKS = _own("tasks", "Tasks of the event loop: one or two a connection, and those of the background.")
 SCRAPE = _own("metrics_last_scrape_seconds", "How long the previous answer of this page took to make.")

@@ -123,6 +123,12 @@ class BrokerCollector:
         yield _one(families.FENCED_BROKERS, len(image.brokers) - active)
         yield _one(families.TOPICS, len(image.topics))
         yield _one(families.METADATA_OFFSET, image.offset)
+        snapshots = broker.controller.snapshots
+        yield _one(families.SNAPSHOT_BYTES, snapshots.latest_bytes)
+        yield _one(families.SNAPSHOT_AGE, int(snapshots.age_s * 1000))
+        results = (("written", snapshots.written), ("failed", snapshots.failed))
+        yield _metric(families.SNAPSHOTS, [({"result": name}, count) for name, count in results])
+        yield _one(families.METADATA_LOG_BYTES, broker.controller.log_size_bytes)
         levels = [({"featureName": _camel(name)}, level) for name, level in sorted(image.features.items())]
         yield _metric(families.FEATURE_LEVEL, levels)
         yield _metric(families.CONNECTIONS, self._connections())

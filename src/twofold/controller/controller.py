@@ -65,6 +65,10 @@ class Controller(QuorumController):
     def leader_epoch(self) -> int:
         return self._log.epoch
 
+    @property
+    def log_size_bytes(self) -> int:
+        return self._log.size_bytes
+
     async def start(self) -> None:
         """Replay the log, begin a new epoch and wait until it is committed; then requests are served.
 

@@ -39,6 +39,9 @@ class SnapshottedLog(Protocol):
     @property
     def latest_snapshot(self) -> SnapshotId | None: ...
 
+    @property
+    def written_snapshot_bytes(self) -> int: ...
+
     def begins_batch(self, offset: int) -> bool: ...
 
     def snapshot_id(self, end_offset: int) -> SnapshotId: ...
@@ -84,6 +87,11 @@ class SnapshotGenerator:
     def age_s(self) -> float:
         """Since the last snapshot, or since the start where none was written."""
         return self._runtime.clock.monotonic() - self._last_at
+
+    @property
+    def latest_bytes(self) -> int:
+        """Of the last one that was written in this life."""
+        return self._log.written_snapshot_bytes
 
     def changed(self, delta: ImageDelta, image: MetadataImage) -> None:
         """A new image is committed."""

@@ -113,6 +113,7 @@ class MetadataLog:
         self.node_id = node_id
         self.epoch = 0
         self.is_leader = False
+        self.written_snapshot_bytes = 0  # of the last snapshot of this life
         self.committed = CommittedPoint()
         self.kraft_version = STATIC_VOTERS
         self.voters: tuple[Voter, ...] | None = None  # None while nothing names them
@@ -433,6 +434,7 @@ class MetadataLog:
         )
         size = await self._runtime.blocking(self._snapshots.write, snapshot_id, batches)
         insort(self._snapshots.ids, snapshot_id)
+        self.written_snapshot_bytes = size
         self._roll_after(snapshot_id, size)
         return snapshot_id
 

@@ -14,6 +14,7 @@ from uuid import UUID
 import pytest
 
 from support.folder_story import Story
+from twofold import Admin
 from twofold.controller.kept_records import AccessControlEntry
 from twofold.controller.records import FeatureLevel, MetadataRecord, encode
 from twofold.embedded import Broker
@@ -105,10 +106,6 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "meta.properties is binary": (written("meta.properties", b"\xff\xfe\x00"), r"meta\.properties cannot be read"),
     "no quorum state": (written(f"{METADATA}/quorum-state", b"{"), "quorum-state cannot be read"),
-    "a damaged snapshot": (
-        flipped(f"{METADATA}/*.checkpoint", 250),
-        r"\d{20}-\d{10}\.checkpoint is damaged",
-    ),
     "a damaged log": (flipped(SEGMENT, 800), r"\.log: the batch at offset \d+ is damaged .* closed cleanly"),
     "a newer metadata.version": (
         appended(FeatureLevel("metadata.version", 31)),
@@ -127,6 +124,22 @@ def test_a_folder_that_is_not_for_us_is_refused_and_left_as_it_was(folder: Path,
     with pytest.raises(DataDirectoryError, match=message), Broker(data=str(folder), settings={"node.id": "1"}):
         pytest.fail("it was opened")
     assert content(folder) == before
+
+
+def test_a_damaged_snapshot_is_passed_over_where_the_log_still_says_all_of_it(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def topics() -> list[str]:
+        with (
+            Broker(data=str(folder), settings={"node.id": "1"}) as broker,
+            Admin(bootstrap_servers=broker.bootstrap_servers) as admin,
+        ):
+            return sorted(admin.list_topics())
+
+    whole = topics()
+    flipped(f"{METADATA}/*.checkpoint", 250)(folder)
+    assert topics() == whole
+    assert any(".checkpoint is damaged" in record.getMessage() for record in caplog.records)
 
 
 def content(folder: Path) -> dict[str, bytes]:

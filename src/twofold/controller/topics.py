@@ -21,7 +21,6 @@ from twofold.controller.image import TOPIC_RESOURCE, BrokerRegistration, Metadat
 from twofold.controller.operation import Operation
 from twofold.controller.placement import Placement, StripedPlacer, given_placement
 from twofold.controller.records import Config, MetadataRecord, Partition, RemoveTopic, Topic
-from twofold.machine.schema import ZERO_UUID
 from twofold.wire.errors import (
     NONE,
     InvalidConfig,
@@ -56,7 +55,7 @@ from twofold.wire.messages.delete_topics import (
 )
 
 USE_DEFAULT = -1
-UNASSIGNED_DIRECTORY = ZERO_UUID
+UNASSIGNED_DIRECTORY = UUID(int=1)  # 0 is a replica that was somewhere before there were directories
 
 
 def create_topics(

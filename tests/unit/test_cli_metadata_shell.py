@@ -5,6 +5,7 @@ import os
 import pty
 import re
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -21,6 +22,7 @@ from metadata_files_kit import (
     Folder,
     Run,
     empty_folder,
+    partition,
     real_folders,
     run_metadata,
     story_folder,
@@ -150,6 +152,9 @@ def test_commands(story: Folder, run: Run, words: list[str], out: str) -> None:
         (["man"], "man: name a command"),
         (["man", "nope"], "nope: no such command"),
         (["history", "x"], "'x' is no number"),
+        (["history", "9" * 5000], "is no number"),
+        (["cat", "/image/topics/byName/t1/" + "9" * 5000], "nothing of that name"),
+        (["cat", "/image/cluster/brokers/-1"], "nothing of that name"),
     ],
 )
 def test_commands_that_cannot_be_done_say_why_and_the_exit_code_is_1(
@@ -328,3 +333,32 @@ def test_somebody_types_completes_gives_up_and_leaves(terminal: Terminal) -> Non
 def test_exit_and_quit_leave(terminal: Terminal, word: str) -> None:
     terminal.type(f"{word}\r")
     assert terminal.exit_code() == 0
+
+
+def test_ctrl_c_gives_up_a_command_and_the_shell_goes_on(folder: Folder) -> None:
+    folder.append(topic(1), *(partition(1, index) for index in range(20_000)))
+    terminal = Terminal("shell", folder.data)
+    terminal.until(">> ")
+    terminal.type("tree\r")
+    terminal.until("replicas=")
+    terminal.type("\x03")
+    terminal.until("\n>> ")
+    terminal.type("pwd\r")
+    terminal.until("pwd\r\n/\r\n")
+    terminal.type("\x04")
+    assert terminal.exit_code() == 0
+
+
+def test_ctrl_c_ends_a_script(story: Folder) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "twofold", "metadata", "shell", str(story.data)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write("pwd\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == "/\n"
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130 and "Traceback" not in err

@@ -81,7 +81,7 @@ def dump(
         wanted = Wanted(from_offset, to_offset, record_types(types or []))
         with ExitStack() as stack:
             parts = open_parts(paths, stack)
-            # A small log is read at once; at a terminal the lines themselves show how it goes on.
+            # Records are read twice. At a terminal the lines themselves show how it goes on.
             total = sum(part.size for part in parts) * (1 if transactions else 2)
             with Progress("bytes", total, when=not sys.stdout.isatty()) as bar:
                 write = _write_transactions if transactions else _write_records

@@ -1,5 +1,6 @@
 """The commands of `twofold metadata shell`, typed by somebody, named as arguments, or read from a pipe."""
 
+import re
 import shlex
 import shutil
 import sys
@@ -180,7 +181,7 @@ class Shell:
 
     def _history(self, arguments: list[str]) -> None:
         count = arguments[0] if arguments else str(len(self.history))
-        if not count.isdecimal():
+        if not re.fullmatch(r"[0-9]{1,9}", count):
             raise Refused(f"{count!r} is no number of commands")
         first = max(0, len(self.history) - int(count))
         for number, line in enumerate(self.history[first:], first + 1):

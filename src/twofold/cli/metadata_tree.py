@@ -39,6 +39,7 @@ _RESOURCES = {
 }
 _MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 _ENTITIES = {"client-id": "clientId", "ip": "ip", "user": "user"}
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
 _GLOB = re.compile(r"[*?\[{]")
 
 
@@ -170,7 +171,8 @@ def _topic(topic: TopicImage) -> Folder:
 
 
 def _is_number(name: str) -> bool:
-    return name.isascii() and name.isdecimal() and str(int(name)) == name
+    """Of a partition or a broker, as it is listed: without leading zeros."""
+    return _NUMBER.fullmatch(name) is not None
 
 
 def _brokers(image: MetadataImage) -> Folder:

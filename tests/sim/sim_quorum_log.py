@@ -1,4 +1,4 @@
-"""One replicated metadata log and the controllers that share it: who leads, what is committed, who knows how much of it.
+"""One replicated metadata log and the controllers that share it: who leads, what is committed, who knows how much.
 
 There is no voting here; a test decides who leads and how much of what was not committed survives. Everything else is as
 in a real quorum:
@@ -27,7 +27,7 @@ from twofold.controller.quorum_controller import QuorumController
 from twofold.controller.records import AbortTransaction, BeginTransaction, EndTransaction, decode
 from twofold.controller.snapshot_records import snapshot_values
 from twofold.runtime.sim import Simulation
-from twofold.wire.errors import KafkaError, NotController
+from twofold.wire.errors import NotController
 
 CLUSTER_ID = "AMfjnEcPR1OcURHLX8pQFQ"
 
@@ -57,8 +57,8 @@ class Replica:
         self.epoch = -1
         self.appended = 0
         self.on_append: Callable[[], None] = lambda: None
-        self.refuse: list[KafkaError] = []
-        """What the next appends are told."""
+        self.refuse_in = 0
+        """How many appends from now one is refused, because there is no room for it; 0: none."""
         self._quorum = quorum
         self._end = 0
         self._begins_with_abort = False
@@ -70,13 +70,17 @@ class Replica:
 
     def begin(self, epoch: int) -> None:
         self.epoch, self.tail, self._end = epoch, [], self._quorum.end
+        self.refuse_in = 0
         self._begins_with_abort = self._in_transaction = self._quorum.truth.opened is not None
 
     def append(self, values: Sequence[bytes], epoch: int) -> int:
         if epoch != self.epoch:
             raise NotController(f"epoch {epoch} is over, this is {self.epoch}")
-        if self.refuse:
-            raise self.refuse.pop()
+        if self.refuse_in:
+            self.refuse_in -= 1
+            if not self.refuse_in:
+                self._quorum.note("refuse an append")
+                raise NotController("there is no room in the buffers")
         batch = Batch(self.end_offset, epoch, tuple(values))
         self._check(batch.entries())
         self.tail.append(batch)

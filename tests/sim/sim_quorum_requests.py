@@ -34,7 +34,9 @@ from twofold.wire.messages.incremental_alter_configs import (
 )
 
 NONE, UNKNOWN_TOPIC, TOPIC_EXISTS, INVALID_PARTITIONS, INVALID_FACTOR = 0, 3, 36, 37, 38
-NOT_CONTROLLER, STALE_EPOCH, DUPLICATE_BROKER, NOT_REGISTERED = 41, 77, 101, 102
+STALE_EPOCH, DUPLICATE_BROKER, NOT_REGISTERED = 77, 101, 102
+TRY_AGAIN = (41, 56)
+"""No controller, and a disk that failed."""
 CONFIG = "retention.ms"
 
 
@@ -203,7 +205,8 @@ class Shelf:
                     f"broker {broker_id} was registered with epoch {response.broker_epoch}, and is not",
                 )
             else:
-                require(response.error_code in (NOT_CONTROLLER, DUPLICATE_BROKER), f"register: {response}")
+                codes = (*TRY_AGAIN, DUPLICATE_BROKER)
+                require(response.error_code in codes, f"register {broker_id}: {response}")
 
         return Ask(
             f"register {broker_id} as {incarnation}", lambda controller: controller.register_broker(request), judge
@@ -219,7 +222,7 @@ class Shelf:
         )
 
         def judge(response: Any, moment: Moment) -> None:
-            codes = (NONE, NOT_CONTROLLER, STALE_EPOCH, NOT_REGISTERED)
+            codes = (NONE, *TRY_AGAIN, STALE_EPOCH, NOT_REGISTERED)
             require(response.error_code in codes, f"heartbeat of {broker_id}: {response}")
 
         return Ask(f"heartbeat {broker_id}/{epoch}", lambda controller: controller.heartbeat(request), judge)
@@ -229,7 +232,7 @@ class Shelf:
 
         def judge(response: Any, moment: Moment) -> None:
             if response.error_code != NONE:
-                codes = (NOT_CONTROLLER, STALE_EPOCH, NOT_REGISTERED)
+                codes = (*TRY_AGAIN, STALE_EPOCH, NOT_REGISTERED)
                 require(response.error_code in codes, f"producer ids of {broker_id}: {response}")
                 return
             start = response.producer_id_start

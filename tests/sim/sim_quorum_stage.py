@@ -22,6 +22,7 @@ from twofold.wire.errors import KafkaError
 T = TypeVar("T")
 
 MAX_TURNS = 2000
+SETTINGS = Settings.from_mapping({"broker.session.timeout.ms": "100"})
 
 
 class Settled(NamedTuple):
@@ -66,9 +67,11 @@ class Stage:
         self.shelf = Shelf(self.truth)
         self.violations: list[Violation] = []
         self.quorum = Quorum(self.truth, sim.note)
-        settings = Settings.from_mapping({"broker.session.timeout.ms": "100"})
-        self.members = [Member(sim, self.quorum, number, self.violations, settings) for number in range(members)]
+        self.members = [self.new_member(number) for number in range(members)]
         self.follower = Follower(self.quorum, "follower", self.violations)
+
+    def new_member(self, number: int) -> Member:
+        return Member(self.sim, self.quorum, number, self.violations, SETTINGS)
 
     # -- leading
 

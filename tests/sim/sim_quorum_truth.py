@@ -1,7 +1,7 @@
 """What the committed metadata log says, worked out by somebody who does not know how a controller applies transactions.
 
-The records of a transaction are laid aside when they are committed. They count, all at once, when its End is, and not at
-all after its Abort. Whatever a controller, a standby or a reader shows must be one of the images that this gives.
+The records of a transaction are laid aside when they are committed. They count, all at once, when its End is, and not
+at all after its Abort. Whatever a controller, a standby or a reader shows must be one of the images that this gives.
 
 Checked at every commit:
 

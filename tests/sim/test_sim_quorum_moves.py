@@ -1,9 +1,9 @@
 """Two controllers on one replicated log; leadership is moved after every single batch of a metadata transaction.
 
 An operation is asked of the first controller, in batches of one or two records. After its k-th batch was appended the
-other one is elected: j batches are committed and the first controller knows, s - j survive as well, the rest is lost, for
-every k >= s >= j >= 0. What is checked at every step is in `sim_quorum_truth` (images), `sim_quorum_requests` (answers,
-and whole or not at all) and `sim_quorum_log` (the abort by the new leader).
+other one is elected: j batches are committed and the first controller knows, s - j survive as well, the rest is lost,
+for every k >= s >= j >= 0. What is checked at every step is in `sim_quorum_truth` (images), `sim_quorum_requests`
+(answers, and whole or not at all) and `sim_quorum_log` (the abort by the new leader).
 """
 
 import asyncio
@@ -180,7 +180,7 @@ def test_leadership_moves_after_every_batch_of_an_operation(kind: str, records: 
     assert batches >= 3 if records == 1 else batches >= 2, "no transaction of several batches"
     step = 1 if LONG or records > 1 or back is Back.NOT else 2
     for appended in range(batches + 1):
-        for committed in range(0, appended + 1):
+        for committed in range(appended + 1):
             for survived in range(committed, appended + 1, step):
                 move(KINDS[kind], records, appended, committed, survived, back)
 

@@ -1,5 +1,6 @@
 """The controller of a quorum whose only voter is this node: it reads the metadata log of its directory, and leads."""
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from uuid import UUID
@@ -81,8 +82,7 @@ class Controller(QuorumController):
             self._log.abandon()
             raise
         activated = self.lead(epoch, bootstrap)
-        await self._log.wait_committed(self._log.end_offset - 1)
-        await activated
+        await asyncio.gather(self._log.wait_committed(self._log.end_offset - 1), activated)
         self.show()
         if self._owes_snapshot:
             await self.snapshots.write_now()

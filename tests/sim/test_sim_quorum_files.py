@@ -1,0 +1,116 @@
+"""A controller on a simulated disk that dies after every record of its transactions, and in every disk operation.
+
+Power cuts lose and tear what is not synced. What is checked is in `sim_quorum_files` (the log that the next life
+reads), `sim_quorum_truth` (images) and `sim_quorum_requests` (answers, and whole or not at all).
+"""
+
+import asyncio
+from itertools import count
+
+import pytest
+from sim_quorum_files import NODE, MetadataSimulation
+from sim_quorum_plan import FILES, MetadataPlan
+from sim_quorum_requests import Ask
+from sim_quorum_stage import small_appends
+from sim_quorum_world import FilesWorld
+from sim_world import ErrorLog
+
+from twofold.runtime.sim import CutMode
+
+
+class Story(FilesWorld):
+    """A broker and three topics, and then one request after the other while the controller dies once."""
+
+    def __init__(self, seed: int, cut_mode: CutMode, records: int) -> None:
+        plan = MetadataPlan(seed, 0.0, FILES, 1, records, ("power",), cut_mode, (), (), {})
+        self.crashes = 0
+        super().__init__(plan, MetadataSimulation(seed, cut_mode))
+        self.draining = True  # nobody gives up
+
+    async def tell(self, die_after: int, *, power_cut: bool, at_append: bool = False, again: bool = False) -> None:
+        await self.start()
+        await self._done(self.shelf.register(1, 1))
+        await self._unfence()
+        await self._done(self.shelf.create([2, 1, 2]))
+        disk = self.sim.disk(NODE)
+        before = disk.crashes
+        if at_append:
+            assert self.node.controller is not None
+            self.node.controller.crash_in = die_after, power_cut
+        else:
+            self.sim.crash_after(NODE, die_after, power_cut=power_cut)
+
+        def die_again() -> None:
+            """Once more while it recovers, a little later each time."""
+            self.node.on_started = lambda: None
+            self.sim.crash_after(NODE, die_after % 13, power_cut=power_cut)
+
+        if again:
+            self.node.on_started = die_again
+        shelf = self.shelf
+        await self._done(shelf.create([2, 1]))
+        await self._done(shelf.grow({"r1-0": 4, "r1-2": 4}))
+        await self._done(shelf.alter(["r1-0", "r1-1", "r1-2"]))
+        await self._done(shelf.delete(["r1-1", "r1-2"]))
+        await asyncio.sleep(0.2)  # the session of the broker is over
+        await self._done(shelf.register(1, 2))
+        await self._unfence()
+        self.crashes = disk.crashes - before
+        disk.clear_faults()
+        await self.finish()
+        self.shelf.check_last(self.truth.image)
+
+    async def _unfence(self) -> None:
+        await self._done(self.shelf.beat(1, self.shelf.registered[1], self.truth.image.offset))
+
+    async def _done(self, ask: Ask) -> None:
+        await asyncio.wait_for(self.insist(ask, 1.0, 1), 30)
+        self.check()
+
+
+def die(
+    after: int, *, power_cut: bool, mode: CutMode, records: int = 1, at_append: bool = False, again: bool = False
+) -> Story:
+    story = Story(after, mode, records)
+    with story.sim, ErrorLog(story.plan) as errors, small_appends(records):  # type: ignore[arg-type]
+        story.sim.run(story.tell(after, power_cut=power_cut, at_append=at_append, again=again), timeout_s=600)
+    if errors.unexpected:
+        raise errors.unexpected[0]
+    return story
+
+
+@pytest.mark.parametrize("mode", CutMode, ids=lambda mode: mode.value)
+@pytest.mark.parametrize("power_cut", [True, False], ids=["power cut", "kill"])
+def test_a_controller_that_dies_after_any_batch_of_its_transactions(power_cut: bool, mode: CutMode) -> None:
+    """Batches of one record; right after the append, whatever of it is synced by then."""
+    aborted = 0
+    for after in count(1):
+        story = die(after, power_cut=power_cut, mode=mode, at_append=True)
+        aborted += sum(one.reason is not None for one in story.truth.transactions)
+        if not story.crashes:
+            break
+    assert after > 25 and aborted >= (10 if not power_cut else 1)
+
+
+@pytest.mark.parametrize("mode", CutMode, ids=lambda mode: mode.value)
+def test_a_power_cut_at_any_change_of_the_disk(mode: CutMode) -> None:
+    for after in count():
+        if not die(after, power_cut=True, mode=mode).crashes:
+            break
+    assert after > 45
+
+
+def test_a_kill_at_any_change_of_the_disk() -> None:
+    for after in count():
+        if not die(after, power_cut=False, mode=CutMode.ORDERED, records=2).crashes:
+            break
+    assert after > 40
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", CutMode, ids=lambda mode: mode.value)
+def test_a_power_cut_at_any_change_of_the_disk_and_again_while_it_recovers(mode: CutMode) -> None:
+    for after in count():
+        if not die(after, power_cut=True, mode=mode, again=True).crashes:
+            break
+    assert after > 45

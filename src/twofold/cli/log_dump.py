@@ -85,6 +85,7 @@ _BY_NAME = {
             checkpoints.PARTITION_METADATA,
             checkpoints.CLEAN_SHUTDOWN,
             "quorum-state",
+            "committed-offset",
         ),
         FileKind.TEXT,
     ),

@@ -89,7 +89,12 @@ class KafkaPython:
     def perform(self, address: str, change: Change) -> set[int]:
         admin = None
         try:
-            admin = KafkaAdminClient(bootstrap_servers=address, request_timeout_ms=PATIENCE_S * 1000)
+            admin = KafkaAdminClient(
+                bootstrap_servers=address,
+                request_timeout_ms=PATIENCE_S * 1000,
+                reconnect_backoff_ms=50,
+                reconnect_backoff_max_ms=200,
+            )
             return self._send(admin, change)
         except kafka.errors.KafkaError as error:
             raise Unreachable(type(error).__name__) from error
@@ -124,8 +129,9 @@ class AioKafka:
         try:
             return asyncio.run(self._perform(address, change))
         except AioError as error:
-            if error.errno in HAPPENED.values():
-                return {error.errno}
+            code = getattr(error, "errno", None)  # those of the client itself have none
+            if code in HAPPENED.values():
+                return {code}
             raise Unreachable(type(error).__name__) from error
 
     async def _perform(self, address: str, change: Change) -> set[int]:

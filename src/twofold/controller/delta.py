@@ -138,8 +138,8 @@ def condensed(records: Sequence[MetadataRecord]) -> Sequence[MetadataRecord | Pa
     topic_id: UUID | None = None
     first = end = 0
     for record in records:
-        if isinstance(record, Partition | PartitionChange):
-            if record.partition_id == end and record.topic_id == topic_id:
+        if isinstance(record, (Partition, PartitionChange)):  # faster than a union, and most are
+            if record.partition_id == end and (record.topic_id is topic_id or record.topic_id == topic_id):
                 end += 1
                 continue
             if topic_id is not None:

@@ -59,7 +59,7 @@ def segments(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
             yield piece
             piece = []
         piece.append(entry)
-        if isinstance(entry[1], EndTransaction | AbortTransaction):
+        if isinstance(entry[1], (EndTransaction, AbortTransaction)):  # faster than a union
             yield piece
             piece = []
     if piece:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from uuid import UUID
 
 from twofold.controller.features import KEPT_FEATURES, SUPPORTED_FEATURES
-from twofold.controller.image import METADATA_VERSION, TOPIC_RESOURCE, MetadataImage
+from twofold.controller.image import METADATA_VERSION, TOPIC_RESOURCE, MetadataImage, PartitionState
 from twofold.controller.kept_records import ACL, QUOTA, SCRAM, TOKEN
 from twofold.log.checkpoints import encode_uuid
 
@@ -74,7 +74,10 @@ def _placement(image: MetadataImage, node_id: int, directory_id: UUID) -> Iterat
             )
             return
     for topic in image.topics_in_order():
+        fine: PartitionState | None = None  # neighbours mostly share their state
         for index, partition in topic.in_order():
+            if partition is fine:
+                continue
             if partition.replicas != (node_id,):
                 replicas = ", ".join(map(str, partition.replicas))
                 yield (
@@ -92,6 +95,7 @@ def _placement(image: MetadataImage, node_id: int, directory_id: UUID) -> Iterat
                     "kafka-reassign-partitions.sh first"
                 )
                 return
+            fine = partition
 
 
 def without_effect(image: MetadataImage) -> list[str]:

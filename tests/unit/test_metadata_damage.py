@@ -144,6 +144,25 @@ def test_damage_in_the_middle_is_found_among_segments_and_snapshots():
     run(story())
 
 
+def test_the_last_batch_is_no_tail_if_a_snapshot_stands_for_it():
+    async def story() -> None:
+        disk = new_disk()
+        node = Node(disk, KEEP_ALL)
+        await node.start()
+        offset = await node.put(b"a", b"1")
+        await node.snapshot()
+        disk.crash(power_cut=False)
+        folder = Folder(disk)
+        (name,) = folder.logs()
+        for damaged in (flipped(folder.files[name], len(folder.files[name]) - 2), folder.files[name][:-2]):
+            again = folder.laid_out(**{name: damaged})
+            with pytest.raises(CorruptMetadataLog, match=rf"{name}: the batch at offset {offset} .*a snapshot stands"):
+                await Node(again, KEEP_ALL).start()
+            assert read_file(again, f"{DIRECTORY}/{name}") == damaged, "nothing was changed"
+
+    run(story())
+
+
 def test_a_missing_segment_stops_the_node():
     async def story() -> None:
         options = options_with(retention_bytes=-1)

@@ -134,12 +134,4 @@ def cluster(name: str) -> Iterator[Cluster]:
             yield found
             found.client.close()
         finally:
-            end(server)
-
-
-def end(server: TwofoldServer | Oracle) -> None:
-    """kill -9."""
-    if isinstance(server, TwofoldServer):
-        server.kill()
-    else:
-        server.stop()
+            server.kill() if isinstance(server, TwofoldServer) else server.stop()

@@ -186,9 +186,11 @@ def metadata(results: Results) -> Any:
 def each_partition(axis: Any, rows: Rows) -> None:
     for name in (TWOFOLD, KAFKA):
         found = [row[name] for row in rows.values() if name in row]
-        values = [row["us_a_partition"] for row in found]
-        axis.plot([row["partitions"] for row in found], values, "o-", ms=3.5, label=NAMES[name], color=COLORS[name])
-    axis.set_title("CreateTopics until served, us a partition", fontsize=9)
+        sizes = [row["partitions"] for row in found]
+        for key, style, what in (("us_a_partition", "o-", "until served"), ("cpu_us_a_partition", "o:", "processor")):
+            values = [row[key] for row in found]
+            axis.plot(sizes, values, style, ms=3.5, label=f"{NAMES[name]}, {what}", color=COLORS[name])
+    axis.set_title("CreateTopics, us a partition", fontsize=9)
     axis.set_xscale("log")
     axis.set_yscale("log")
     axis.set_xlabel("partitions of the topic")

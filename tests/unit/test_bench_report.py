@@ -14,7 +14,7 @@ RATES = {"ceiling": 3.0, "twofold": 2.0, "kafka": 1.0}
 TIMES = {what: {"p50_ms": 1.0, "p99_ms": 2.0, "p999_ms": 3.0} for what in ("acknowledged", "read")}
 COMMITS = {"rate": 10.0, "p99_ms": 1.0}
 WAITS = {"produce": COMMITS}
-CREATED = {"partitions": 1000, "us_a_partition": 10.0}
+CREATED = {"partitions": 1000, "us_a_partition": 10.0, "cpu_us_a_partition": 5.0}
 COSTS = {"cpu_us": 1.0, "p50_us": 2.0, "memory_mb": 3.0}
 
 

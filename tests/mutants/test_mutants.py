@@ -8,7 +8,7 @@ from planted import ROOT, Hunk, Mutant, StalePatch, find, load, mutants, passes_
 
 # Found by the first seeds of a world that runs fast.
 QUICK = ("lose_an_abort_marker", "reuse_a_producer_id")
-WORLDS = {"mixed", "broker", "transactions", "groups", "two-phase", "sink"}
+WORLDS = {"mixed", "broker", "transactions", "groups", "two-phase", "metadata", "sink"}
 
 
 def test_there_are_at_least_sixteen_planted_bugs() -> None:

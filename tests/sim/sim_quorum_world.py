@@ -393,7 +393,7 @@ class FilesWorld(MetadataWorld):
         elif fault == "restart":
             self.node.stop()
         elif fault == "sync":
-            disk.fail_syncs(1, lose=self.random.random() < 0.5)
+            disk.fail_syncs(1)
             await self.pause(self.random.uniform(0, 0.05))
             await self._end_disk_trouble()
         elif fault == "write":

@@ -5,6 +5,7 @@ reads), `sim_quorum_truth` (images) and `sim_quorum_requests` (answers, and whol
 """
 
 import asyncio
+import gc
 from itertools import count
 
 import pytest
@@ -114,3 +115,20 @@ def test_a_power_cut_at_any_change_of_the_disk_and_again_while_it_recovers(mode:
         if not die(after, power_cut=True, mode=mode, again=True).crashes:
             break
     assert after > 45
+
+
+def test_a_start_whose_first_sync_fails_leaves_nothing_behind_and_the_next_one_serves() -> None:
+    """Nobody is told of the failure twice: what nobody fetches fails the run."""
+    story = Story(1, CutMode.ORDERED, 1)
+    story.node.disk_fails = True
+
+    async def told() -> None:
+        story.sim.disk(NODE).fail_syncs(1, match="00000.log")
+        await story.start()
+        await story._done(story.shelf.register(1, 1))
+
+    with story.sim, small_appends(1):
+        story.sim.run(told(), timeout_s=60)
+        gc.collect()
+        story.sim.run(asyncio.sleep(1))
+        assert story.node.lives == 2

@@ -19,8 +19,8 @@ from support.server import TwofoldServer
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 
 LONG = bool(os.environ.get("TWOFOLD_LONG"))
-KILLS = 20 if LONG else 4
-PAIRS = 5000 if LONG else 400
+KILLS = 20 if LONG else 3
+PAIRS = 5000 if LONG else 300
 SMALL = {
     "internal.metadata.log.segment.bytes": "8192",
     "metadata.log.max.record.bytes.between.snapshots": "10000",

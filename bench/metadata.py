@@ -7,8 +7,8 @@
 - lookup: a request for one small topic, with few and with very many partitions in the cluster.
 - start: the broker on a metadata log of that size after kill -9, with and without a snapshot.
 
-Apache Kafka makes at most 9,999 partitions at a time and answers before it has made their files: its time is until the
-last of them is served.
+Apache Kafka makes at most 9,999 partitions at a time and answers before its broker knows them: times are until
+DescribeTopicPartitions shows a leader for the last of them, or that the topic is gone.
 """
 
 import json

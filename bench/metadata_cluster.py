@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.processor import cpu_seconds
+from bench.processor import precise_cpu_seconds
 from bench.servers import KAFKA, Oracle, TunedOracle, TwofoldServer, jars_or_skip
 from bench.wire import Client
 from support.server import memory_of
@@ -80,7 +80,7 @@ class Cluster:
 
     def _do(self, request: object, key: int, version: int, name: str, last: int | None) -> Cost:
         """Ask, and wait until the topic has this last partition (None: until it is gone)."""
-        spent, started = cpu_seconds(self.pid), time.perf_counter()
+        spent, started = precise_cpu_seconds(self.pid), time.perf_counter()
         answer = self.client.ask(request, key, version)
         row = (answer.topics if key == CREATE else answer.results if key == GROW else answer.responses)[0]
         if row.error_code:
@@ -90,7 +90,7 @@ class Cluster:
             if time.perf_counter() - started > PATIENCE_S:
                 raise RuntimeError(f"{type(request).__name__} of {name} is not to be seen after {PATIENCE_S} s")
             time.sleep(0.02)
-        return Cost(answered, time.perf_counter() - started, cpu_seconds(self.pid) - spent)
+        return Cost(answered, time.perf_counter() - started, precise_cpu_seconds(self.pid) - spent)
 
     def _is_served(self, name: str, last: int | None) -> bool:
         request = DescribeTopicPartitionsRequest(

@@ -7,16 +7,19 @@ reads), `sim_quorum_truth` (images) and `sim_quorum_requests` (answers, and whol
 import asyncio
 import gc
 from itertools import count
+from random import Random
 
 import pytest
-from sim_quorum_files import NODE, MetadataSimulation
+from sim_quorum_files import DATA, NODE, MetadataSimulation
 from sim_quorum_plan import FILES, MetadataPlan
 from sim_quorum_requests import Ask
 from sim_quorum_stage import small_appends
 from sim_quorum_world import FilesWorld
 from sim_world import ErrorLog
 
-from twofold.runtime.sim import CutMode
+from twofold.log.rescue import is_distrusted
+from twofold.raft.damage import TornTail, cut_tail
+from twofold.runtime.sim import CutMode, SimDisk
 
 
 class Story(FilesWorld):
@@ -132,3 +135,15 @@ def test_a_start_whose_first_sync_fails_leaves_nothing_behind_and_the_next_one_s
         gc.collect()
         story.sim.run(asyncio.sleep(1))
         assert story.node.lives == 2
+
+
+def test_a_torn_tail_that_cannot_be_synced_away_leaves_a_mark_that_its_file_is_not_to_be_trusted() -> None:
+    """Otherwise the next start acknowledges on top of pages that the kernel takes for written: seed 583 once."""
+    disk = SimDisk(Random(1))
+    disk.make_dirs(DATA)
+    path = f"{DATA}/{0:020d}.log"
+    disk.open(path, create=True).write(0, b"whole, torn")
+    disk.fail_syncs(1, match=".log", lose=True)
+    with pytest.raises(OSError, match="Input/output"):
+        cut_tail(disk, DATA, (0,), TornTail(path, 5, "torn"))
+    assert is_distrusted(disk, DATA)

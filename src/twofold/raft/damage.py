@@ -17,6 +17,7 @@ A gap below the snapshot that the node starts from is that, and what is before t
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from twofold.log.rescue import mark_distrusted
 from twofold.log.scan import InvalidBatch, iter_checked
 from twofold.log.segment import LOG_SUFFIX
 from twofold.raft.errors import CorruptMetadataLog
@@ -99,6 +100,9 @@ def cut_tail(disk: Disk, directory: str, bases: tuple[int, ...], tail: TornTail)
     try:
         file.truncate(tail.position)
         file.sync()
+    except OSError:
+        mark_distrusted(disk, directory)
+        raise
     finally:
         file.close()
     disk.sync_dir(directory)

@@ -6,7 +6,7 @@
    full queue, a failed disk) is raised as a KafkaError, retriable where a later try may succeed.
 4. Leading or standing by, it is a function of the log: a standby loads what is committed, a leader writes, and one that
    lost its leadership goes back to what is committed. Everything that a successor must know is in the log.
-5. Sessions are not part of the log: a controller that begins to lead gives every broker a full session timeout.
+5. Sessions are not part of the log: who begins to lead has heard of no broker yet, and any may register anew at once.
 """
 
 import asyncio

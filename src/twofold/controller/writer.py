@@ -65,10 +65,6 @@ class MetadataWriter:
         """Whether an operation is under way that others wait for."""
         return self._job is not None
 
-    @property
-    def waiting(self) -> int:
-        return len(self._line)
-
     def submit(self, begin: Begin[T], name: str) -> "asyncio.Future[T]":
         """Do the operation that `begin` makes of an image; what is wrong already is raised.
 

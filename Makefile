@@ -39,7 +39,7 @@ check: lint  ## lint and the fast tests (under 3 minutes)
 	@$(BIN)/python -m pytest -m "not slow and not interop and not oracle and not spark"
 
 test: tools lint  ## everything that CI runs: lint, unit, simulated power cuts, real clients, Spark, Apache Kafka as the oracle
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 spark: tools  ## the tests of the Spark source and sink alone
 	@$(BIN)/python -m pytest --timeout=600 tests/spark tests/sink

@@ -6,8 +6,24 @@ from pathlib import Path
 
 import pytest
 
+HERE = Path(__file__).parent
 # Helpers live in packages beside the suites (`oracle`), whatever directory pytest is started from.
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(HERE))
+
+
+LONG_SUITES = ("interop", "soak", "spark")  # what waits for processes, and what keeps a core busy
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The long suites first, in turns, so that `make test` ends with short files and no core waits for the other."""
+    suites: dict[str, dict[Path, None]] = {}
+    for item in items:
+        suites.setdefault(item.path.relative_to(HERE).parts[0], {})[item.path] = None
+    order: dict[Path, float] = {}
+    for suite, files in suites.items():
+        for position, path in enumerate(files):
+            order[path] = position / len(files) if suite in LONG_SUITES else 1.0
+    items.sort(key=lambda item: order[item.path])
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from support.server import TwofoldServer
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(900)]
 
 PARTITIONS = 3
-ROUNDS = 100 if os.environ.get("TWOFOLD_LONG") else 20
+ROUNDS = 100 if os.environ.get("TWOFOLD_LONG") else 12
 
 
 class Load(threading.Thread):

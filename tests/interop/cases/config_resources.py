@@ -192,7 +192,13 @@ def values_are(*wanted: str) -> Any:
 
 # What depends on how a server was set up, and what Twofold adds.
 OWN = {"log.dir", "log.dirs"}
-ADDED = {"log.reserve.bytes", "metrics.listener", "metrics.max.partitions", "transaction.heartbeat.enable"}
+ADDED = {
+    "log.reserve.bytes",
+    "max.partitions.per.request",
+    "metrics.listener",
+    "metrics.max.partitions",
+    "transaction.heartbeat.enable",
+}
 DEFAULT = 5
 
 

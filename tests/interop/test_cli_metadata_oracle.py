@@ -1,6 +1,7 @@
 """`twofold metadata` on logs of Apache Kafka, and Apache Kafka's own metadata shell and dump tool on a log of ours."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -201,6 +202,7 @@ def test_both_shells_show_the_same_tree_of_a_log_of_apache_kafka(tool: Oracle, t
         assert found["/provenance"].startswith(f"offset={their_offset[1]} epoch={their_offset[2]} ")
 
 
+@pytest.mark.skipif(not os.environ.get("TWOFOLD_LONG"), reason="TWOFOLD_LONG=1 compares more")
 @pytest.mark.timeout(300)
 def test_both_shells_find_the_same_paths(tool: Oracle, theirs: Path) -> None:
     expected = [
@@ -278,6 +280,7 @@ def test_our_tools_mark_the_open_transaction_of_our_log(ours: Path) -> None:
     assert "OPEN: the transaction CreateTopics" in twofold("dump", ours.parent).stdout
 
 
+@pytest.mark.skipif(not os.environ.get("TWOFOLD_LONG"), reason="TWOFOLD_LONG=1 compares more")
 @pytest.mark.timeout(300)
 def test_a_running_apache_kafka_is_read_while_it_writes(oracle: Oracle) -> None:
     with Admin(bootstrap_servers=oracle.bootstrap_servers) as admin:

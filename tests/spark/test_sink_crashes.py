@@ -219,7 +219,7 @@ def test_driver_killed(pipe: Pipe, step: str, passing: int) -> None:
 
 @rest
 @pytest.mark.parametrize("step", ["abort", "journal: abort"])
-@pytest.mark.parametrize("failed_at", ["commit: checked", "commit: decided"])
+@pytest.mark.parametrize("failed_at", [pytest.param("commit: checked", marks=rest), "commit: decided"])
 def test_driver_killed_while_it_gives_up_a_batch(pipe: Pipe, failed_at: str, step: str) -> None:
     strike(pipe, failed_at, "raise")
     strike(pipe, step, "kill-driver")

@@ -7,6 +7,7 @@ checked, at every commit, publication, answer and start, is in `sim_quorum_truth
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -41,7 +42,7 @@ class Target(NamedTuple):
     runtime: Runtime
 
 
-class MetadataWorld:
+class MetadataWorld(ABC):
     """What both variants share: the clients, and how it ends."""
 
     def __init__(
@@ -61,21 +62,21 @@ class MetadataWorld:
 
     # -- what a variant has
 
-    async def start(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def start(self) -> None: ...
 
+    @abstractmethod
     async def trouble(self) -> None:
         """One fault."""
-        raise NotImplementedError
 
-    async def heal(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def heal(self) -> None: ...
 
-    async def finish(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def finish(self) -> None: ...
 
-    def target(self) -> Target | None:
-        raise NotImplementedError
+    @abstractmethod
+    def target(self) -> Target | None: ...
 
     def check(self) -> None:
         if self.violations:

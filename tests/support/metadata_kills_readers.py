@@ -2,6 +2,7 @@
 
 import random
 import threading
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -57,9 +58,9 @@ class Reader(threading.Thread):
             self._connection.close()
             self._connection = None
 
+    @abstractmethod
     def look(self) -> None:
         """Ask once."""
-        raise NotImplementedError
 
     def ask(self, api: str, version: int, **body: Any) -> Any:
         """An answer as kio reads it: there may be very many rows, and dicts of them would take long."""

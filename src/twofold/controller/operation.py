@@ -26,19 +26,15 @@ Begin: TypeAlias = Callable[[MetadataImage], Operation[T]]
 def perform(operation: Operation[T]) -> Answer[T]:
     """The whole operation at once."""
     records: list[MetadataRecord] = []
-    response, is_done = advance(operation, records, None)
-    assert is_done
-    return Result(records, response)
+    while True:
+        response, is_done = advance(operation, records, 1000)
+        if is_done:
+            return Result(records, response)
 
 
-def advance(operation: Operation[T], records: list[MetadataRecord], steps: int | None) -> tuple[T, bool]:
-    """Go on for so many steps, to the end without a number; (response, True) at the end."""
+def advance(operation: Operation[T], records: list[MetadataRecord], steps: int) -> tuple[T, bool]:
+    """Go on for at most so many steps; (response, True) at the end."""
     try:
-        if steps is None:
-            while True:
-                record = next(operation)
-                if record is not None:
-                    records.append(record)
         for _ in range(steps):
             record = next(operation)
             if record is not None:
@@ -46,9 +42,3 @@ def advance(operation: Operation[T], records: list[MetadataRecord], steps: int |
     except StopIteration as end:
         return end.value, True
     return None, False  # type: ignore[return-value]  # there is no response yet
-
-
-def decided(answer: Answer[T]) -> Operation[T]:
-    """An operation out of an answer that is known already."""
-    yield from answer.records
-    return answer.response

@@ -36,7 +36,7 @@ lint: $(READY)  ## ruff and mypy (strict, the whole package)
 	@$(BIN)/mypy
 
 check: lint  ## lint and the fast tests (under 3 minutes)
-	@$(BIN)/python -m pytest -m "not slow and not interop and not oracle and not spark"
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow and not interop and not oracle and not spark"
 
 test: tools lint  ## everything that CI runs: lint, unit, simulated power cuts, real clients, Spark, Apache Kafka as the oracle
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder

@@ -21,6 +21,8 @@ from twofold.log.rescue import is_distrusted
 from twofold.raft.damage import TornTail, cut_tail
 from twofold.runtime.sim import CutMode, SimDisk
 
+pytestmark = pytest.mark.slow  # it enumerates
+
 
 class Story(FilesWorld):
     """A broker and three topics, and then one request after the other while the controller dies once."""

@@ -26,6 +26,8 @@ from twofold.controller.records import (
     encode,
 )
 
+pytestmark = pytest.mark.slow  # it enumerates
+
 NEVER = 10_000
 LONG = bool(os.environ.get("TWOFOLD_LONG"))
 """Otherwise every second case is left out where leadership goes back as well."""

@@ -12,6 +12,8 @@ from sim_quorum_plan import FILES, QUORUM, make_metadata_plan
 from sim_quorum_world import MetadataOutcome, simulate_metadata
 from sim_worlds import KINDS, changed, parts
 
+pytestmark = pytest.mark.slow  # it enumerates
+
 DEFAULT_SEEDS = 30
 QUICK_SEEDS = 12
 

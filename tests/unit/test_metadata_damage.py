@@ -10,6 +10,8 @@ from twofold.records.batch import iter_headers
 from twofold.runtime.files import read_file
 from twofold.runtime.sim import SimDisk
 
+pytestmark = pytest.mark.slow  # it enumerates
+
 KEEP_ALL = options_with(retention_bytes=-1, retention_ms=-1, segment_bytes=10_000)
 
 

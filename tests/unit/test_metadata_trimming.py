@@ -14,6 +14,8 @@ from twofold.raft.retention import SegmentFile, SnapshotFile, count_forgettable
 from twofold.raft.snapshots import SnapshotId, list_snapshots
 from twofold.runtime.sim.disk import CutMode, PowerCut, SimDisk
 
+pytestmark = pytest.mark.slow  # it enumerates
+
 NEVER = -1
 
 

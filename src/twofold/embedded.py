@@ -19,7 +19,9 @@ STOP_TIMEOUT_S = 30.0
 
 
 class Broker:
-    """`data`: a directory to keep; without, a temporary one. `settings`: keys of server.properties.
+    """`data`: a directory to keep; without it that of `log.dirs` in `settings`, and without that a temporary one.
+
+    `settings`: keys of server.properties.
 
     `metrics`: HOST:PORT at which /metrics is served, port 0 chooses one; without, it is not served.
     """
@@ -36,6 +38,10 @@ class Broker:
         self._data = data
         self._settings = {name: _text(value) for name, value in (settings or {}).items()}
         self._settings.setdefault("listeners", f"PLAINTEXT://{host}:{port}")
+        if self._data is None and not self._settings.keys().isdisjoint(("log.dirs", "log.dir")):
+            from twofold.config.settings import Settings, data_directory
+
+            self._data = data_directory(Settings.from_mapping(self._settings))
         if metrics is not None:
             self._settings["metrics.listener"] = metrics
         self._address: tuple[str, int] | None = None
@@ -142,7 +148,7 @@ class Broker:
 
     async def _main(self, ready: threading.Event) -> None:
         from twofold.broker.run import serve
-        from twofold.config.settings import Settings
+        from twofold.config.settings import Settings, data_settings
 
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
@@ -154,7 +160,7 @@ class Broker:
         def on_metrics(host: str, port: int) -> None:
             self._metrics_address = (host, port)
 
-        settings = Settings.from_mapping(self._settings)
+        settings = Settings.from_mapping(self._settings | data_settings(self.data))
         await serve(settings, self.data, on_ready, self._stop, on_metrics=on_metrics)
 
     def _remove_temporary(self) -> None:

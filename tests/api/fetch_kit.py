@@ -6,6 +6,7 @@ from twofold.controller.delta import ImageDelta, TopicChange
 from twofold.log.api import Origin
 from twofold.records.batch import iter_headers
 from twofold.records.control import end_transaction_marker
+from twofold.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
 from .running import batch, fetch_request
 
@@ -28,6 +29,11 @@ def led_by_another(node, topic, *, leader=9, epoch=5):
     image = dataclasses.replace(image, brokers=image.brokers.set(leader, registration))
     delta = ImageDelta(offset=image.offset, changed_topics=(TopicChange(changed, (0,), is_new=False),))
     node.broker._apply(delta, image)
+
+
+async def delete(node, topic):
+    names = [DeleteTopicState(name=topic, topic_id=None)]
+    await node.broker.controller.delete_topics(DeleteTopicsRequest(topics=names, timeout_ms=1))
 
 
 def offsets(row):

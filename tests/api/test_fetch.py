@@ -16,6 +16,7 @@ from .fetch_kit import (
     WAIT_S,
     append,
     begin,
+    delete,
     end,
     led_by_another,
     long_poll,
@@ -536,24 +537,47 @@ def test_a_parked_fetch_hears_that_its_partition_is_gone(tmp_path):
     scenario()
 
 
-def test_a_parked_fetch_hears_that_its_topic_was_deleted(tmp_path):
-    from twofold.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+@pytest.mark.parametrize("version", range(4, 19))
+def test_a_parked_fetch_hears_that_a_topic_was_deleted_and_has_the_rest_of_its_answer(tmp_path, version):
+    @on_loop
+    async def scenario():
+        async with running(tmp_path, manual_timers=True) as node:
+            await node.create("gone")
+            await node.create("kept")
+            append(node, "gone")
+            append(node, "kept")
+            client = await node.connect()
+            asked = [(topic_key(node, topic, version), 0, 1) for topic in ("gone", "kept")]
+            client.ask(long_poll(*asked), FETCH, version)
+            await until(lambda: bool(parked(node)))
+            await delete(node, "gone")
+            _, response = await client.answer(FETCH, version)
+            gone, kept = fetched(response)
+            assert (gone.error_code, gone.current_leader.leader_id) == (3, -1)
+            assert (kept.error_code, kept.high_watermark) == (0, 1)
+            rows = fetched(await client.call(fetch_request(*asked), FETCH, version))
+            assert [row.error_code for row in rows] == [3 if version < 13 else 100, 0]
 
+    scenario()
+
+
+@pytest.mark.parametrize("version", [4, 12, 13, 18])
+def test_a_parked_fetch_of_a_topic_that_is_deleted_and_made_anew_at_once_reads_nothing_of_the_new_one(
+    tmp_path, version
+):
     @on_loop
     async def scenario():
         async with running(tmp_path, manual_timers=True) as node:
             await node.create("t")
-            append(node)
             client = await node.connect()
-            client.ask(long_poll(("t", 0, 1)), FETCH, 12)
+            client.ask(long_poll((topic_key(node, "t", version), 0, 0)), FETCH, version)
             await until(lambda: bool(parked(node)))
-            await node.broker.controller.delete_topics(
-                DeleteTopicsRequest(topics=[DeleteTopicState(name="t", topic_id=None)], timeout_ms=1)
-            )
-            _, response = await client.answer(FETCH, 12)
-            assert fetched(response)[0].error_code in (3, 6)
-            (row,) = fetched(await client.call(fetch_request(("t", 0, 0)), FETCH, 12))
-            assert row.error_code == 3
+            partition = node.broker.replicas.leader("t", 0)
+            await asyncio.gather(delete(node, "t"), node.create("t"))
+            append(node)
+            assert node.broker.replicas.leader("t", 0) is not partition
+            _, response = await client.answer(FETCH, version)
+            assert [row.error_code for row in fetched(response)] == [3]
 
     scenario()
 

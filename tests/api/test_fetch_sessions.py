@@ -6,10 +6,9 @@ import uuid
 import pytest
 
 from twofold.broker.metrics import Scraper
-from twofold.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from twofold.wire.messages.fetch import ForgottenTopic
 
-from .fetch_kit import WAIT_MS, append, begin, end, offsets, parked, topic_key
+from .fetch_kit import WAIT_MS, append, begin, delete, end, offsets, parked, topic_key
 from .running import FETCH, batch, fetch_request, fetched, running
 from .sockets import on_loop, settle, until
 
@@ -239,9 +238,7 @@ def test_a_topic_that_is_deleted_and_made_anew_in_a_session(tmp_path, version):
             await node.create("t")
             session = Asker(await node.connect(), version)
             await session.rows((topic_key(node, "t", version), 0, 0))
-            await node.broker.controller.delete_topics(
-                DeleteTopicsRequest(topics=[DeleteTopicState(name="t", topic_id=None)], timeout_ms=1)
-            )
+            await delete(node, "t")
             assert await session.rows() == [(0, 3, [])]
             await node.create("t")
             append(node)

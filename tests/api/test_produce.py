@@ -11,7 +11,7 @@ from twofold.records.batch import iter_headers, iter_records, read_header
 from twofold.wire.apis import APIS
 from twofold.wire.errors import KafkaStorageError
 
-from .fetch_kit import led_by_another, topic_key
+from .fetch_kit import delete, led_by_another, topic_key
 from .running import (
     FETCH,
     PRODUCE,
@@ -467,6 +467,26 @@ def test_a_waiting_produce_hears_that_its_partition_moved_away(tmp_path):
             (row,) = produced(response)
             assert row.error_code == 6
             assert row.current_leader.leader_id == 9
+            release.set()
+            await settle()
+
+    scenario()
+
+
+def test_a_waiting_produce_hears_that_its_topic_was_deleted(tmp_path):
+    @on_loop
+    async def scenario():
+        async with running(tmp_path) as node:
+            await node.create("t", flush_messages=1)
+            release = asyncio.Event()
+            patch(node.log("t"), release.wait)
+            client = await node.connect()
+            client.ask(produce_request(("t", 0, batch())), PRODUCE, 10)
+            await until(lambda: bool(node.broker.replicas.purgatory.produces))
+            await delete(node, "t")
+            _, response = await client.answer(PRODUCE, 10)
+            (row,) = produced(response)
+            assert (row.error_code, row.current_leader.leader_id) == (3, -1)
             release.set()
             await settle()
 

@@ -118,7 +118,7 @@ def test_a_data_directory_that_cannot_be_is_named(tmp_path: Path) -> None:
         (["--listen", "127.0.0.1:70000"], "--listen '127.0.0.1:70000' is not HOST:PORT"),
         (["--config", "/no/such/file"], "cannot read --config /no/such/file: No such file or directory"),
         (["-o", "listeners=SSL://127.0.0.1:0"], "SSL"),
-        (["-o", "log.dirs=/a,/b"], "log.dirs=/a,/b names 2 directories"),
+        (["-o", "log.dirs=/a,/b"], "log.dirs=/a,/b: names 2 directories: choose one with --data"),
         (["--log-format", "xml"], "invalid choice: 'xml'"),
         (["--nonsense"], "unrecognized arguments: --nonsense"),
     ],

@@ -131,7 +131,7 @@ def _fate(partition: "Partition", *, passed: bool) -> Outcome:
             return None
         return NotEnoughReplicasAfterAppend(f"{partition}: appended, but then too few replicas were in sync")
     if not partition.is_leader:
-        return NotLeaderOrFollower(f"{partition}: broker {partition.leader_id} leads now")
+        return partition.not_leading()
     if partition.failed:
         return KafkaStorageError(f"{partition}: the marker could not be synced")
     return RequestTimedOut(f"{partition}: appended, but not safe within request.timeout.ms")

@@ -28,6 +28,7 @@ from twofold.wire.errors import (
     NotEnoughReplicas,
     NotLeaderOrFollower,
     UnknownLeaderEpoch,
+    UnknownTopicOrPartition,
 )
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ class Partition:
     """One replica, here the leader."""
 
     __slots__ = (
-        "topic_partition", "topic_id", "log", "changes", "is_leader", "leader_id", "leader_epoch", "isr", "replicas",
-        "two_phase", "messages_in", "bytes_in", "bytes_out",
+        "topic_partition", "topic_id", "log", "changes", "is_leader", "is_deleted", "leader_id", "leader_epoch", "isr",
+        "replicas", "two_phase", "messages_in", "bytes_in", "bytes_out",
         "_spawn", "_syncing", "_sync_again", "_sync_failed", "_beyond_hw", "_beyond_lso", "_last_lso",
         "_watching_end", "_watching_hw", "_watching_lso",
         "_waiting",
@@ -56,6 +57,7 @@ class Partition:
         self.log = partition_log
         self.changes = 0
         self.is_leader = False
+        self.is_deleted = False
         self.leader_id = -1
         self.leader_epoch = -1
         self.isr: tuple[int, ...] = ()
@@ -126,7 +128,7 @@ class Partition:
             self.log.flush()
 
     def resign(self, leader_id: int, leader_epoch: int) -> None:
-        """Another broker leads, or the partition is deleted: whoever waits here must look elsewhere."""
+        """Another broker leads: what waits here must be asked for there."""
         self.is_leader = False
         self.leader_id = leader_id
         self.leader_epoch = max(leader_epoch, self.leader_epoch)
@@ -135,6 +137,17 @@ class Partition:
         for produce in list(self._waiting):
             produce.finish()
 
+    def delete(self) -> None:
+        """Its topic is gone: what waits here is told so."""
+        self.is_deleted = True
+        self.resign(-1, self.leader_epoch)
+
+    def not_leading(self) -> KafkaError:
+        """The error for a client that needs the leader, where this broker is not the leader any more."""
+        if self.is_deleted:
+            return UnknownTopicOrPartition(f"{self}: topic {self.topic_partition.topic} was deleted")
+        return NotLeaderOrFollower(f"{self}: broker {self.leader_id} leads, not this one")
+
     def _wake_fetches(self) -> None:
         for interest in (*self._watching_end, *self._watching_hw, *self._watching_lso):
             if interest.fetch is not None:  # none where an earlier one belonged to the same fetch
@@ -142,6 +155,8 @@ class Partition:
 
     def check_leader(self, current_leader_epoch: int = -1) -> None:
         """Refuse a client whose idea of the leader is older or newer than ours."""
+        if self.is_deleted:
+            raise self.not_leading()
         if current_leader_epoch not in (-1, self.leader_epoch):
             if current_leader_epoch < self.leader_epoch:
                 raise FencedLeaderEpoch(
@@ -151,7 +166,7 @@ class Partition:
                 f"{self}: leader epoch {current_leader_epoch} of the request is newer than {self.leader_epoch}"
             )
         if not self.is_leader:
-            raise NotLeaderOrFollower(f"{self}: broker {self.leader_id} leads, not this one")
+            raise self.not_leading()
 
     @property
     def min_in_sync_replicas(self) -> int:
@@ -223,7 +238,7 @@ class Partition:
 
     def _check_writable(self, acks: int) -> None:
         if not self.is_leader:
-            raise NotLeaderOrFollower(f"{self}: broker {self.leader_id} leads, not this one")
+            raise self.not_leading()
         if acks != ALL_REPLICAS or len(self.isr) >= self.log.config.min_insync_replicas:
             return
         if not self.has_enough_in_sync_replicas:

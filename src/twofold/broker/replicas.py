@@ -61,7 +61,7 @@ class ReplicaManager:
         if partition is None:
             partition = self._create(topic, index)
         if not partition.is_leader:
-            raise NotLeaderOrFollower(f"{partition}: broker {partition.leader_id} leads, not this one")
+            raise partition.not_leading()
         return partition
 
     def find(self, topic: str, index: int) -> Partition | None:
@@ -135,7 +135,7 @@ class ReplicaManager:
         for topic_partition in doomed:
             partition = self._partitions.pop(topic_partition, None)
             if partition is not None:
-                partition.resign(-1, partition.leader_epoch)
+                partition.delete()
                 self.gone = self.gone.plus(partition)
             self._logs.delete(topic_partition)
 

@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _collect_sources(options: argparse.Namespace) -> "list[Source]":
     """File, then environment, then the command line: the later wins."""
-    from twofold.config.settings import Source, environment_values
+    from twofold.config.settings import Source, data_settings, environment_values
 
     file = {} if options.config is None else _read_properties(options.config)
     sources = [Source(str(options.config), file), Source("the environment", environment_values(os.environ))]
@@ -84,6 +84,8 @@ def _collect_sources(options: argparse.Namespace) -> "list[Source]":
         chosen[key.strip()] = value.strip()
     if options.listen is not None:
         chosen["listeners"] = _listener(options.listen)
+    if options.data is not None:
+        chosen |= data_settings(options.data)
     if options.metrics is not None:
         chosen["metrics.listener"] = options.metrics
     sources.append(Source("the command line", chosen))
@@ -121,13 +123,15 @@ def _settings(sources: "list[Source]") -> "Settings":
 
 
 def _data_dir(options: argparse.Namespace, settings: "Settings") -> str:
+    from twofold.config.definition import ConfigError
+    from twofold.config.settings import data_directory
+
     if options.data is not None:
         return str(options.data)
-    directories = settings.list("log.dirs") or settings.list("log.dir")
-    if len(directories) != 1:
-        named = ",".join(directories)
-        raise UsageError(f"log.dirs={named} names {len(directories)} directories: choose one with --data")
-    return directories[0]
+    try:
+        return data_directory(settings)
+    except ConfigError as error:
+        raise UsageError(f"{error} with --data") from None
 
 
 def _run(settings: "Settings", data_dir: str) -> int:

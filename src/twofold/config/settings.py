@@ -19,7 +19,15 @@ from twofold.config.definition import ConfigError, ConfigSource, Value
 from twofold.config.keys import DEFINITIONS, foreign_family
 from twofold.config.properties import parse_properties
 
-__all__ = ["DEFINITIONS", "Settings", "Source", "environment_values", "parse_properties"]
+__all__ = [
+    "DEFINITIONS",
+    "Settings",
+    "Source",
+    "data_directory",
+    "data_settings",
+    "environment_values",
+    "parse_properties",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -166,6 +174,19 @@ class Settings:
     def __repr__(self) -> str:
         shown = {name: "***" if DEFINITIONS[name].is_sensitive else text for name, text in self.explicit().items()}
         return f"Settings({shown})"
+
+
+def data_settings(directory: str) -> dict[str, str]:
+    """What a data directory that was named outside of the settings is in their words. It wins over both keys."""
+    return {"log.dirs": directory, "log.dir": directory}
+
+
+def data_directory(settings: Settings) -> str:
+    """The one directory that the settings name."""
+    directories = settings.list("log.dirs") or settings.list("log.dir")
+    if len(directories) != 1:
+        raise ConfigError("log.dirs", ",".join(directories), f"names {len(directories)} directories: choose one")
+    return directories[0]
 
 
 def _wrong_type(key: str, value: Value, asked: str) -> TypeError:

@@ -6,7 +6,8 @@ from typing import Any
 
 from oracle.batches import Record, batch
 from oracle.compare import Cases, Differs, Probe, Topic
-from oracle.wire import fit
+from oracle.driver import CLOSED
+from oracle.wire import decode_response, fit
 
 CASES = Cases("Fetch")
 case = CASES.case
@@ -171,19 +172,31 @@ def what_waits_for_data(probe: Probe) -> None:
 
 @case()
 def waiting_ends_when_data_arrives(probe: Probe) -> None:
-    from oracle.driver import Connection
-    from oracle.wire import decode_response
-
     topic = probe.topic()
-    with Connection(probe.server.host, probe.server.port) as waiting:
-        waiting.send("Fetch", 11, body(11, (topic, [part()]), max_wait=9000))
-        time.sleep(0.05)
-        start = time.monotonic()
-        probe.produce(topic.name)
-        payload = waiting.receive()
+    waiting = probe.connect()
+    waiting.send("Fetch", 11, body(11, (topic, [part()]), max_wait=9000))
+    time.sleep(0.05)
+    start = time.monotonic()
+    probe.produce(topic.name)
+    payload = waiting.receive()
     assert payload is not None
     probe.record("answer", decode_response("Fetch", 11, payload)[1])
     probe.record("soon", time.monotonic() - start < 3.0)
+
+
+@case()
+def waiting_ends_when_a_topic_is_deleted(probe: Probe) -> None:
+    """Its partitions are told so, in every version, and the other topic's partitions keep their answer."""
+    for version in range(4, 19):
+        kept, doomed = probe.topic(f"kept-{version}"), probe.topic(f"doomed-{version}")
+        waiting = probe.connect()
+        waiting.send("Fetch", version, body(version, (kept, [part()]), (doomed, [part()]), max_wait=9000))
+        time.sleep(0.05)
+        start = time.monotonic()
+        probe.tell("DeleteTopics", 5, topic_names=[doomed.name], timeout=10000)
+        payload = waiting.receive()
+        probe.record(f"v{version} answer", CLOSED if payload is None else decode_response("Fetch", version, payload)[1])
+        probe.record(f"v{version} soon", time.monotonic() - start < 3.0)
 
 
 @case()

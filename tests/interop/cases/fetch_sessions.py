@@ -6,6 +6,8 @@ from typing import Any
 from interop.cases.fetch import UNKNOWN_ID, body, part
 from oracle.batches import Record, batch
 from oracle.compare import Cases, Probe, Topic
+from oracle.driver import Connection
+from oracle.wire import decode_response
 
 CASES = Cases("FetchSession")
 case = CASES.case
@@ -153,6 +155,26 @@ def a_topic_that_is_deleted_and_made_anew_in_a_session(probe: Probe) -> None:
         probe.produce(topic.name)
         session.ask(f"v{version} made anew", session.id, 2)
         session.ask(f"v{version} once more", session.id, 3)
+
+
+@case()
+def a_session_that_waits_hears_that_a_topic_is_deleted(probe: Probe) -> None:
+    """First while it waits; then, when the topic was made anew, by name of the new one and by id of the mistake."""
+    for version in (7, 12, 13, 16, 18):
+        kept, doomed = probe.topic(f"kept-{version}"), probe.topic(f"doomed-{version}")
+        session = Session(probe, version)
+        session.ask(f"v{version} open", 0, 0, (kept, [part()]), (doomed, [part()]))
+        probe.connection.send("Fetch", version, body(version, session_id=session.id, session_epoch=1, max_wait=9000))
+        time.sleep(0.05)
+        with Connection(probe.server.host, probe.server.port) as admin:
+            admin.ask("DeleteTopics", 5, topic_names=[doomed.name], timeout=10000)
+        payload = probe.connection.receive()
+        probe.record(f"v{version} lives", payload is not None)
+        assert payload is not None
+        probe.record(f"v{version} told", decode_response("Fetch", version, payload)[1]["responses"])
+        probe.await_gone(doomed.name)
+        probe.topic(f"doomed-{version}")
+        session.ask(f"v{version} made anew", session.id, 2)
 
 
 @case()

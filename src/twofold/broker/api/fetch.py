@@ -7,7 +7,8 @@
 3. With fewer than min_bytes there and nothing to report, the answer waits for more, max_wait_ms at most. An error of
    a partition that is here is reported at once; one that is not here at all does not end the wait for the others.
 4. Unknown topic 3, unknown id 100, offset outside of the log 1, leader epoch of the request older 74 or newer 75 than
-   ours, led by another broker 6.
+   ours, led by another broker 6. A topic that is deleted while the answer waits ends the wait: its rows have 3, the
+   other partitions have theirs.
 5. A last fetched epoch that our log knows to have ended before the fetch offset: the diverging epoch is returned.
 6. A replica id: this broker leads with the only replica, so whoever asks is none (6).
 7. Sessions (`fetch_sessions.py`): the id not known 70, another epoch than its next 71, opened with names and continued
@@ -224,11 +225,12 @@ class _Fetch:
                 raise NotLeaderOrFollower(f"{partition}: the broker that asks holds no replica")
             entry.partition = partition
         except KafkaError as refused:
-            self._fail(entry, refused)
+            unknown = isinstance(refused, UnknownTopicOrPartition | UnknownTopicId | TopicAuthorizationFailed)
+            self._urgent |= not unknown
+            # The list of aborted transactions is empty where nothing was looked up and null where reading failed.
+            self._fail(entry, refused, aborted=() if unknown else None)
 
-    def _fail(self, entry: Entry, error: KafkaError) -> None:
-        unknown = isinstance(error, UnknownTopicOrPartition | UnknownTopicId | TopicAuthorizationFailed)
-        self._urgent |= not unknown
+    def _fail(self, entry: Entry, error: KafkaError, aborted: tuple[()] | None = None) -> None:
         leader = None
         if (
             error.code in (NotLeaderOrFollower.code, FencedLeaderEpoch.code)
@@ -237,12 +239,11 @@ class _Fetch:
             assert entry.name is not None
             _, state = self._broker.replicas.state(entry.name, entry.asked.partition)
             leader = (state.leader, state.leader_epoch)
-        # The list of aborted transactions is empty where nothing was looked up and null where reading failed.
         entry.leave()
         entry.partition = None
         entry.bound = None
         entry.quiet = False
-        entry.row = Row(entry.asked.partition, error.code, aborted=() if unknown else None, current_leader=leader)
+        entry.row = Row(entry.asked.partition, error.code, aborted=aborted, current_leader=leader)
 
     # --- reading ---
 
@@ -266,6 +267,7 @@ class _Fetch:
             try:
                 self._read_one(entry, partition)
             except KafkaError as error:
+                self._urgent = True
                 self._fail(entry, error)
             else:
                 assert entry.row is not None

@@ -311,7 +311,7 @@ class _Produce:
                 return NotEnoughReplicasAfterAppend(f"{partition}: appended, but then too few replicas were in sync")
             return None
         if not partition.is_leader:
-            return NotLeaderOrFollower(f"{partition}: broker {partition.leader_id} leads now")
+            return partition.not_leading()
         if partition.failed:
             return KafkaStorageError(f"{partition}: the records could not be synced")
         return RequestTimedOut(f"{partition}: appended, but not safe within timeout_ms={self._request.timeout_ms}")

@@ -205,6 +205,67 @@ def test_our_producer_and_librdkafkas_fence_each_other(server: str) -> None:
     run(main())
 
 
+@pytest.mark.parametrize("rest", ["leaves", "sends and leaves", "waits for its record"])
+def test_a_zombie_is_told_that_it_is_fenced_when_it_leaves_its_block(server: str, rest: str) -> None:
+    async def become_a_zombie(producer: Producer, topic: str) -> None:
+        async with producer.transaction() as txn:
+            await (await txn.send(topic, b"lost"))
+            transactional_id = producer.config.transactional_id
+            async with (
+                producing(server, transactional_id=transactional_id) as other,
+                other.transaction() as theirs,
+            ):
+                await theirs.send(topic, b"theirs")
+            late = None if rest == "leaves" else await txn.send(topic, b"late")
+            if rest == "waits for its record" and late is not None:
+                await late
+
+    async def main() -> None:
+        topic = await new_topic(server, 1)
+        message = r"we have producer id \d+, epoch 0, the coordinator has.*Close this producer"
+        async with producing(server) as producer:
+            with pytest.raises(Fenced, match=message):
+                await become_a_zombie(producer, topic)
+        assert await read(server, topic) == [b"theirs"]
+
+    run(main())
+
+
+PAUSED_IN_ITS_BLOCK = """
+import sys, twofold
+from twofold.errors import KafkaError
+server, topic, transactional_id = sys.argv[1:]
+with twofold.Producer(bootstrap_servers=server, transactional_id=transactional_id) as producer:
+    producer.init_transactions()
+    try:
+        with producer.transaction() as txn:
+            txn.send(topic, b"lost").result()
+            print("inside", flush=True)
+            sys.stdin.readline()
+            txn.send(topic, b"late")
+    except KafkaError as error:
+        print(type(error).__name__, error, flush=True)
+"""
+
+
+def test_a_process_that_was_paused_in_its_block_is_fenced_when_it_wakes(twofold_server: TwofoldServer) -> None:
+    server = twofold_server.bootstrap_servers
+    topic, transactional_id = run(new_topic(server, 1)), name()
+    command = [sys.executable, "-c", PAUSED_IN_ITS_BLOCK, server, topic, transactional_id]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None and process.stdout is not None
+        assert process.stdout.readline() == "inside\n"
+        os.kill(process.pid, signal.SIGSTOP)
+        with twofold.Producer(bootstrap_servers=server, transactional_id=transactional_id) as other:
+            other.init_transactions()
+            with other.transaction() as txn:
+                txn.send(topic, b"theirs")
+        os.kill(process.pid, signal.SIGCONT)
+        told, _ = process.communicate("go on\n", timeout=30)
+    assert told.startswith("Fenced ") and "Close this producer" in told and "abort_transaction" not in told
+    assert run(read(server, topic)) == [b"theirs"]
+
+
 def test_a_transaction_is_resumed_from_another_producer(server: str) -> None:
     async def main() -> None:
         topic, transactional_id = await new_topic(server, 1), name()

@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from twofold.client.accumulator import ColumnDelivery, Delivery
-from twofold.client.errors import InDoubt
+from twofold.client.errors import Fenced, InDoubt
 from twofold.client.group_model import ConsumerGroupMetadata, OffsetAndMetadata
 from twofold.client.prepared import PreparedTxnState
 from twofold.client.transaction_states import State
@@ -16,14 +16,15 @@ from twofold.wire.errors import KafkaError
 if TYPE_CHECKING:
     from twofold.client.producer import Producer
 
-# Where the end of the block still has something to decide; elsewhere the block has decided itself.
-UNDECIDED = (State.IN_TRANSACTION, State.PREPARED)
+# Where the end of the block commits, or says why it cannot; elsewhere the block has decided itself.
+UNDECIDED = (State.IN_TRANSACTION, State.PREPARED, State.ABORTABLE_ERROR, State.FATAL_ERROR)
 ABORTS = (State.IN_TRANSACTION, State.PREPARING, State.PREPARED, State.ABORTABLE_ERROR)
 
 
 class Transaction:
     """1. The end of the block commits, unless the block has committed or aborted itself.
-    2. An exception aborts, and goes on; that the abort failed, too, is a note on it.
+    2. An exception aborts, and goes on; that the abort failed, too, is a note on it. But an error of the client's own
+       gives way to Fenced, when that is what the abort finds: the advice to abort and begin again would be wrong.
     3. Once prepared, an exception sends nothing: it becomes the cause of InDoubt. One that is no Exception (an
        interrupt, a cancellation) stays what it is, and gets a note.
     """
@@ -106,4 +107,6 @@ class Transaction:
         try:
             await self._producer.abort_transaction()
         except KafkaError as another:
+            if isinstance(another, Fenced) and isinstance(error, KafkaError):
+                raise another from error
             error.add_note(f"the transaction could not be aborted either: {another}")

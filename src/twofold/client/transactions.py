@@ -6,8 +6,9 @@
 3. A call that runs out of time (`max_block_ms`) leaves the state as it is, and may be repeated: every request to the
    coordinator can be sent twice.
 4. Once prepared, nothing but the application's decision is ever sent: no abort on an error, a time-out or `close`.
-5. A commit that the coordinator refuses because it has aborted the transaction itself (timeout, heartbeats) is told
-   apart from one that another producer fences off: the first can be aborted here and the producer goes on.
+5. A transaction that the coordinator has aborted itself (timeout, heartbeats) is told apart from one that another
+   producer fenced off: the first can be aborted here and the producer goes on. A partition's leader calls both
+   INVALID_PRODUCER_EPOCH, so the coordinator is asked before the application is told what to do.
 """
 
 import asyncio
@@ -160,6 +161,7 @@ class Transactions:
                 )
             except KafkaError as error:
                 self.on_failure(error)
+                await self._ask_whether_fenced()
                 raise self._failure(f"{len(offsets)} offsets of group {group.group_id!r} were not taken") from error
 
     async def prepare(self) -> PreparedTxnState:
@@ -172,7 +174,7 @@ class Transactions:
             )
         with self._call(Call.PREPARE):
             await self.sender.flush()
-            self._check_no_failure("preparing")
+            await self._check_no_failure("preparing")
             # A transaction without a record leaves no trace, and the next one will have the same producer id and epoch:
             # its own state must not be mistaken for this one's.
             identity = self._known_identity()
@@ -184,6 +186,9 @@ class Transactions:
         if self.state is State.NOTHING_KEPT:
             self._settle_nothing(Call.COMMIT)
             return
+        if self.state is State.ABORTABLE_ERROR and self._busy is None:
+            with self._call(Call.ABORT, move=False):
+                await self._ask_whether_fenced()
         with self._call(Call.COMMIT):
             await self._commit()
 
@@ -230,7 +235,7 @@ class Transactions:
     async def _commit(self) -> None:
         if not self._resumed:
             await self.sender.flush()
-            self._check_no_failure("committing")
+            await self._check_no_failure("committing")
         identity = self._known_identity()
         if not self._resumed and not self.open.started:
             self._ended(identity)
@@ -253,7 +258,7 @@ class Transactions:
             # finds out. It can abort nothing else: an epoch that may not commit has no open transaction.
             try:
                 self._aborted_as = await self._end(identity, commit=False)
-                reason = TransactionAbortable("the coordinator has aborted the transaction")
+                reason = _aborted_by_coordinator()
             except KafkaError:
                 log.debug("%r is fenced", self._transactional_id)
         if not self.prepared and isinstance(reason, TransactionAbortable):
@@ -262,14 +267,35 @@ class Transactions:
             self._fail(Event.FATAL, await self._explained(error, identity))
         return self._failure(what)
 
+    async def _ask_whether_fenced(self) -> None:
+        """Ask after an error that may mean either: another producer has our id, or the coordinator has aborted.
+
+        The question is the abort itself, because nothing else is left to do. Without an answer the error stays as it
+        is, and the next call asks again.
+        """
+        if self.state is not State.ABORTABLE_ERROR or self._aborted_as or not isinstance(self._error, _FENCING):
+            return
+        identity = self._known_identity()
+        await self._stop_sending()
+        try:
+            self._aborted_as = await self._end_abort(identity, None)
+            self._error = await self._explained(_aborted_by_coordinator(), identity)
+        except _FENCING as error:
+            self._fail(Event.FATAL, await self._explained(error, identity))
+        except KafkaError as error:
+            log.debug("whether %r is fenced: %s", self._transactional_id, error)
+
+    async def _stop_sending(self) -> None:
+        if self._adding is not None:
+            # What is on its way stands before the end on the same connection.
+            self._adding.cancel()
+        await self.sender.quiet()
+
     async def _abort(self, deadline: Deadline | None = None) -> None:
         identity = self._known_identity()
         if not self._resumed:
             self.sender.refuse(TransactionAborted(f"the transaction of {self._transactional_id!r} was aborted"))
-            if self._adding is not None:
-                # What is on its way stands before the end on the same connection.
-                self._adding.cancel()
-            await self.sender.quiet()
+            await self._stop_sending()
             if not self.open.started:
                 self._ended(identity)
                 return
@@ -447,8 +473,9 @@ class Transactions:
     def _on(self, cause: Cause) -> None:
         self.state = after(self.state, cause)
 
-    def _check_no_failure(self, doing: str) -> None:
+    async def _check_no_failure(self, doing: str) -> None:
         if self._error is not None:
+            await self._ask_whether_fenced()
             raise self._failure(f"{doing} the transaction") from self._error
 
     def _known_identity(self) -> Identity:
@@ -495,3 +522,7 @@ class Transactions:
         if isinstance(error, _FENCING) and not self.prepared and found.identity != identity:
             beside += "; another producer or an administrator took the id over, and what was open was aborted"
         return type(error)(f"{message}: {beside}")
+
+
+def _aborted_by_coordinator() -> KafkaError:
+    return TransactionAbortable("the coordinator has aborted the transaction")

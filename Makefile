@@ -6,6 +6,7 @@ PYTHON ?= $(firstword $(foreach p,python3.13 python3.12 python3.11 python3,$(she
 BIN := .venv/bin
 READY := .venv/.ready
 SEEDS ?= 10000
+ROUNDS ?= 5
 PROCESSES ?= $(shell nproc 2>/dev/null || echo 2)
 SERVE ?=
 SEED ?= 1
@@ -55,9 +56,10 @@ jdk:
 serve: $(READY)  ## run a broker on 127.0.0.1:9092 (SERVE="..." adds options)
 	@$(BIN)/twofold serve $(SERVE)
 
-sim: $(READY)  ## the simulator: 10,000 seeds over all worlds, on all cores (SEEDS=, PROCESSES=), then the planted bugs
-	@$(BIN)/python tools/run_seeds.py --seeds $(SEEDS) --processes $(PROCESSES)
+sim: $(READY)  ## the simulator: 10,000 seeds over all worlds, on all cores (SEEDS=, PROCESSES=, LEDGER= for slices), random search, then the planted bugs
+	@$(BIN)/python tools/run_seeds.py --seeds $(SEEDS) --processes $(PROCESSES) $(if $(LEDGER),--ledger $(LEDGER))
 	@TWOFOLD_SEEDS=2000 $(BIN)/python -m pytest --timeout=3600 tests/log -k "seed or power"
+	@for round in $$(seq $(ROUNDS)); do TWOFOLD_RANDOM=1 $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --timeout=3600 -m hypothesis || exit 1; done
 	@$(MAKE) --no-print-directory mutants
 
 mutants: $(READY)  ## bugs planted in a copy of the sources: the simulator finds each of them

@@ -3,12 +3,14 @@
     .venv/bin/python tools/run_seeds.py                                   10,000 seeds over all worlds: `make sim`
     .venv/bin/python tools/run_seeds.py --world mixed --first 500 --seeds 100
     .venv/bin/python tools/run_seeds.py --world mixed --seed 12 --keep writers=0   one run, of a part of its plan
+    .venv/bin/python tools/run_seeds.py --ledger seeds.json --minutes 20   a slice; the same again goes on from there
 
 Every seed is a run of its own, and the same on every machine. A failing one is run again with less and less of its plan
 (clients, faults, time) while it still fails; what is left is printed with its trace and the command that repeats it.
 """
 
 import argparse
+import hashlib
 import json
 import multiprocessing
 import os
@@ -18,12 +20,13 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-TESTS = Path(__file__).resolve().parent.parent / "tests"
+ROOT = Path(__file__).resolve().parent.parent
+TESTS = ROOT / "tests"
 sys.path[:0] = [str(TESTS / "sim"), str(TESTS / "log"), str(TESTS)]
 
 from sim_shrink import shrink  # noqa: E402
@@ -81,43 +84,85 @@ def shared_out(worlds: Sequence[str], seeds: int, first: int) -> Iterator[Chunk]
         done[kind] += count
 
 
-def run_all(
-    chunks: Sequence[Chunk], processes: int, limit_s: float, report: Path | None = None
-) -> tuple[dict[str, Any], list[Failure]]:
-    """Progress while it runs; then how many of each world, and what failed."""
+class Ledger:
+    """What was run and what came of it, in a file if one is given, so that a run can be made in slices.
+
+    Slices count together only if they ran the same code: a ledger of other sources is refused.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._sources = digest_of_sources() if path else ""
+        self.done: set[Chunk] = set()
+        self.counts: dict[str, dict[str, float]] = {}
+        self.failed: list[tuple[str, int, str]] = []
+        if path is not None and path.exists():
+            self._read(path)
+
+    def _read(self, path: Path) -> None:
+        kept = json.loads(path.read_text())
+        if kept["sources"] != self._sources:
+            raise SystemExit(f"{path} counts seeds of other sources than these: remove it, or give another --ledger")
+        self.done = {Chunk(*row) for row in kept["done"]}
+        self.counts = kept["worlds"]
+        self.failed = [(kind, seed, what) for kind, seed, what in kept["failed"]]
+
+    def add(self, chunk: Chunk, failures: Sequence[Failure], spent_s: float) -> None:
+        row = self.counts.setdefault(chunk.kind, {"seeds": 0, "failed": 0, "seconds": 0.0})
+        row["seeds"] += chunk.count
+        row["failed"] += len(failures)
+        row["seconds"] = round(row["seconds"] + spent_s, 1)
+        self.done.add(chunk)
+        self.failed += [(failure.kind, failure.seed, failure.invariant[:300]) for failure in failures]
+        if self._path is not None:
+            kept = {"sources": self._sources, "worlds": self.counts, "failed": self.failed, "done": sorted(self.done)}
+            partial = self._path.with_suffix(".partial")
+            partial.write_text(json.dumps(kept))
+            partial.replace(self._path)
+
+    @property
+    def seeds(self) -> int:
+        return sum(int(row["seeds"]) for row in self.counts.values())
+
+
+def digest_of_sources() -> str:
+    digest = hashlib.sha256()
+    for path in sorted([*(ROOT / "src").rglob("*.py"), *(TESTS / "sim").glob("*.py")]):
+        digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def run_all(chunks: Sequence[Chunk], ledger: Ledger, processes: int, limit_s: float) -> list[Failure]:
+    """Run what the ledger lacks, with progress while it runs; returns what failed now."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(),
         TextColumn("[red]{task.fields[failed]} failed"),
     )  # fmt: skip
-    counts: dict[str, dict[str, float]] = {}
     failures: list[Failure] = []
     until = time.monotonic() + limit_s
+    left = [chunk for chunk in chunks if chunk not in ledger.done]
+    total = sum(chunk.count for chunk in chunks)
     with (
         Progress(*columns, console=console) as progress,
         ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool,
     ):
-        bar = progress.add_task("seeds", total=sum(chunk.count for chunk in chunks), failed=0)
-        waiting = [pool.submit(run_chunk, chunk) for chunk in chunks]
+        before = total - sum(chunk.count for chunk in left)
+        bar = progress.add_task("seeds", total=total, completed=before, failed=len(ledger.failed))
+        waiting = [pool.submit(run_chunk, chunk) for chunk in left]
         for future in as_completed(waiting):
             if future.cancelled():
                 continue
             chunk, failed, spent_s = future.result()
-            row = counts.setdefault(chunk.kind, {"seeds": 0, "failed": 0, "seconds": 0.0})
-            row["seeds"] += chunk.count
-            row["failed"] += len(failed)
-            row["seconds"] = round(row["seconds"] + spent_s, 1)
+            ledger.add(chunk, failed, spent_s)
             failures += failed
             for failure in failed:
                 console.print(f"{failure.kind} seed {failure.seed}: {failure.invariant[:300]}", markup=False)
-            progress.update(bar, advance=chunk.count, failed=len(failures))
-            if report is not None:
-                failed_seeds = [(failure.kind, failure.seed, failure.invariant[:300]) for failure in failures]
-                report.write_text(json.dumps({"worlds": counts, "failed": failed_seeds}, indent=1))
+            progress.update(bar, advance=chunk.count, failed=len(ledger.failed))
             if time.monotonic() > until:
                 for rest in waiting:
                     rest.cancel()
-    return counts, failures
+    return failures
 
 
 def show(failure: Failure, *, shrinks: bool) -> None:
@@ -141,23 +186,29 @@ def main() -> int:
     parser.add_argument("--keep", action="append", default=[], metavar="PART=INDEXES", help="a part of a seed's plan")
     parser.add_argument("--shrink", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--minutes", type=float, default=1e6, help="begin nothing more after this long")
-    parser.add_argument("--report", type=Path, help="keep the counts there, as JSON")
+    parser.add_argument(
+        "--ledger", type=Path, help="keep what was run there, as JSON; the same command again runs what is left"
+    )
     options = parser.parse_args()
     worlds = options.world or list(KINDS)
     if options.seed is not None:
         return run_one(worlds[0], options.seed, options.keep)
     started = time.monotonic()
     chunks = list(shared_out(worlds, options.seeds, options.first))
-    counts, failures = run_all(chunks, options.processes, options.minutes * 60, options.report)
+    ledger = Ledger(options.ledger)
+    failures = run_all(chunks, ledger, options.processes, options.minutes * 60)
     took_s = time.monotonic() - started
-    done = sum(int(row["seeds"]) for row in counts.values())
     for failure in failures[:SHOWN_FAILURES]:
         show(failure, shrinks=options.shrink)
-    for kind, row in counts.items():
+    for kind, row in ledger.counts.items():
         each_s = row["seconds"] / row["seeds"]
         print(f"{kind:14}{int(row['seeds']):6} seeds, {int(row['failed'])} failed, {each_s:.2f} s of a core each")
-    print(f"{done} seeds in {took_s:.0f} s on {options.processes} processes, {len(failures)} failed")
-    return 1 if failures else 0
+    wanted = sum(chunk.count for chunk in chunks)
+    print(
+        f"{ledger.seeds} of {wanted} seeds, {len(ledger.failed)} failed; "
+        f"this time {took_s:.0f} s on {options.processes} processes"
+    )
+    return 1 if ledger.failed else 0
 
 
 def run_one(kind: str, seed: int, changes: Sequence[str]) -> int:

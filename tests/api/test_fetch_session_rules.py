@@ -279,9 +279,19 @@ class Reader:
         self.sessions, self.logs = sessions, logs
         self.wanted = {}  # index -> offset
         self.known = {}  # index -> (error, high watermark, log start)
-        self.read = {log.index: [] for log in logs}  # ranges, in the order in which they came
+        self.read = {log.index: [] for log in logs}  # ranges since it is wanted, in the order in which they came
         self._session_id, self._epoch, self._told = 0, INITIAL_EPOCH, {}
         self.refusals = 0
+
+    def want(self, index):
+        """What is wanted anew is read from the start again, whatever was read before it was dropped."""
+        if index not in self.wanted:
+            self.wanted[index] = self.logs[index].start
+            self.read[index] = []
+
+    def drop(self, index):
+        self.wanted.pop(index, None)
+        self.known.pop(index, None)
 
     def fetch(self, room, *, lost=False):
         if self._epoch == INITIAL_EPOCH:
@@ -354,10 +364,9 @@ def test_what_a_client_puts_together_is_what_a_full_fetch_says(slots, story):
         elif what == "fail":
             logs[at].error = value
         elif what == "want":
-            reader.wanted.setdefault(at, logs[at].start)
+            reader.want(at)
         elif what == "drop":
-            reader.wanted.pop(at, None)
-            reader.known.pop(at, None)
+            reader.drop(at)
         elif what == "evict":
             for session in list(sessions):
                 sessions._remove(session)

@@ -1,9 +1,12 @@
 """The comparison itself: it finds what differs, and a decided difference must be exact."""
 
+import socket
+
 import pytest
 
 from oracle.batches import batch, describe, idempotent
-from oracle.compare import Case, Comparison, Differs, Probe, Server, changes, compare, differences, flat
+from oracle.compare import Case, Differs, Probe, compare, differences, flat
+from oracle.driver import Connection
 from oracle.wire import WireError, decode_response, encode_request, fit
 
 
@@ -67,74 +70,40 @@ def test_a_decided_difference_may_leave_a_row_out() -> None:
     assert differences(decided, {"a": answer(0)}, {"a": {"topics": []}}) == []
 
 
+def test_each_server_is_asked_once_and_what_differs_counts() -> None:
+    """A difference that shows now and then is one: no second question makes up for the first."""
+    asked: list[str] = []
+
+    def ask(probe: Probe) -> None:
+        asked.append(probe.server.name)
+        probe.record("a", answer(3 if probe.server.name == "oracle" else 17))
+
+    (line,) = compare(Case("name", "group", ask), Scripted("oracle"), Scripted("twofold"))
+    assert "3" in line and "17" in line
+    assert asked == ["oracle", "twofold"]
+
+
 class Scripted:
-    """A server whose answers to the first and the second attempt are known."""
+    """A server that a case asks without a connection."""
 
     host, port = "127.0.0.1", 1
 
-    def __init__(self, name: str, *codes: int) -> None:
-        self.name, self.codes = name, codes
-        self.asked = 0
+    def __init__(self, name: str) -> None:
+        self.name = name
 
 
-def told(_: Case, server: Server, attempt: int) -> dict[str, object]:
-    assert isinstance(server, Scripted)
-    assert attempt == server.asked
-    server.asked += 1
-    return {"a": answer(server.codes[attempt])}
-
-
-def outcome(oracle: Scripted, twofold: Scripted) -> Comparison:
-    return compare(case(), oracle, twofold, told)
-
-
-def test_servers_that_agree_are_asked_once() -> None:
-    oracle, twofold = Scripted("oracle", 3), Scripted("twofold", 3)
-    assert outcome(oracle, twofold) == ([], [])
-    assert (oracle.asked, twofold.asked) == (1, 1)
-
-
-def test_a_difference_from_a_steady_oracle_stands() -> None:
-    twofold = Scripted("twofold", 17, 3)
-    wrong, wavering = outcome(Scripted("oracle", 3, 3), twofold)
-    assert wrong and not wavering
-    assert twofold.asked == 1, "a second answer cannot make up for the first"
-
-
-def test_an_oracle_that_contradicts_itself_is_reported_and_excuses_twofold() -> None:
-    wrong, wavering = outcome(Scripted("oracle", 17, 3), Scripted("twofold", 3, 3))
-    assert not wrong
-    assert len(wavering) == 1
-
-
-def test_a_twofold_that_contradicts_itself_is_wrong_even_if_it_agrees_in_the_end() -> None:
-    wrong, wavering = outcome(Scripted("oracle", 17, 3), Scripted("twofold", 5, 3))
-    assert wrong and wavering
-    assert "contradicts itself" in wrong[0]
-
-
-def test_twofold_must_agree_with_the_second_answer_of_a_wavering_oracle() -> None:
-    wrong, _ = outcome(Scripted("oracle", 17, 3), Scripted("twofold", 5, 5))
-    assert wrong
-
-
-def test_changes_name_both_values() -> None:
-    assert changes({"a": answer(3)}, {"a": answer(3)}) == []
-    (line,) = changes({"a": answer(3)}, {"a": answer(17)})
-    assert "3" in line and "17" in line
-    assert changes({"a": answer(3)}, {})
-
-
-def test_names_of_two_attempts_are_the_same_in_normal_form() -> None:
-    class Nowhere:
-        name, host, port = "nowhere", "127.0.0.1", 1
-
-    one, two = (Probe(Nowhere(), case(), attempt) for attempt in (0, 1))
-    assert one.name("t") != two.name("t")
-    assert len(one.name("t")) == len(two.name("t")), "lengths show in the bytes of records and of members"
-    for probe in (one, two):
-        row = {"topic": probe.name("t"), "metadata": probe.name("t").encode()}
-        assert probe.normalise(row) == {"topic": "group-name.t", "metadata": b"group-name.t"}
+def test_what_was_sent_is_read_once_the_server_has_taken_it() -> None:
+    """The barrier between two connections: it waits for a server that is slow to read."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        Connection("127.0.0.1", listener.getsockname()[1]) as connection,
+        listener.accept()[0] as accepted,
+    ):
+        connection.send_raw(b"x" * 100)
+        with pytest.raises(AssertionError, match="has not read"):
+            connection.await_read(patience_s=0.05)
+        assert len(accepted.recv(1000)) == 100
+        connection.await_read(patience_s=10)
 
 
 def test_partitions_that_depend_on_a_hash_show_as_names() -> None:

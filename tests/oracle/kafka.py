@@ -68,8 +68,11 @@ COMMON_SETTINGS = {
 
 
 # What a comparison needs beyond that: a request that finds a transaction being ended is told so at once instead of
-# after some tries by the server, and transactions that take too long are found soon.
+# after some tries by the server, and transactions that take too long are found soon. One thread reads and one handles
+# requests, so that requests on two connections are handled in the order in which the server read them.
 EXACT_SETTINGS = {
+    "num.network.threads": "1",
+    "num.io.threads": "1",
     "add.partitions.to.txn.retry.backoff.max.ms": "0",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
 }

@@ -175,7 +175,7 @@ def waiting_ends_when_data_arrives(probe: Probe) -> None:
     topic = probe.topic()
     waiting = probe.connect()
     waiting.send("Fetch", 11, body(11, (topic, [part()]), max_wait=9000))
-    time.sleep(0.05)
+    waiting.await_read()
     start = time.monotonic()
     probe.produce(topic.name)
     payload = waiting.receive()

@@ -114,7 +114,7 @@ class Member:
             "protocols": [{"name": name, "metadata": metadata} for name, metadata in self.protocols],
             "reason": "a case",
         } | over
-        self._send("JoinGroup", self.version, body)
+        self._send_ahead("JoinGroup", self.version, body)
 
     def joined(self, label: str, *, patience_s: float | None = None) -> Answer:
         answer: Answer = self._receive("JoinGroup", self.version, patience_s)
@@ -161,7 +161,7 @@ class Member:
         named = {"protocol_type": self.protocol_type, "protocol_name": self.protocol}
         body = {**self._identity(), **named, "assignments": rows} | over
         self._sync_version = SYNC_OF[self.version] if version is None else version
-        self._send("SyncGroup", self._sync_version, body)
+        self._send_ahead("SyncGroup", self._sync_version, body)
 
     def synced(self, label: str, *, patience_s: float | None = None) -> Answer:
         answer: Answer = self._receive("SyncGroup", self._sync_version, patience_s)
@@ -204,6 +204,12 @@ class Member:
 
     def _send(self, api: str, version: int, body: Answer) -> None:
         self.connection.send(api, version, fit(api, version, body))
+
+    def _send_ahead(self, api: str, version: int, body: Answer) -> None:
+        """Send what may wait for others. What another connection asks from now on comes after it."""
+        self._send(api, version, body)
+        self.connection.await_read()
+        self.probe.tell("DescribeGroups", 0, groups=[self.group.id])
 
     def _receive(self, api: str, version: int, patience_s: float | None = None) -> Any:
         payload = self.connection.receive_or_silence(patience_s)

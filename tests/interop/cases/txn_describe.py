@@ -63,7 +63,7 @@ def markers_that_came_are_not_described_any_more(probe: Probe) -> None:
         for partition in (1, 2):
             producer.begin(topic, partition=partition)
         producer.strand(topic, commit)
-        for _ in attempts(patience_s=0.2):
+        for _ in attempts():
             answer = probe.tell("DescribeTransactions", 0, transactional_ids=[producer.id])
             if answer["transaction_states"][0]["topics"][0]["partitions"] == [0]:
                 break

@@ -160,6 +160,7 @@ def a_reader_waits_for_the_stable_offset(probe: Probe) -> None:
     rows = [{"topic": topic.name, "partitions": [part]}]
     body = {"replica_id": -1, "max_wait": 9000, "min_bytes": 1, "max_bytes": 10_000_000, "isolation_level": 1}
     waiting.send("Fetch", 11, fit("Fetch", 11, body | {"topics": rows}))
+    waiting.await_read()
     producer.finish(True)
     payload = waiting.receive()
     assert payload is not None

@@ -13,7 +13,7 @@ SEED ?= 1
 # Most tests wait: for processes to start, for timeouts to pass. Files are shared out among so many at a time.
 WORKERS ?= 2
 
-.PHONY: help setup test spark check lint demo jdk serve sim mutants interop bench docs clean tools fuzz soak
+.PHONY: help setup test spark check lint demo jdk serve sim mutants interop bench docs clean tools fuzz soak steady
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -64,6 +64,12 @@ sim: $(READY)  ## the simulator: 10,000 seeds over all worlds, on all cores (SEE
 
 mutants: $(READY)  ## bugs planted in a copy of the sources: the simulator finds each of them
 	@$(BIN)/python tools/run_mutants.py --processes $(PROCESSES)
+
+# What talks to real servers on several connections, groups, and what searches: tests of these kinds once failed by chance.
+STEADY ?= $(wildcard tests/interop/test_*.py tests/api/test_*group*.py tests/api/test_fetch_session*.py tests/coordinator/group/test_*.py tests/*/test_*model*.py tests/coordinator/*/test_*model*.py)
+
+steady: tools  ## the tests that are prone to fail by chance, twenty times each beside a load on every core (TIMES=, STEADY=files)
+	@$(BIN)/python tools/run_again.py --times $(or $(TIMES),20) $(sort $(STEADY))
 
 soak: $(READY)  ## mixed load with kill -9 every 20 s, then the reckoning (MINUTES=30 SEED=1)
 	@PYTHONPATH=tests $(BIN)/python -m soak --minutes $(or $(MINUTES),30) --seed $(SEED)

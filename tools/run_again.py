@@ -1,0 +1,112 @@
+"""Run files of tests again and again beside a load that keeps every core busy; tell which fail, and their times.
+
+    .venv/bin/python tools/run_again.py tests/api/test_fetch_session_rules.py
+    .venv/bin/python tools/run_again.py --times 5 --load 0 --at-once 2 tests/interop/test_groups_*.py
+
+A test that passes alone and fails now and then beside others believes in an order, a speed or a barrier that nobody
+promises it. The output of every run that failed is kept in --logs. `make steady` runs the files of the kinds that are
+prone to it.
+"""
+
+import argparse
+import multiprocessing
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+NO_TESTS_RAN = 5
+
+
+class Ran(NamedTuple):
+    file: str
+    number: int
+    seconds: float
+    passed: bool
+    last_line: str
+
+
+def keep_busy() -> None:
+    while True:
+        sum(range(100_000))
+
+
+@contextmanager
+def load(processes: int) -> Iterator[None]:
+    busy = [multiprocessing.Process(target=keep_busy, daemon=True) for _ in range(processes)]
+    for process in busy:
+        process.start()
+    try:
+        yield
+    finally:
+        for process in busy:
+            process.kill()
+
+
+def run_file(file: str, number: int, logs: Path) -> Ran:
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", file]
+    started = time.monotonic()
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    seconds = time.monotonic() - started
+    passed = done.returncode in (0, NO_TESTS_RAN)
+    if not passed:
+        (logs / f"{Path(file).stem}-{number}.log").write_text(done.stdout)
+    return Ran(file, number, seconds, passed, (done.stdout.strip().splitlines() or [""])[-1])
+
+
+def run_all(files: list[str], times: int, at_once: int, logs: Path, console: Console) -> list[Ran]:
+    """Turn after turn, so that a run that is cut short has seen every file."""
+    rows = []
+    with Progress(console=console) as progress, ThreadPoolExecutor(at_once) as pool:
+        bar = progress.add_task("runs", total=times * len(files))
+        waiting = [pool.submit(run_file, file, number, logs) for number in range(1, times + 1) for file in files]
+        for future in as_completed(waiting):
+            ran = future.result()
+            rows.append(ran)
+            progress.advance(bar)
+            if not ran.passed:
+                console.print(f"{ran.file}, run {ran.number}: {ran.last_line}", markup=False, highlight=False)
+    return rows
+
+
+def show(rows: list[Ran]) -> None:
+    table = Table("file", "runs", "failed", "median s", "longest s")
+    for file in sorted({row.file for row in rows}):
+        own = [row for row in rows if row.file == file]
+        seconds = [row.seconds for row in own]
+        failed = sum(not row.passed for row in own)
+        table.add_row(file, str(len(own)), str(failed), f"{statistics.median(seconds):.1f}", f"{max(seconds):.1f}")
+    Console(width=120).print(table)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Run files of tests again and again beside a load.")
+    parser.add_argument("files", nargs="+")
+    parser.add_argument("--times", type=int, default=20)
+    parser.add_argument("--load", type=int, default=os.cpu_count() or 1, help="processes that do nothing but compute")
+    parser.add_argument("--at-once", type=int, default=1, help="files that run at the same time")
+    parser.add_argument("--logs", type=Path, default=Path(".cache/run_again"), help="where the output of failures goes")
+    options = parser.parse_args()
+    options.logs.mkdir(parents=True, exist_ok=True)
+    with load(options.load):
+        rows = run_all(options.files, options.times, options.at_once, options.logs, Console(stderr=True))
+    show(rows)
+    failed = [row for row in rows if not row.passed]
+    print(f"{len(rows)} runs, {len(failed)} failed" + (f": see {options.logs}" if failed else ""))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

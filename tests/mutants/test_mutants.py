@@ -7,7 +7,7 @@ import pytest
 from planted import ROOT, Hunk, Mutant, StalePatch, find, load, mutants, passes_without
 
 # Found by the first seeds of a world that runs fast.
-QUICK = ("keep_what_was_aborted", "lose_an_abort_marker", "reuse_a_producer_id")
+QUICK = ("keep_what_was_aborted", "lose_an_abort_marker", "reuse_a_producer_id", "write_inside_a_transaction")
 WORLDS = {"mixed", "broker", "transactions", "groups", "two-phase", "metadata", "sink"}
 
 

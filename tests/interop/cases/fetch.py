@@ -191,7 +191,7 @@ def waiting_ends_when_a_topic_is_deleted(probe: Probe) -> None:
         kept, doomed = probe.topic(f"kept-{version}"), probe.topic(f"doomed-{version}")
         waiting = probe.connect()
         waiting.send("Fetch", version, body(version, (kept, [part()]), (doomed, [part()]), max_wait=9000))
-        time.sleep(0.05)
+        waiting.await_read()
         start = time.monotonic()
         probe.tell("DeleteTopics", 5, topic_names=[doomed.name], timeout=10000)
         payload = waiting.receive()

@@ -266,6 +266,46 @@ def test_a_process_that_was_paused_in_its_block_is_fenced_when_it_wakes(twofold_
     assert run(read(server, topic)) == [b"theirs"]
 
 
+FORGETFUL = {"producer.id.expiration.ms": "500", "producer.id.expiration.check.interval.ms": "100"}
+
+
+@pytest.fixture(params=["twofold", pytest.param("oracle", marks=pytest.mark.oracle)])
+def forgetful_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The address of a server that forgets a silent producer within a second."""
+    if request.param == "twofold":
+        with TwofoldServer(tmp_path, FORGETFUL) as running:
+            yield running.bootstrap_servers
+    else:
+        from oracle.kafka import running_oracle
+
+        with running_oracle(FORGETFUL) as node:
+            yield node.bootstrap_servers
+
+
+def test_a_producer_that_the_broker_forgot_with_its_deleted_records_goes_on(forgetful_server: str) -> None:
+    server = forgetful_server
+
+    async def main() -> None:
+        topic = await new_topic(server, 1)
+        tp = TopicPartition(topic, 0)
+        async with (
+            Producer(bootstrap_servers=server, linger_ms=0) as producer,
+            Admin(bootstrap_servers=server) as admin,
+        ):
+            for number in range(3):
+                await (await producer.send(topic, b"%d" % number))
+            (await admin.delete_records({tp: 3})).get()
+            deadline = time.monotonic() + 30
+            while (await admin.describe_producers([tp])).get()[tp]:
+                assert time.monotonic() < deadline, "the broker still knows the producer"
+                await asyncio.sleep(0.1)
+            offsets = [(await (await producer.send(topic, b"%d" % number))).offset for number in range(3, 6)]
+        assert offsets == [3, 4, 5]
+        assert await read(server, topic) == [b"3", b"4", b"5"]
+
+    run(main())
+
+
 def test_a_transaction_is_resumed_from_another_producer(server: str) -> None:
     async def main() -> None:
         topic, transactional_id = await new_topic(server, 1), name()

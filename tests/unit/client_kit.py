@@ -51,7 +51,9 @@ class ProducerEntry:
 class FakePartition:
     log: bytearray = field(default_factory=bytearray)
     end: int = 0
+    start: int = 0
     producers: dict[int, ProducerEntry] = field(default_factory=dict)
+    is_strict: bool = False  # an unknown producer begins with 0, as before Apache Kafka 2.5
     aborted: list[tuple[int, int]] = field(default_factory=list)
 
     def append(self, batch: bytes) -> tuple[int, int]:
@@ -71,6 +73,8 @@ class FakePartition:
                 expected = 0
             if header.base_sequence != expected:
                 return errors.OutOfOrderSequenceNumber.code, -1
+        elif numbered and self.is_strict and header.base_sequence != 0:
+            return errors.UnknownProducerId.code, -1
         data = bytearray(batch)
         stamp(data, 0, base_offset=self.end, leader_epoch=0)
         self.log += data
@@ -80,6 +84,12 @@ class FakePartition:
                 entry = self.producers[header.producer_id] = ProducerEntry(header.producer_epoch)
             entry.batches.append((header.base_sequence, header.last_sequence, base))
         return 0, base
+
+    def forget(self, *, keep_records: bool = False) -> None:
+        """Retention removes all records, and the producers with them, as before Apache Kafka 2.5."""
+        self.producers.clear()
+        if not keep_records:
+            self.start = self.end
 
     def values(self) -> list[bytes]:
         return [
@@ -188,7 +198,8 @@ class FakeBroker:
             code, offset = errors.MessageTooLarge.code, -1
         else:
             code, offset = self.partition(name, row.index).append(batch)
-        return PartitionProduceResponse(index=row.index, error_code=code, base_offset=offset)
+        start = self.partition(name, row.index).start
+        return PartitionProduceResponse(index=row.index, error_code=code, base_offset=offset, log_start_offset=start)
 
     def refuse_produce(self, error: type[errors.KafkaError]) -> Script:
         """A script: every partition of the request gets this error and nothing is appended."""

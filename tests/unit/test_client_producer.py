@@ -22,6 +22,7 @@ from twofold.wire.errors import (
     NotLeaderOrFollower,
     OutOfOrderSequenceNumber,
     TopicAuthorizationFailed,
+    UnknownProducerId,
 )
 
 Story = Callable[[Simulation, FakeBroker, Producer], Awaitable[None]]
@@ -265,6 +266,57 @@ def test_a_gap_that_nobody_explains_fails_the_batch_and_starts_a_new_epoch() -> 
         assert (header.producer_epoch, header.base_sequence) == (1, 0)
 
     play(story, linger_ms=0)
+
+
+@pytest.mark.parametrize("keep_records", [False, True])
+def test_a_broker_that_forgot_the_producer_gets_the_records_under_a_new_epoch(keep_records: bool) -> None:
+    async def story(_: Simulation, broker: FakeBroker, producer: Producer) -> None:
+        partition = broker.partition("t")
+        partition.is_strict = True
+        await send_numbers(producer, 3)
+        await producer.flush()
+        partition.forget(keep_records=keep_records)
+        results = [await delivery for delivery in await send_numbers(producer, 20, start=3)]
+        assert numbers(partition.values()) == list(range(23))
+        assert [result.offset for result in results] == list(range(3, 23))
+        headers = [header for _, header in iter_headers(partition.log)][3:]
+        assert {(header.producer_id, header.producer_epoch) for header in headers} == {(101, 1)}
+        assert [header.base_sequence for header in headers] == list(range(20))
+
+    play(story, linger_ms=0, batch_size=1)
+
+
+def test_a_record_in_doubt_is_not_doubled_on_a_broker_that_forgot_the_producer() -> None:
+    async def story(_: Simulation, broker: FakeBroker, producer: Producer) -> None:
+        partition = broker.partition("t")
+        partition.is_strict = True
+        await send_numbers(producer, 3)
+        await producer.flush()
+
+        def append_and_forget(fake: FakeBroker, request: Any) -> object:
+            fake.on_produce(request)
+            partition.forget()
+            return hang_up(fake, request)
+
+        broker.script("Produce", append_and_forget)
+        with pytest.raises(UnknownProducerId, match="acknowledged up to offset 2, and the log begins at 4"):
+            await (await producer.send("t", b"3"))
+        await (await producer.send("t", b"4"))
+        assert numbers(partition.values()) == [0, 1, 2, 3, 4]
+
+    play(story, linger_ms=0)
+
+
+def test_a_leader_that_is_moving_is_asked_again_under_the_same_number() -> None:
+    async def story(_: Simulation, broker: FakeBroker, producer: Producer) -> None:
+        await send_numbers(producer, 3)
+        await producer.flush()
+        broker.script("Produce", broker.refuse_produce(UnknownProducerId))  # without a log start offset
+        await (await producer.send("t", b"3"))
+        header = [header for _, header in iter_headers(broker.partition("t").log)][-1]
+        assert (header.producer_epoch, header.base_sequence) == (0, 3)
+
+    play(story, linger_ms=0, batch_size=1)
 
 
 def test_a_full_buffer_waits_and_then_says_so() -> None:

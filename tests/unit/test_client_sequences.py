@@ -32,8 +32,10 @@ class Batch:
 
 @dataclass
 class ModelBroker:
-    """Accepts what Kafka's log accepts; a producer that it never saw may begin with any number."""
+    """Accepts what Kafka's log accepts; a producer that it never saw may begin with any number, or, before Kafka 2.5,
+    with 0 only."""
 
+    is_strict: bool = False
     epoch: int | None = None
     last: int = -1
     recent: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=WINDOW))
@@ -50,6 +52,8 @@ class ModelBroker:
                 return "out of order"
             if epoch > self.epoch:
                 self.recent.clear()
+        elif self.is_strict and sequence != 0:
+            return "unknown producer"
         self.epoch, self.last = epoch, end
         self.recent.append((sequence, end))
         self.appended.append(batch.name)
@@ -59,10 +63,10 @@ class ModelBroker:
 class World:
     """One partition, one connection at a time, and a script of what goes wrong."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_strict: bool = False) -> None:
         self.sequences: PartitionSequences[Batch] = PartitionSequences(idempotent=True, max_unacked=WINDOW)
         self.current = Identity(7, 0)
-        self.broker = ModelBroker()
+        self.broker = ModelBroker(is_strict)
         self.wire: deque[tuple[Batch, int, int]] = deque()
         self.answers: deque[tuple[Batch, str]] = deque()
         self.waiting: deque[Batch] = deque()
@@ -116,10 +120,12 @@ class World:
                 settled.fate = Fate.ACKNOWLEDGED
         elif answer == "out of order" and self.sequences.is_gap_explained(batch):
             self.sequences.on_out_of_order(batch)
+        elif answer == "unknown producer" and not batch.in_doubt:
+            self.sequences.on_forgotten(batch)
         elif answer == "try again":
             self.sequences.on_refused(batch)
         else:
-            assert answer in ("invalid", "out of order"), answer
+            assert answer in ("invalid", "out of order", "unknown producer"), answer
             self.give_up(batch)
 
     def lose_connection(self) -> None:
@@ -134,6 +140,13 @@ class World:
         """Its memory of a producer then goes back to the last batch, as after a clean stop of Kafka."""
         self.lose_connection()
         self.broker.recent = deque(list(self.broker.recent)[-1:], maxlen=WINDOW)
+
+    def delete_records(self) -> None:
+        """A broker before Kafka 2.5 deletes all records and forgets their producer, when all are acknowledged."""
+        acknowledged = {batch.name for batch in self.all if batch.fate is Fate.ACKNOWLEDGED}
+        if self.broker.is_strict and acknowledged >= set(self.broker.appended):
+            self.broker.epoch, self.broker.last = None, -1
+            self.broker.recent.clear()
 
     def give_up(self, batch: Batch) -> None:
         batch.fate = Fate.FAILED
@@ -163,6 +176,7 @@ FAULTS = [
     "lose the connection and expire",
     "restart the broker",
     "restart the broker and expire",
+    "delete all records",
 ]
 # Each round: how many to send, how many of them arrive, how many answers come back, and what goes wrong then.
 rounds = st.lists(
@@ -170,12 +184,12 @@ rounds = st.lists(
 )
 
 
-@given(st.lists(st.integers(1, 3), min_size=2, max_size=16), rounds)
+@given(st.lists(st.integers(1, 3), min_size=2, max_size=16), rounds, st.booleans())
 @settings(max_examples=500, deadline=None)
 def test_every_batch_is_appended_once_and_in_order_whatever_fails(
-    counts: list[int], script: list[tuple[int, int, int, str]]
+    counts: list[int], script: list[tuple[int, int, int, str]], is_strict: bool
 ) -> None:
-    world = World()
+    world = World(is_strict=is_strict)
     for count in counts:
         world.give(count)
     for to_send, to_arrive, to_answer, fault in script:
@@ -191,6 +205,8 @@ def test_every_batch_is_appended_once_and_in_order_whatever_fails(
             world.lose_connection()
         if "expire" in fault:
             world.expire_oldest()
+        if fault == "delete all records":
+            world.delete_records()
         if fault == "refuse for good":
             world.arrive(refuse="invalid")
         if fault == "refuse for now":
@@ -235,6 +251,20 @@ def test_a_broker_that_lost_what_it_acknowledged_is_told_from_one_that_forgot() 
     assert world.sequences.untold() == [world.all[2]]
     world.settle()
     assert world.broker.appended == [0, 1, 3]
+
+
+def test_what_a_forgetful_broker_refuses_is_numbered_anew_and_what_is_in_doubt_is_not() -> None:
+    world = World(is_strict=True)
+    world.give(2), world.settle()
+    world.delete_records()
+    for _ in range(3):
+        world.give(1)
+    world.send()
+    world.lose_connection()
+    world.settle()
+    assert [batch.fate for batch in world.all] == [Fate.ACKNOWLEDGED, Fate.FAILED, Fate.ACKNOWLEDGED, Fate.ACKNOWLEDGED]
+    assert world.broker.appended == [0, 2, 3]
+    assert [(batch.identity, batch.base_sequence) for batch in world.all[2:]] == [((7, 1), 0), ((7, 1), 1)]
 
 
 def test_a_batch_keeps_its_number_over_attempts() -> None:

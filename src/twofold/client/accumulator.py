@@ -220,7 +220,7 @@ class ColumnDelivery:
 class PartitionQueue:
     """Everything of one partition that is not acknowledged: batches never sent, and those in `sequences`."""
 
-    __slots__ = ("failures", "not_before", "sequences", "tp", "waiting")
+    __slots__ = ("failures", "last_acked_offset", "not_before", "sequences", "tp", "waiting")
 
     def __init__(self, tp: TopicPartition, *, idempotent: bool, max_unacked: int) -> None:
         self.tp = tp
@@ -229,6 +229,7 @@ class PartitionQueue:
             idempotent=idempotent, max_unacked=max_unacked
         )
         self.failures = 0
+        self.last_acked_offset = -1
         self.not_before = 0.0
 
     @property

@@ -275,8 +275,11 @@ class Sender:
     def _has_work(self, queue: PartitionQueue) -> bool:
         """Whether anything could be sent now or when what is in the way is gone."""
         sequences = queue.sequences
-        if sequences.wants_identity() and self._transaction is None:
-            self._renumber(queue)
+        if sequences.wants_identity():
+            if self._transaction is None:
+                self._renumber(queue)
+            elif sequences.forgotten and self.identity is not None and self._refusal is None:
+                sequences.start_anew(self.identity)
         if any(not batch.on_wire for batch in sequences.unacked):
             return True
         return bool(queue.waiting) and self._is_due(queue)
@@ -426,7 +429,10 @@ class Sender:
         if row.record_errors:
             first = row.record_errors[0]
             message += f" (record {first.batch_index} of the batch: {first.batch_index_error_message})"
-        self._on_error(batch, error_for(row.error_code)(message))
+        if row.error_code == UnknownProducerId.code:
+            acked = self.queues[batch.tp].last_acked_offset
+            message += f": acknowledged up to offset {acked}, and the log begins at {row.log_start_offset}"
+        self._on_error(batch, error_for(row.error_code)(message), row.log_start_offset)
 
     # Fates
 
@@ -437,11 +443,13 @@ class Sender:
             implied.succeed(-1, -1)  # where, the broker does not tell any more
         queue.failures = 0
         queue.not_before = 0.0
+        if base_offset >= 0:
+            queue.last_acked_offset = max(queue.last_acked_offset, base_offset + batch.count - 1)
         self._release(batch)
         batch.succeed(base_offset, append_time)
         self._after(queue)
 
-    def _on_error(self, batch: ProducerBatch, error: KafkaError) -> None:
+    def _on_error(self, batch: ProducerBatch, error: KafkaError, log_start: int = -1) -> None:
         queue = self.queues[batch.tp]
         sequences = queue.sequences
         if batch.done.done():
@@ -454,6 +462,13 @@ class Sender:
         elif isinstance(error, OutOfOrderSequenceNumber) and sequences.is_gap_explained(batch):
             sequences.on_out_of_order(batch)
             self._give_up_or_pause(queue, batch, error)
+        elif isinstance(error, UnknownProducerId) and self._may_start_anew(queue, batch, log_start):
+            if log_start < 0:
+                sequences.on_refused(batch)
+            else:
+                log.warning("%s does not know producer id and epoch %s any more: %s", batch.tp, batch.identity, error)
+                sequences.on_forgotten(batch)
+            self._give_up_or_pause(queue, batch, error)
         elif error.retriable:
             if isinstance(error, _NOT_APPENDED):
                 sequences.on_refused(batch)
@@ -463,10 +478,20 @@ class Sender:
                 self._refresh_metadata()
             self._give_up_or_pause(queue, batch, error)
         else:
-            if self._transaction is None and isinstance(error, InvalidProducerEpoch | UnknownProducerId):
+            if self._transaction is None and isinstance(error, InvalidProducerEpoch):
                 self.identity = None  # the broker does not know this one: only a new producer id helps
             self._fail(queue, batch, error)
         self._after(queue)
+
+    def _may_start_anew(self, queue: PartitionQueue, batch: ProducerBatch, log_start: int) -> bool:
+        """Whether a broker that does not know our producer id any more can be given the batch under a new number.
+
+        It has forgotten the id with the records that it deleted, or it has lost them. A transaction goes on only in the
+        first case, because records that were lost may be its own.
+        """
+        if log_start < 0:
+            return True  # the leader is moving: the next answer says more
+        return not batch.in_doubt and (self._transaction is None or queue.last_acked_offset < log_start)
 
     def _after(self, queue: PartitionQueue) -> None:
         if not queue.idle:

@@ -14,6 +14,8 @@ twice while it is among the last five, or after its restart perhaps only if it i
 5. A batch is never sent under an older identity than one before it.
 6. Until a batch of an identity is acknowledged, one is out at a time: a broker that does not know a producer yet takes
    any number as its first, so that a second batch could overtake a first one that failed.
+7. A broker that has forgotten the producer (UNKNOWN_PRODUCER_ID, brokers before 2.5) takes only number 0. What it has
+   certainly not appended is numbered anew. A batch in doubt fails: it may have been appended before the broker forgot.
 """
 
 from collections.abc import Sequence
@@ -53,6 +55,7 @@ class PartitionSequences(Generic[B]):
     """The unacknowledged batches of one partition, lowest first."""
 
     __slots__ = (
+        "_forgotten",
         "_known",
         "_max_unacked",
         "_missed",
@@ -72,6 +75,7 @@ class PartitionSequences(Generic[B]):
         self._numbered = idempotent
         self._max_unacked = max_unacked
         self._resetting = False
+        self._forgotten = False  # the broker knows nothing of this producer, so that its numbers are free again
         self._known = not idempotent  # whether the broker has appended a batch of this identity
         self._suspect: B | None = None  # the lowest, called out of order although nothing before it failed
         self._missed: list[B] = []  # called out of order while in doubt
@@ -103,10 +107,11 @@ class PartitionSequences(Generic[B]):
         return self._resetting and not any(batch.on_wire or batch.in_doubt for batch in self.unacked)
 
     def start_anew(self, identity: Identity) -> None:
-        """Number what is left from 0 under an identity that this partition has not used."""
-        assert self.wants_identity() and identity != self.identity
+        """Number what is left from 0 under an identity that this partition's broker does not know."""
+        assert self.wants_identity() and (identity != self.identity or self._forgotten)
         assert not self.untold()
         self._resetting = False
+        self._forgotten = False
         self._suspect = None
         self._missed.clear()
         self._unprovable.clear()
@@ -156,6 +161,17 @@ class PartitionSequences(Generic[B]):
             self._missed.append(batch)
         batch.on_wire = False
         batch.in_doubt = False
+
+    def on_forgotten(self, batch: B) -> None:
+        """The broker knows nothing of this producer; no attempt of `batch` is in doubt."""
+        assert not batch.in_doubt
+        self._resetting = True
+        self._forgotten = True
+        batch.on_wire = False
+
+    @property
+    def forgotten(self) -> bool:
+        return self._forgotten
 
     def is_gap_explained(self, batch: B) -> bool:
         """Whether OUT_OF_ORDER_SEQUENCE_NUMBER for `batch` comes from one before it that failed or was given up.

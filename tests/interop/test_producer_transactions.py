@@ -1,6 +1,7 @@
 """The transactional producer against real servers: Twofold, and Apache Kafka where it can be had."""
 
 import asyncio
+import logging
 import os
 import signal
 import subprocess
@@ -424,16 +425,43 @@ async def state_of(server: str, transactional_id: str) -> str:
 @pytest.mark.oracle
 def test_what_apache_kafka_lacks_is_one_clear_error(oracle: Any) -> None:
     async def main() -> None:
-        for options, message in (
-            ({"transaction_two_phase_commit_enable": True}, r"InitProducerId up to 5: transaction_two_phase.* needs 6"),
-            ({"transaction_heartbeat_interval_ms": 1_000}, r"InitProducerId up to 5 and no TxnHeartbeat.*needs"),
-        ):
-            producer = Producer(bootstrap_servers=oracle.bootstrap_servers, transactional_id=name(), **options)
-            with pytest.raises(UnsupportedByBroker, match=message):
-                await producer.init_transactions()
-            await producer.close()
+        options = {"transaction_two_phase_commit_enable": True, "transaction_heartbeat_interval_ms": 0}
+        producer = Producer(bootstrap_servers=oracle.bootstrap_servers, transactional_id=name(), **options)
+        with pytest.raises(UnsupportedByBroker, match=r"InitProducerId up to 5: transaction_two_phase.* needs 6"):
+            await producer.init_transactions()
+        await producer.close()
 
     run(main())
+
+
+@pytest.fixture(params=["twofold", pytest.param("oracle", marks=pytest.mark.oracle)])
+def server_without_heartbeats(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "oracle":
+        yield str(request.getfixturevalue("oracle").bootstrap_servers)
+    else:
+        with TwofoldServer(tmp_path, {"transaction.heartbeat.enable": "false"}) as running:
+            yield running.bootstrap_servers
+
+
+def test_without_heartbeats_a_producer_that_wants_them_is_warned_once_and_works(
+    server_without_heartbeats: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = server_without_heartbeats
+
+    async def main() -> None:
+        topic = await new_topic(server, 1)
+        async with producing(server, transaction_heartbeat_interval_ms=50) as producer:
+            for value in (b"0", b"1"):
+                async with producer.transaction() as txn:
+                    await txn.send(topic, value)
+                    await producer.flush()
+                    await asyncio.sleep(0.3)  # six intervals
+        assert await read(server, topic) == [b"0", b"1"]
+
+    with caplog.at_level(logging.WARNING, "twofold.client"):
+        run(main())
+    (warning,) = (row.getMessage() for row in caplog.records)
+    assert "transaction_heartbeat_interval_ms=50 has no effect" in warning and server in warning
 
 
 @pytest.mark.oracle

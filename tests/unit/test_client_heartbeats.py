@@ -1,10 +1,13 @@
 """Transaction heartbeats (KIP-1309) from the producer's side, against the real broker in virtual time."""
 
+import logging
+import re
+
 import pytest
 from client_txn_kit import TOPIC, World, identity_of, play, refuse, state_of
 
 from twofold.client import Producer
-from twofold.client.errors import TransactionFailed, UnsupportedByBroker
+from twofold.client.errors import TransactionFailed
 from twofold.client.transaction_states import State
 from twofold.wire.errors import NotCoordinator, TransactionalIdAuthorizationFailed
 
@@ -185,13 +188,52 @@ def test_a_transaction_that_was_kept_without_two_phase_commit_is_kept_alive_by_i
     play(story, **MAX_TIMEOUT)
 
 
-def test_a_broker_without_heartbeats_is_named_with_what_is_missing() -> None:
-    async def story(world: World) -> None:
-        producer = world.producer(transaction_heartbeat_interval_ms=1_000)
-        with pytest.raises(
-            UnsupportedByBroker,
-            match=r"InitProducerId up to 6 and no TxnHeartbeat.*interval_ms=1000 needs.* 7 and.*heartbeat\.enable=true",
-        ):
-            await producer.init_transactions()
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [
+        row.getMessage()
+        for row in caplog.records
+        if row.name.startswith("twofold.client") and row.levelname == "WARNING"
+    ]
 
-    play(story, transaction_heartbeat_enable="false")
+
+def test_a_broker_without_heartbeats_is_named_once_and_the_producer_works_without(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def story(world: World) -> None:
+        producer = await world.ready(transaction_heartbeat_interval_ms=1_000)
+        for value in (b"0", b"1"):
+            async with producer.transaction() as txn:
+                await txn.send(TOPIC, value, partition=0)
+                await world.sleep(20)
+        assert await world.read() == [b"0", b"1"]
+        assert (world.versions("InitProducerId"), world.count("TxnHeartbeat")) == ([6], 0)
+
+    with caplog.at_level(logging.WARNING):
+        play(story, transaction_heartbeat_enable="false")
+    (warning,) = warnings(caplog)
+    assert re.search(
+        r"InitProducerId up to 6 and no TxnHeartbeat: transaction_heartbeat_interval_ms=1000 has no effect.*"
+        r"transaction_timeout_ms=60000.*need InitProducerId 7 and.*transaction\.heartbeat\.enable=true",
+        warning,
+    )
+
+
+def test_heartbeats_that_are_switched_off_under_an_open_transaction_do_not_end_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def story(world: World) -> None:
+        producer = await opened(world)
+        await world.sleep(2 * INTERVAL_S)
+        world.settings["transaction.heartbeat.enable"] = "false"
+        await world.restart()
+        await world.sleep(600)
+        await producer.commit_transaction()
+        async with producer.transaction() as txn:
+            await txn.send(TOPIC, b"y", partition=0)
+            await world.sleep(600)
+        assert await world.read() == [b"x", b"y"]
+
+    with caplog.at_level(logging.WARNING):
+        play(story, **MAX_TIMEOUT)
+    (warning,) = warnings(caplog)
+    assert "no more heartbeats of 'id'" in warning and "does not serve TxnHeartbeat" in warning

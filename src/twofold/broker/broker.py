@@ -139,7 +139,10 @@ class Broker:
         self._run(self.groups.run_background(), "offset expiry")
         sweeps = self.transactions.sweeps
         self._run(sweeps.run_timeouts(), "transaction timeouts")
-        self._run(sweeps.run_heartbeats(), "transaction heartbeats")
+        if self.settings.bool(
+            "transaction.heartbeat.enable"
+        ):  # otherwise nobody can send one, and silence means nothing
+            self._run(sweeps.run_heartbeats(), "transaction heartbeats")
         self._run(sweeps.run_expiry(), "transactional id expiry")
         self._run(self.held_lso.run(), "transactions that hold readers up")
         self.producer_ids.prefetch()  # or the first idempotent producer would have to ask twice

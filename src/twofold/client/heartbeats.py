@@ -9,7 +9,8 @@ from twofold.runtime.api import Runtime
 
 class Heartbeats:
     """Calls `beat` every `interval_s` from `start` to `stop`. A beat that takes longer delays the next, so that there
-    is never more than one; after one that returns False the next comes after a fraction of the interval."""
+    is never more than one; after one that returns False the next comes after a fraction of the interval. Without
+    `enabled` there are none."""
 
     RETRY_FRACTION = 0.2
 
@@ -17,6 +18,7 @@ class Heartbeats:
         self._runtime = runtime
         self._interval_s = interval_s
         self._beat = beat
+        self.enabled = True
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -24,7 +26,7 @@ class Heartbeats:
         return self._task is not None and not self._task.done()
 
     def start(self) -> None:
-        if self._interval_s > 0 and not self.running:
+        if self.enabled and self._interval_s > 0 and not self.running:
             self._task = self._runtime.spawn(self._run(), name="transaction heartbeats")
 
     def stop(self) -> None:
@@ -35,7 +37,7 @@ class Heartbeats:
     async def _run(self) -> None:
         clock = self._runtime.clock
         due = clock.monotonic() + self._interval_s
-        while True:
+        while self.enabled:
             await self._runtime.timers.sleep(max(0.0, due - clock.monotonic()))
             started = clock.monotonic()
             heard = await self._beat()

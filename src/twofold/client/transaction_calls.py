@@ -1,11 +1,13 @@
 """What a transactional producer says to its coordinators: one method a request, errors in words, retries inside.
 
-What a broker may lack is named here: two-phase commit needs InitProducerId 6 (KIP-939), heartbeats InitProducerId 7 and
-TxnHeartbeat (KIP-1309). A cluster whose finalized `transaction.version` is below 2 (KIP-890) gets what its clients
-said before: partitions and groups are added to a transaction by the producer, and the versions that imply it are not
-used.
+What a broker may lack is named here. Two-phase commit needs InitProducerId 6 (KIP-939) and is refused without it.
+Heartbeats need InitProducerId 7 and TxnHeartbeat (KIP-1309); without them the producer works and is warned, because
+the interval is a field that a broker may ignore. A cluster whose finalized `transaction.version` is below 2 (KIP-890)
+gets what its clients said before: partitions and groups are added to a transaction by the producer, and the versions
+that imply it are not used.
 """
 
+import logging
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -71,6 +73,8 @@ NO_TIMEOUT_MS = 2**31 - 1
 DESCRIBE_TIMEOUT_MS = 2_000
 SHORTEST_HEARTBEAT_TIMEOUT_MS = 2_000
 
+log = logging.getLogger(__name__)
+
 STATE_ERRORS = (InvalidTxnState, TransactionAbortable)
 Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
 
@@ -81,6 +85,7 @@ class Started(NamedTuple):
     identity: Identity
     ongoing: PreparedTxnState
     v2: bool
+    heartbeats: bool
 
 
 class Terms(NamedTuple):
@@ -103,6 +108,7 @@ class TransactionCalls:
     def __init__(self, cluster: Cluster, coordinators: Coordinators) -> None:
         self._cluster = cluster
         self._coordinators = coordinators
+        self._is_warned = False
 
     def speaks_v2(self, transactional_id: str) -> bool | None:
         """Whether the cluster has finalized transaction.version 2; None when there is no connection to tell."""
@@ -112,11 +118,7 @@ class TransactionCalls:
     def has_heartbeats(self, transactional_id: str) -> bool:
         """Whether the coordinator, which was asked something before, takes heartbeats (KIP-1309)."""
         connection = self._coordinators.connected(Kind.TRANSACTION, transactional_id)
-        return (
-            connection is not None
-            and connection.supports(INIT_PRODUCER_ID, HEARTBEATS_SINCE)
-            and connection.supports(TXN_HEARTBEAT)
-        )
+        return connection is not None and _takes_heartbeats(connection)
 
     async def init(
         self, transactional_id: str, terms: Terms, deadline: Deadline, *, keep: bool = False, patient: bool = True
@@ -135,12 +137,28 @@ class TransactionCalls:
             response = await self._init(connection, request, deadline)
             ongoing = PreparedTxnState.of(response.ongoing_txn_producer_id, response.ongoing_txn_producer_epoch)
             identity = Identity(response.producer_id, response.producer_epoch)
-            return Started(identity, ongoing, _speaks_v2(connection))
+            heartbeats = terms.interval_ms > 0 and self._check_heartbeats(connection, terms)
+            return Started(identity, ongoing, _speaks_v2(connection), heartbeats)
 
         what = f"InitProducerId of {transactional_id!r}"
         return await self._coordinators.ask(
             Kind.TRANSACTION, transactional_id, what, attempt, deadline, patient=patient
         )
+
+    def _check_heartbeats(self, connection: Connection, terms: Terms) -> bool:
+        """Whether the broker took the interval; the first that does not is named in the log."""
+        takes = _takes_heartbeats(connection)
+        if not takes and not self._is_warned:
+            self._is_warned = True
+            served = connection.version(INIT_PRODUCER_ID)
+            log.warning(
+                "%s serves InitProducerId up to %d%s: transaction_heartbeat_interval_ms=%d has no effect, and what a "
+                "producer leaves open when it dies is aborted after transaction_timeout_ms=%d. Heartbeats (KIP-1309) "
+                "need InitProducerId %d and TxnHeartbeat: Twofold with transaction.heartbeat.enable=true",
+                connection.label, served, "" if connection.supports(TXN_HEARTBEAT) else " and no TxnHeartbeat",
+                terms.interval_ms, terms.timeout_ms, HEARTBEATS_SINCE,
+            )  # fmt: skip
+        return takes
 
     async def bump(
         self, transactional_id: str, config: ProducerConfig, identity: Identity, deadline: Deadline
@@ -343,9 +361,13 @@ def _speaks_v2(connection: Connection) -> bool:
     return all(connection.supports(key, version) for key, version in V2_APIS.items())
 
 
+def _takes_heartbeats(connection: Connection) -> bool:
+    return connection.supports(INIT_PRODUCER_ID, HEARTBEATS_SINCE) and connection.supports(TXN_HEARTBEAT)
+
+
 def _check_init(connection: Connection, terms: Terms, *, keep: bool) -> None:
     """One clear error for what the broker lacks."""
-    _, two_phase, interval_ms = terms
+    two_phase = terms.two_phase
     served = connection.version(INIT_PRODUCER_ID)
     if (two_phase or keep) and served < TWO_PHASE_SINCE:
         wanted = "transaction_two_phase_commit_enable" if two_phase else "keep_prepared_txn"
@@ -359,13 +381,6 @@ def _check_init(connection: Connection, terms: Terms, *, keep: bool) -> None:
         raise UnsupportedByBroker(
             f"{connection.label} has finalized {TRANSACTION_VERSION}={level}: keep_prepared_txn needs 2, where every "
             "transaction has an epoch of its own (KIP-890); `twofold cluster features` or kafka-features.sh raises it"
-        )
-    if interval_ms and (served < HEARTBEATS_SINCE or not connection.supports(TXN_HEARTBEAT)):
-        raise UnsupportedByBroker(
-            f"{connection.label} serves InitProducerId up to {served}"
-            f"{'' if connection.supports(TXN_HEARTBEAT) else ' and no TxnHeartbeat'}: "
-            f"transaction_heartbeat_interval_ms={interval_ms} needs InitProducerId {HEARTBEATS_SINCE} and TxnHeartbeat "
-            "(KIP-1309); set it to 0, or transaction.heartbeat.enable=true on a Twofold broker"
         )
 
 

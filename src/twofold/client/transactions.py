@@ -46,6 +46,7 @@ from twofold.wire.errors import (
     KafkaError,
     ProducerFenced,
     TransactionAbortable,
+    UnsupportedVersion,
 )
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ class Transactions:
                 self._on(Event.REFUSED)
                 raise
             self._v2 = started.v2
+            self._heartbeats.enabled = started.heartbeats
             self._become(started.identity)
             self.prepared = started.ongoing
             if started.ongoing:
@@ -424,7 +426,10 @@ class Transactions:
             if error.retriable:
                 log.debug("heartbeat of %r: %s", self._transactional_id, error)
                 return False
-            if identity == self._identity:
+            if isinstance(error, UnsupportedVersion):
+                log.warning("no more heartbeats of %r: %s", self._transactional_id, error)
+                self._heartbeats.enabled = False
+            elif identity == self._identity:
                 await self._on_heartbeat_refused(identity, error)
         return True
 

@@ -344,6 +344,86 @@ def test_a_transaction_that_took_too_long_is_told_and_the_producer_goes_on(twofo
     run(main())
 
 
+async def three_stable_four_open(server: str, producer: Producer, topic: str) -> None:
+    """Offsets 0 to 2 are plain records, 3 to 5 are in an open transaction, 6 is plain again."""
+    async with Producer(bootstrap_servers=server, linger_ms=0) as plain:
+        for value in (b"0", b"1", b"2"):
+            await (await plain.send(topic, value))
+        await producer.begin_transaction()
+        for value in (b"3", b"4", b"5"):
+            await (await producer.send(topic, value))
+        await (await plain.send(topic, b"6"))
+
+
+def test_the_lag_goes_by_what_the_isolation_level_reads(server: str) -> None:
+    async def main() -> None:
+        topic = await new_topic(server, 1)
+        tp = TopicPartition(topic, 0)
+        async with (
+            producing(server) as producer,
+            Consumer(bootstrap_servers=server, isolation_level="read_committed") as committed,
+            Consumer(bootstrap_servers=server) as uncommitted,
+        ):
+            await three_stable_four_open(server, producer, topic)
+            for consumer in (committed, uncommitted):
+                consumer.assign([tp])
+                consumer.seek(tp, 1)
+            assert (await committed.lag(), await uncommitted.lag(tp)) == ({tp: 2}, {tp: 6})
+            while await committed.position(tp) < 3:
+                await committed.poll(10_000)
+            assert await committed.lag() == {tp: 0}
+            await producer.commit_transaction()
+            while (await committed.end_offsets([tp]))[tp] < 8:  # the answer to a commit does not wait for its marker
+                await asyncio.sleep(0.01)
+            assert (await committed.lag(), await uncommitted.lag()) == ({tp: 5}, {tp: 7})
+
+    run(main())
+
+
+@pytest.mark.parametrize("offset", [4, 6, 7])
+def test_a_seek_beyond_the_stable_offset_waits_there_and_to_the_end_goes_no_further(server: str, offset: int) -> None:
+    async def main() -> None:
+        topic = await new_topic(server, 1)
+        tp = TopicPartition(topic, 0)
+        async with (
+            producing(server) as producer,
+            Consumer(bootstrap_servers=server, isolation_level="read_committed") as consumer,
+        ):
+            await three_stable_four_open(server, producer, topic)
+            consumer.assign([tp])
+            consumer.seek_to_end()
+            assert await consumer.position(tp) == 3
+            consumer.seek(tp, offset)
+            assert await consumer.poll(300) == []
+            assert (await consumer.position(tp), await consumer.lag()) == (offset, {tp: 0})
+            await producer.commit_transaction()
+            async with producer.transaction() as txn:
+                await txn.send(topic, b"8")
+            found: list[bytes | None] = []
+            while await consumer.position(tp) < 10:
+                found += [record.value for record in await consumer.poll(10_000)]
+            assert found == [value for value in (b"4", b"5", b"6") if int(value) >= offset] + [b"8"]
+
+    run(main())
+
+
+def test_a_seek_beyond_the_end_goes_where_the_rule_says(server: str) -> None:
+    async def main() -> None:
+        topic = await new_topic(server, 1)
+        tp = TopicPartition(topic, 0)
+        async with (
+            producing(server) as producer,
+            Consumer(bootstrap_servers=server, isolation_level="read_committed") as consumer,
+        ):
+            await three_stable_four_open(server, producer, topic)
+            consumer.assign([tp])
+            consumer.seek(tp, 8)
+            await consumer.poll(300)
+            assert await consumer.position(tp) == 3  # auto_offset_reset is latest
+
+    run(main())
+
+
 PREPARE_AND_WAIT = """
 import sys, time, twofold
 server, topic, transactional_id = sys.argv[1:]

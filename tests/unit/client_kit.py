@@ -53,6 +53,7 @@ class FakePartition:
     end: int = 0
     start: int = 0
     producers: dict[int, ProducerEntry] = field(default_factory=dict)
+    stable: int | None = None  # the LSO, where a transaction is open
     is_strict: bool = False  # an unknown producer begins with 0, as before Apache Kafka 2.5
     aborted: list[tuple[int, int]] = field(default_factory=list)
 
@@ -247,7 +248,10 @@ class FakeBroker:
                 aborted_transactions=None,
                 records=b"",
             )
+        stable = partition.end if partition.stable is None else partition.stable
         start = next((p for p, h in iter_headers(partition.log) if h.last_offset >= row.fetch_offset), None)
+        if isolation and row.fetch_offset >= stable:
+            start = None
         records = b""
         if start is not None:
             size = max(row.partition_max_bytes, read_header(partition.log, start).size)
@@ -259,7 +263,7 @@ class FakeBroker:
             partition_index=row.partition,
             error_code=0,
             high_watermark=partition.end,
-            last_stable_offset=partition.end,
+            last_stable_offset=stable,
             aborted_transactions=aborted if isolation else None,
             records=records,
         )

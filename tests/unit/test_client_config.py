@@ -211,6 +211,7 @@ def test_methods_of_the_clients_are_these_and_nothing_else() -> None:
         "close",
         "end_offsets",
         "from_config",
+        "lag",
         "offsets_for_times",
         "partitions_for",
         "pause",

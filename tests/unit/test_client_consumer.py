@@ -245,6 +245,20 @@ def test_the_position_moves_over_what_is_hidden() -> None:
     play(story, auto_offset_reset="earliest", isolation_level="read_committed")
 
 
+def test_a_position_beyond_the_stable_offset_stays_and_is_asked_for_now_and_then() -> None:
+    async def story(_: Simulation, broker: FakeBroker, consumer: Consumer) -> None:
+        fill(broker, 10)
+        broker.partition("t").stable = 3
+        consumer.seek(T0, 5)
+        assert await consumer.poll(10_000) == []
+        assert await consumer.position(T0) == 5
+        assert 10_000 / 200 < broker.seen["Fetch"] < 10_000 / 90  # retry_backoff_ms is 100
+        broker.partition("t").stable = None
+        assert await read(consumer, 5) == [5, 6, 7, 8, 9]
+
+    play(story, isolation_level="read_committed")
+
+
 def test_no_position_and_no_rule_is_an_error() -> None:
     async def story(_: Simulation, __: FakeBroker, consumer: Consumer) -> None:
         with pytest.raises(NoOffset, match="t-0 has no position"):

@@ -76,6 +76,7 @@ class Consumer:
         return tuple(self._fetcher.assigned)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
+        """An offset that the isolation level does not let this consumer read yet is waited for."""
         if offset < 0:
             raise ValueError(f"{offset} is not an offset; seek_to_beginning and seek_to_end find the ends")
         self._entry(partition).seek(offset)
@@ -86,6 +87,7 @@ class Consumer:
             self._entry(tp).seek_by(OffsetSpec.EARLIEST)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """With read_committed the end is the LSO: the first offset of an open transaction, where there is one."""
         for tp in partitions or self.assignment:
             self._entry(tp).seek_by(OffsetSpec.LATEST)
 
@@ -154,6 +156,15 @@ class Consumer:
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """One past the last record that this consumer's isolation level lets it read."""
         return await self._ends(partitions, OffsetSpec.LATEST)
+
+    async def lag(self, *partitions: TopicPartition) -> dict[TopicPartition, int]:
+        """How far each position, of all assigned partitions when none is named, is behind `end_offsets`.
+
+        What is in an open transaction, and all after it, is no lag of a consumer that reads committed records only.
+        """
+        positions = {tp: await self.position(tp) for tp in partitions or self.assignment}
+        ends = await self.end_offsets(positions)
+        return {tp: max(0, ends[tp] - position) for tp, position in positions.items()}
 
     async def offsets_for_times(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, ListedOffset]:
         return await list_offsets(self._cluster, timestamps, self.config.isolation, self._cluster.deadline())

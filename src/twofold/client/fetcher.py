@@ -4,7 +4,9 @@
    the network works while the application does, and memory stays within two answers.
 2. An answer that belongs to an earlier position (the reader seeked or was assigned anew) is dropped.
 3. The position moves over every batch, seen or not, and only when its records were handed out.
-4. Many partitions are asked for in a fetch session: a broker that leaves one out of an answer has no news of it.
+4. A position beyond what may be read (the LSO, or the high watermark of a leader that is new) stays where it is. It is
+   asked for now and then, because Apache Kafka answers such a fetch at once.
+5. Many partitions are asked for in a fetch session: a broker that leaves one out of an answer has no news of it.
 """
 
 import asyncio
@@ -373,6 +375,9 @@ class Fetcher:
         entry.last_stable_offset = data.last_stable_offset
         entry.log_start_offset = data.log_start_offset
         if not data.records:
+            readable = data.last_stable_offset if self._config.isolation else data.high_watermark
+            if offset > readable:
+                entry.not_before = self._runtime.clock.monotonic() + self._config.retry_backoff_ms / 1000
             return
         try:
             answer = Answer(entry.tp, offset, data, self._config.isolation, self._config.check_crcs)

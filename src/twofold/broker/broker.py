@@ -21,6 +21,7 @@ from twofold.broker.data_folder import identify, was_closed_cleanly
 from twofold.broker.dispatch import Dispatcher
 from twofold.broker.fetch_entry import Entry
 from twofold.broker.fetch_sessions import FetchSessionCache
+from twofold.broker.first_look import FirstLook
 from twofold.broker.group_service import GroupService
 from twofold.broker.held_lso import HeldLso
 from twofold.broker.lifecycle import Lifecycle
@@ -82,6 +83,7 @@ class Broker:
         self.producer_ids = ProducerIds(self._allocate_producer_ids, runtime)
         self.transactions = TransactionService(self)
         self.held_lso = HeldLso(self.replicas, runtime, lambda: self.settings.int("transaction.max.timeout.ms"))
+        self.first_look = FirstLook(self.replicas, self.logs, runtime)
         dispatcher = Dispatcher(self, runtime.spawn, heartbeats=settings.bool("transaction.heartbeat.enable"))
         self.server = Server(runtime, dispatcher, server_options(settings, runtime.disk.open_file_limit()))
         self.listeners: list[ListenerAddress] = []
@@ -132,6 +134,7 @@ class Broker:
         self.logs.load()
         self.controller.subscribe(self._apply)
         self.replicas.set_strays_aside()
+        self.first_look.begin()
         await self._listen(addresses)
         await self._register(directory_id)
         await self._let_load([*self.groups.open(), *self.transactions.open()])
@@ -145,6 +148,7 @@ class Broker:
             self._run(sweeps.run_heartbeats(), "transaction heartbeats")
         self._run(sweeps.run_expiry(), "transactional id expiry")
         self._run(self.held_lso.run(), "transactions that hold readers up")
+        self._run(self.first_look.run(), "first look at partitions")
         self.producer_ids.prefetch()  # or the first idempotent producer would have to ask twice
         self.server.open()
 

@@ -133,6 +133,11 @@ PARTITION_OPEN = _own(
     "Age of the oldest open transaction of the partition, from its first batch; only where one is open.",
     "topic", "partition",
 )  # fmt: skip
+NOT_LOOKED_AT = _own(
+    "partitions_not_looked_at",
+    "Partitions with a log that the broker has not opened since its start: their transactions, stable offsets and "
+    "producer ids are missing here. 0 within 30 s of a start; more where a log cannot be opened.",
+)
 LEFT_OUT = _own(
     "metrics_partitions_left_out",
     "Partitions without series of their own, because there are more than metrics.max.partitions.",

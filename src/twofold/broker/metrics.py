@@ -3,7 +3,8 @@
 1. Nothing is kept up to date for metrics but a few plain numbers: a broker that nobody scrapes pays for none of this.
 2. Reading goes in pieces of about a millisecond, with other work of the loop in between. What is told is therefore
    not of one instant, but every number was true during the scrape.
-3. Nothing is opened or loaded for a scrape: partitions that nobody has used since the start have no series.
+3. Nothing is opened or loaded for a scrape: the broker itself looks at every partition soon after the start
+   (`first_look`), and how many it has not looked at yet is told.
 4. Partitions may be many. At most `metrics.max.partitions` have series of their own: first those whose readers wait
    for a transaction, then those that were used first; how many are left out is told.
 """
@@ -21,7 +22,6 @@ from prometheus_client.core import Metric
 from twofold.broker import metric_families as families
 from twofold.broker.durations import Durations
 from twofold.broker.metric_families import Family
-from twofold.broker.partition import Partition
 from twofold.coordinator.transaction.states import State
 from twofold.log.log import PartitionLog
 from twofold.types import TopicPartition
@@ -79,7 +79,7 @@ class BrokerCollector:
         self._broker = broker
         self._max_partitions = broker.settings.int("metrics.max.partitions")
         self._process: Any = ProcessCollector(registry=None)
-        self._began: dict[Partition, tuple[int, int]] = {}  # first offset of the oldest transaction, when that was
+        self._began: dict[PartitionLog, tuple[int, int]] = {}  # first offset of the oldest transaction, when that was
         self.last_scrape_s = 0.0
 
     def collect(self) -> Iterator[Metric]:
@@ -155,8 +155,8 @@ class BrokerCollector:
         yield from self._counts_of_the_image()
         traffic: dict[str, list[int]] = {}
         producer_ids = failed = 0
-        waiting: list[Partition] = []  # their readers do
-        others: list[Partition] = []
+        waiting: list[PartitionLog] = []  # their readers do
+        others: list[PartitionLog] = []
         for piece in _slices(list(self._broker.replicas.partitions()), PARTITIONS_PER_PIECE):
             for partition in piece:
                 totals = traffic.setdefault(partition.topic_partition.topic, [0, 0, 0])
@@ -167,32 +167,42 @@ class BrokerCollector:
                 partition_log = partition.log
                 producer_ids += partition_log.producer_count
                 is_held = partition_log.last_stable_offset < partition_log.high_watermark
-                (waiting if is_held else others).append(partition)
+                (waiting if is_held else others).append(partition_log)
+            yield None
+        find = self._broker.replicas.find
+        for some in _slices(self._broker.logs.logs(), PARTITIONS_PER_PIECE):
+            for unused in some:
+                if find(*unused.topic_partition) is None:
+                    failed += unused.failure is not None
+                    if unused.is_open:
+                        producer_ids += unused.producer_count
+                        others.append(unused)
             yield None
         yield _one(families.OFFLINE, failed)
         yield _one(families.PRODUCER_IDS, producer_ids)
+        yield _one(families.NOT_LOOKED_AT, self._broker.first_look.remaining)
         yield from self._traffic(traffic)
         yield from self._open_transactions(waiting)
         chosen = [*waiting, *others][: self._max_partitions]
         yield _one(families.LEFT_OUT, len(waiting) + len(others) - len(chosen))
         yield from _offsets(chosen)
 
-    def _open_transactions(self, partitions: list[Partition]) -> Iterator[Piece]:
+    def _open_transactions(self, logs: list[PartitionLog]) -> Iterator[Piece]:
         now_ms = self._broker.runtime.clock.wall_ms()
         late_ms = self._broker.settings.int("transaction.max.timeout.ms") + LATE_MARGIN_MS
-        began: dict[Partition, tuple[int, int]] = {}
+        began: dict[PartitionLog, tuple[int, int]] = {}
         names: list[TopicPartition] = []
         ages: list[float] = []
         late = 0
-        for piece in _slices(partitions, READS_PER_PIECE):
-            for partition in piece:
-                stable = partition.log.last_stable_offset
-                first_ms = self._first_batch_ms(partition, stable)
+        for piece in _slices(logs, READS_PER_PIECE):
+            for partition_log in piece:
+                stable = partition_log.last_stable_offset
+                first_ms = self._first_batch_ms(partition_log, stable)
                 if first_ms is not None:
-                    began[partition] = (stable, first_ms)
+                    began[partition_log] = (stable, first_ms)
                     age_ms = max(0, now_ms - first_ms)
                     late += age_ms > late_ms
-                    names.append(partition.topic_partition)
+                    names.append(partition_log.topic_partition)
                     ages.append(age_ms / 1000)
             yield None
         self._began = began
@@ -218,15 +228,15 @@ class BrokerCollector:
         yield _one(families.ALL_PARTITIONS, total)
         yield _one(families.LEADERLESS, leaderless)
 
-    def _first_batch_ms(self, partition: Partition, stable: int) -> int | None:
+    def _first_batch_ms(self, partition_log: PartitionLog, stable: int) -> int | None:
         """When the oldest open transaction began; looked up on disk once for each."""
-        known = self._began.get(partition)
+        known = self._began.get(partition_log)
         if known is not None and known[0] == stable:
             return known[1]
         try:
-            oldest = partition.log.oldest_open_transaction()
+            oldest = partition_log.oldest_open_transaction()
         except (KafkaError, OSError) as error:
-            log.warning("%s: since when its oldest transaction is open cannot be read: %s", partition, error)
+            log.warning("%s: since when its oldest transaction is open cannot be read: %s", partition_log, error)
             return None
         return None if oldest is None else oldest[2]
 
@@ -301,7 +311,7 @@ def _tasks() -> int:
         return 0  # read from outside of the loop
 
 
-def _offsets(partitions: list[Partition]) -> Iterator[Piece]:
+def _offsets(logs: list[PartitionLog]) -> Iterator[Piece]:
     readers: tuple[tuple[Family, Callable[[PartitionLog], int]], ...] = (
         (families.LSO_LAG, lambda log: max(0, log.high_watermark - log.last_stable_offset)),
         (families.LSO, lambda log: log.last_stable_offset),
@@ -312,9 +322,9 @@ def _offsets(partitions: list[Partition]) -> Iterator[Piece]:
     )
     for family, read in readers:
         yield Rows(family, (), ())  # the head of the metric, also where no partition follows
-        for some in _slices(partitions, PARTITIONS_PER_PIECE):
-            names = [partition.topic_partition for partition in some]
-            yield Rows(family, names, [read(partition.log) for partition in some])
+        for some in _slices(logs, PARTITIONS_PER_PIECE):
+            names = [partition_log.topic_partition for partition_log in some]
+            yield Rows(family, names, [read(partition_log) for partition_log in some])
 
 
 def _shard_states(shards: "Iterable[CoordinatorShard[Any, Any]]", *, corrupt: str) -> list[Sample]:

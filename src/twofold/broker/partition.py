@@ -121,10 +121,7 @@ class Partition:
         self.maybe_advance_high_watermark()
 
     def _sync_recovered(self) -> None:
-        """What a killed process left unsynced is acknowledged to whoever sends it again: first make it as safe. An open
-        transaction may be a two-phase one."""
-        unsynced = self.log.log_end_offset - self.log.recovery_point
-        if unsynced and (unsynced >= self.log.config.flush_messages or self.log.oldest_open_transaction()):
+        if must_sync_first(self.log):
             self.log.flush()
 
     def resign(self, leader_id: int, leader_epoch: int) -> None:
@@ -358,6 +355,15 @@ class Partition:
 
     def stop_waiting(self, produce: DelayedProduce) -> None:
         self._waiting.pop(produce, None)
+
+
+def must_sync_first(partition_log: PartitionLog) -> bool:
+    """What a killed process left unsynced is acknowledged to whoever sends it again: first it is to be as safe as what
+    is written from now on. An open transaction may be a two-phase one."""
+    unsynced = partition_log.log_end_offset - partition_log.recovery_point
+    if not unsynced:
+        return False
+    return unsynced >= partition_log.config.flush_messages or partition_log.first_open_transaction() is not None
 
 
 def _tell(interests: dict[Interest, None], size: int) -> None:

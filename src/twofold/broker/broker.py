@@ -15,6 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from twofold.broker.aside import Aside
+from twofold.broker.attention import AttentionClock
 from twofold.broker.authorizer import AllowAll, Authorizer
 from twofold.broker.auto_topics import AutoTopics
 from twofold.broker.data_folder import identify, was_closed_cleanly
@@ -63,6 +64,7 @@ class Broker:
         self.node_id = settings.int("node.id")
         self.cluster_id = ""
         self.image = MetadataImage()
+        self.attention = AttentionClock(runtime.clock, runtime.timers)
         self.authorizer: Authorizer = AllowAll()
         self.logs = LogManager(
             runtime, data_dir, LogOptions.from_settings(settings), default_config=LogConfig.resolve({}, settings)
@@ -71,7 +73,7 @@ class Broker:
         self.fetch_sessions = FetchSessionCache(
             Entry,
             runtime.random.randint,
-            runtime.clock.monotonic,
+            self.attention.monotonic,
             max_slots=settings.int("max.incremental.fetch.session.cache.slots"),
         )
         self.replicas.on_mended = self._reload
@@ -85,7 +87,8 @@ class Broker:
         self.held_lso = HeldLso(self.replicas, runtime, lambda: self.settings.int("transaction.max.timeout.ms"))
         self.first_look = FirstLook(self.replicas, self.logs, runtime)
         dispatcher = Dispatcher(self, runtime.spawn, heartbeats=settings.bool("transaction.heartbeat.enable"))
-        self.server = Server(runtime, dispatcher, server_options(settings, runtime.disk.open_file_limit()))
+        options = server_options(settings, runtime.disk.open_file_limit())
+        self.server = Server(runtime, dispatcher, options, self.attention.monotonic)
         self.listeners: list[ListenerAddress] = []
         self.controller: Controller = None  # type: ignore[assignment]  # until `start`
         self._static_settings = settings
@@ -138,6 +141,7 @@ class Broker:
         await self._listen(addresses)
         await self._register(directory_id)
         await self._let_load([*self.groups.open(), *self.transactions.open()])
+        self._run(self.attention.run(), "attention")
         self._run(self.logs.run_background(), "log maintenance")
         self._run(self.groups.run_background(), "offset expiry")
         sweeps = self.transactions.sweeps

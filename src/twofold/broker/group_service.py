@@ -69,6 +69,7 @@ class GroupService(CoordinatorService[GroupShard]):
             epoch,
             lambda: broker.replicas.leader(CONSUMER_OFFSETS, index),
             broker.runtime,
+            broker.attention,
             broker.replicas.purgatory,
             self._config,
             commit_timeout_ms=settings.int("offsets.commit.timeout.ms"),

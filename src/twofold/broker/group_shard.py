@@ -1,6 +1,7 @@
 """One partition of `__consumer_offsets` that this broker leads: groups and offsets on a coordinator's shard.
 
-1. Deadlines of members are not in the log: a shard that has loaded gives every member a whole session.
+1. Deadlines of members are not in the log: a shard that has loaded gives every member a whole session. They are moments
+   of the attention clock: while the broker cannot listen, no session and no rebalance runs out.
 2. One timer for all deadlines of the shard.
 """
 
@@ -11,6 +12,7 @@ from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
 
+from twofold.broker.attention import AttentionClock
 from twofold.broker.coordinator_shard import CoordinatorShard, ShardPort, batches_of
 from twofold.broker.partition import ALL_REPLICAS, Partition
 from twofold.broker.purgatory import Purgatory
@@ -102,6 +104,7 @@ class GroupShard(CoordinatorShard[GroupsState, LogRecord]):
         epoch: int,
         find: Callable[[], Partition],
         runtime: Runtime,
+        attention: AttentionClock,
         purgatory: Purgatory,
         config: GroupConfig,
         *,
@@ -113,12 +116,12 @@ class GroupShard(CoordinatorShard[GroupsState, LogRecord]):
         super().__init__(index, epoch, GroupMachine(), port, runtime, purgatory, commit_timeout_ms=commit_timeout_ms)
         self.membership = Membership(config, lambda: str(UUID(int=runtime.random.getrandbits(128), version=4)))
         self.offsets = Offsets(config, self.membership)
+        self._attention = attention
         self._timer: TimerHandle | None = None
         self._timer_at = 0
 
     def now(self) -> Instant:
-        clock = self._runtime.clock
-        return Instant(clock.wall_ms(), int(clock.monotonic() * 1000))
+        return Instant(self._runtime.clock.wall_ms(), self._attention.now_ms)
 
     def told(self, error: KafkaError) -> KafkaError:
         return told(error)
@@ -238,7 +241,7 @@ class GroupShard(CoordinatorShard[GroupsState, LogRecord]):
             self._timer.cancel()
         # Not less than a step of our clock: a timer that fires a rounding error too early would find nothing due, again
         # and again.
-        delay_s = max(0.001, at / 1000 - self._runtime.clock.monotonic())
+        delay_s = max(0.001, at / 1000 - self._attention.monotonic())
         self._timer_at = at
         self._timer = self._runtime.timers.call_later(delay_s, self._fire)
 

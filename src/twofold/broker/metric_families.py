@@ -246,6 +246,11 @@ SNAPSHOTS = _own(
 METADATA_LOG_BYTES = _own("metadata_log_bytes", "Bytes of the metadata log, without its snapshots.")
 INFO = _own("info", "1, with the version, the node and the cluster.", "version", "node_id", "cluster_id")
 TASKS = _own("tasks", "Tasks of the event loop: one or two a connection, and those of the background.")
+DEAF = _own(
+    "broker_deaf_seconds",
+    "Time in which the broker could not listen (paused, suspended, event loop late); granted to every client.",
+    kind=COUNTER,
+)
 SCRAPE = _own("metrics_last_scrape_seconds", "How long the previous answer of this page took to make.")
 
 FAMILIES: tuple[Family, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Family))

@@ -115,6 +115,7 @@ class BrokerCollector:
         labels = {"version": VERSION, "node_id": str(broker.node_id), "cluster_id": broker.cluster_id}
         yield _metric(families.INFO, [(labels, 1)])
         yield _one(families.TASKS, _tasks())
+        yield _one(families.DEAF, broker.attention.deaf_s)
         yield _one(families.SCRAPE, self.last_scrape_s)
         yield _one(families.BROKER_STATE, RUNNING)
         yield _one(families.ACTIVE_CONTROLLER, int(broker.controller.is_leader))

@@ -72,8 +72,16 @@ class ServerOptions:
 class Server:
     """The listeners of one broker and their connections."""
 
-    def __init__(self, runtime: Runtime, dispatcher: Dispatcher, options: ServerOptions | None = None) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        dispatcher: Dispatcher,
+        options: ServerOptions | None = None,
+        now: Callable[[], float] | None = None,
+    ) -> None:
+        """`now` is the clock by which connections are idle; without it, the monotonic one."""
         self.runtime = runtime
+        self.now = now or runtime.clock.monotonic
         self.dispatcher = dispatcher
         self.options = options or ServerOptions()
         self.quiet = QuietLog(log, runtime.clock)
@@ -218,7 +226,7 @@ class Server:
 
     def _close_idle(self) -> None:
         limit_s = self.options.max_idle_ms / 1000
-        now = self.runtime.clock.monotonic()
+        now = self.now()
         for connection in list(self.connections):
             if connection.is_idle() and now - connection.last_active >= limit_s:
                 log.debug("closing %s: idle for connections.max.idle.ms=%d", connection.peer, self.options.max_idle_ms)
@@ -270,7 +278,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's own class is none by inheritance
         name: Any = transport.get_extra_info("peername") or ("unknown", 0)
         self.peer = Peer(str(name[0]), int(name[1]), self._listener)
-        self.last_active = self._server.runtime.clock.monotonic()
+        self.last_active = self._server.now()
         if not self._server.admit(self):
             self._closing = True
             self._transport.abort()
@@ -300,7 +308,7 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._writable = True
         self._let_go()
-        self.last_active = self._server.runtime.clock.monotonic()
+        self.last_active = self._server.now()
         self.advance()
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -319,7 +327,7 @@ class Connection(asyncio.BufferedProtocol):
         except CloseConnection as reason:
             self._poison = reason
         if self._queue or nbytes >= LIVELY_BYTES:
-            self.last_active = self._server.runtime.clock.monotonic()
+            self.last_active = self._server.now()
         if self._queue or self._poison:
             self.advance()
         elif self._frame is not None:

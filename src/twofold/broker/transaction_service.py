@@ -95,6 +95,7 @@ class TransactionService(CoordinatorService[TransactionShard]):
             epoch,
             lambda: broker.replicas.leader(TRANSACTION_STATE, index),
             broker.runtime,
+            broker.attention,
             broker.replicas.purgatory,
             self.coordinator,
             self.markers,

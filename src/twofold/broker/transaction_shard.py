@@ -6,7 +6,8 @@
    answered; the completion is written when the last marker is safe. A decided transaction is completed whatever
    happens: a write that fails is tried again, and who loads the partition sends the markers of all that is decided.
 3. When a producer that promised heartbeats last gave a sign of life is known here and not in the log: who has just
-   loaded gives everybody a new start. So is who aborted a transaction.
+   loaded gives everybody a new start. So is who aborted a transaction. Signs of life and the beginnings of transactions
+   are moments of the attention clock: while the broker cannot listen, no transaction grows older.
 4. Every transition is logged at debug level, with id, producer id, epoch and partitions.
 """
 
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeAlias
 
+from twofold.broker.attention import AttentionClock
 from twofold.broker.coordinator_shard import CoordinatorShard, ShardPort, batches_of
 from twofold.broker.markers import MarkerSender
 from twofold.broker.partition import ALL_REPLICAS, Partition
@@ -79,6 +81,7 @@ class TransactionShard(CoordinatorShard[TransactionsState, TransactionRecord]):
         epoch: int,
         find: Callable[[], Partition],
         runtime: Runtime,
+        attention: AttentionClock,
         purgatory: Purgatory,
         coordinator: Coordinator,
         markers: MarkerSender,
@@ -94,7 +97,9 @@ class TransactionShard(CoordinatorShard[TransactionsState, TransactionRecord]):
         self._markers = markers
         self._decided: list[tuple[str, Transaction]] = []  # committed in this turn, their markers are to be sent
         self._settling: dict[str, list[asyncio.Future[None]]] = {}
-        self.signs_ms: dict[str, int] = {}  # of life, on the monotonic clock; of open transactions with an interval
+        self._attention = attention
+        self.begun_ms: dict[str, int] = {}  # when the open transactions began, on the attention clock
+        self.signs_ms: dict[str, int] = {}  # of life, on the same clock; of open transactions with an interval
         self.causes: dict[str, AbortCause] = {}  # of the last abort, of ids with an interval
         self.machine.on_committed(self._committed)
 
@@ -129,6 +134,7 @@ class TransactionShard(CoordinatorShard[TransactionsState, TransactionRecord]):
     def resign(self, error: KafkaError) -> None:
         super().resign(error)
         self._decided.clear()
+        self.begun_ms.clear()
         self.signs_ms.clear()
         self._markers.purge(self.index)
         for transactional_id in list(self._settling):
@@ -173,8 +179,7 @@ class TransactionShard(CoordinatorShard[TransactionsState, TransactionRecord]):
         if log.isEnabledFor(logging.DEBUG):
             self._log_transitions(old, records)
         for transactional_id, value in records:
-            if self.signs_ms or self.causes or (value is not None and value.heartbeat_interval_ms):
-                self._follow(transactional_id, value)
+            self._follow(transactional_id, value)
             if value is not None and value.state in PREPARING:
                 if not self._decided:
                     # In the next turn: whoever asked is answered first.
@@ -230,22 +235,29 @@ class TransactionShard(CoordinatorShard[TransactionsState, TransactionRecord]):
 
     @property
     def now_ms(self) -> int:
-        """On a clock that never goes back."""
-        return int(self._runtime.clock.monotonic() * 1000)
+        """On a clock that never goes back, and stands still while the broker cannot listen."""
+        return self._attention.now_ms
 
     def _follow(self, transactional_id: str, value: Transaction | None) -> None:
-        """Expect signs of life from the beginning of a transaction to its end."""
-        if (
-            value is not None
-            and value.state is State.ONGOING
-            and value.heartbeat_interval_ms
-            and not is_two_phase(value)
-        ):
-            self.signs_ms.setdefault(transactional_id, self.now_ms)
+        """Know how old a transaction is, and expect signs of life, from its beginning to its end."""
+        is_open = value is not None and value.state is State.ONGOING
+        if value is not None and is_open:
+            if transactional_id not in self.begun_ms:
+                age_ms = max(0, self._runtime.clock.wall_ms() - value.start_ms)  # not 0 where it was loaded
+                self.begun_ms[transactional_id] = self.now_ms - age_ms
         else:
+            self.begun_ms.pop(transactional_id, None)
+        if value is not None and is_open and value.heartbeat_interval_ms and not is_two_phase(value):
+            self.signs_ms.setdefault(transactional_id, self.now_ms)
+        elif self.signs_ms:
             self.signs_ms.pop(transactional_id, None)
-        if value is None or value.state in (State.EMPTY, State.ONGOING):
+        if self.causes and (value is None or is_open or value.state is State.EMPTY):
             self.causes.pop(transactional_id, None)
+
+    def age_ms(self, transactional_id: str) -> int:
+        """How long an open transaction has been open while the broker listened; 0 where none is."""
+        begun_ms = self.begun_ms.get(transactional_id)
+        return 0 if begun_ms is None else self.now_ms - begun_ms
 
     def is_alive(self, transactional_id: str) -> None:
         if transactional_id in self.signs_ms:

@@ -2,8 +2,9 @@
 
 1. A sweep looks at open transactions only, and decides on each of them anew at the moment of the write: one that ended
    meanwhile is left alone. A two-phase transaction has no deadline, and no silence ends it.
-2. Silence is measured on the monotonic clock, from the last sign of life that this coordinator has seen; a sweep runs
-   twice in the shortest interval, at least every second.
+2. Silence and age are measured on the attention clock, which stands still while the broker cannot listen: silence from
+   the last sign of life that this coordinator has seen, age from the beginning of the transaction. A sweep for silence
+   runs twice in the shortest interval, at least every second.
 3. Ids that nobody used for `transactional.id.expiration.ms` are removed by tombstones, some thousand at a time.
 """
 
@@ -47,19 +48,20 @@ class TransactionSweeps:
                 await self._abort_timed_out(shard)
 
     async def _abort_timed_out(self, shard: TransactionShard) -> None:
-        runtime = self._broker.runtime
-        now_ms = runtime.clock.wall_ms()
         work = 0
-        for transactional_id, deadline_ms in shard.committed.ongoing.items():
-            if not shard.is_active:
-                return
+        for transactional_id in list(shard.begun_ms):
+            entry = shard.committed.entries.get(transactional_id)
             work += 1
-            if deadline_ms < now_ms:
+            if entry is not None and self._is_timed_out(shard, transactional_id, entry):
                 work += LOOKED_AT_PER_TURN // ABORTED_PER_TURN
-                self._abort(shard, transactional_id, AbortCause.TIMEOUT, self._service.coordinator.is_timed_out)
+                is_due = partial(self._is_timed_out, shard, transactional_id)
+                self._abort(shard, transactional_id, AbortCause.TIMEOUT, is_due)
             if work >= LOOKED_AT_PER_TURN:
                 work = 0
-                await runtime.timers.sleep(0)
+                await self._broker.runtime.timers.sleep(0)
+
+    def _is_timed_out(self, shard: TransactionShard, transactional_id: str, entry: Transaction, _: int = 0) -> bool:
+        return self._service.coordinator.is_timed_out(entry, shard.age_ms(transactional_id))
 
     async def run_heartbeats(self) -> None:
         """Abort what has gone without a sign of life for too long, until cancelled."""

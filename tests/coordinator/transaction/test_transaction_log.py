@@ -7,21 +7,16 @@ from transaction_kit import (
     COMPLETE_COMMIT,
     EMPTY,
     NEVER,
-    NOW,
     ONGOING,
     PREPARE_ABORT,
     PREPARE_COMMIT,
     RECORDED_STATES,
-    TIMEOUT_MS,
     P,
     World,
     a_transaction,
 )
 
 from twofold.coordinator.transaction.records import TransactionRecord
-from twofold.coordinator.transaction.state import (
-    NEVER as NO_DEADLINE,
-)
 from twofold.coordinator.transaction.state import (
     CorruptTransactionLog,
     TransactionMachine,
@@ -63,13 +58,8 @@ def test_load_and_unload():
     )
     assert set(state.entries) == {"commit", "abort", "open", "done"}
     assert set(state.preparing) == {"commit", "abort"}, "these get their markers again"
-    assert dict(state.ongoing) == {"open": NOW + TIMEOUT_MS}
+    assert set(state.ongoing) == {"open"}
     assert state.entries["done"].state is COMPLETE_COMMIT
-
-
-def test_a_two_phase_transaction_is_open_without_a_deadline():
-    state = load(("x", a_transaction(ONGOING, timeout_ms=NEVER)))
-    assert dict(state.ongoing) == {"x": NO_DEADLINE}
 
 
 values = st.builds(
@@ -99,11 +89,7 @@ def test_any_way_of_applying_gives_the_same_state(log, cut):
 def test_what_is_open_and_what_is_decided_is_read_off_the_entries(log):
     machine = TransactionMachine()
     state = machine.apply_all(machine.initial(), list(enumerate(log)))
-    expected = {name: value for name, value in state.entries.items() if value.state is ONGOING}
-    assert {
-        name: NO_DEADLINE if value.timeout_ms == NEVER else value.start_ms + value.timeout_ms
-        for name, value in expected.items()
-    } == dict(state.ongoing)
+    assert set(state.ongoing) == {name for name, value in state.entries.items() if value.state is ONGOING}
     assert set(state.preparing) == {
         name for name, value in state.entries.items() if value.state in (PREPARE_COMMIT, PREPARE_ABORT)
     }

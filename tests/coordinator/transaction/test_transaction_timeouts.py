@@ -64,14 +64,14 @@ def test_timeout_append_fails(tv):
 
 def test_timeout_2pc_exempt():
     entry = a_transaction(ONGOING, timeout_ms=NEVER, start_ms=0)
-    for now_ms in (0, NOW, 1 << 62):
-        assert not COORDINATOR.is_timed_out(entry, now_ms)
+    for age_ms in (0, NOW, 1 << 62):
+        assert not COORDINATOR.is_timed_out(entry, age_ms)
 
 
 @pytest.mark.parametrize("state", [state for state in RECORDED_STATES if state is not ONGOING], ids=NAME)
 def test_only_open_transactions_time_out(state):
     entry = a_transaction(state, start_ms=NOW)
-    assert not COORDINATOR.is_timed_out(entry, NOW + 1000 * DAY_MS)
+    assert not COORDINATOR.is_timed_out(entry, 1000 * DAY_MS)
     with pytest.raises(RefusedTransition):
         COORDINATOR.fence(entry, NOW, server_version=2)
 

@@ -256,7 +256,7 @@ class World:
 
     def sweep(self) -> bool:
         """The timeout sweep: whether it ended the transaction."""
-        if self.pending or not self.coordinator.is_timed_out(self.now, self.now_ms):
+        if self.pending or not self.coordinator.is_timed_out(self.now, self.now_ms - self.now.start_ms):
             return False
         self._do(lambda: self.coordinator.fence(self.now, self.now_ms, server_version=self.tv))
         return True

@@ -367,10 +367,9 @@ class Coordinator:
         """Every marker of a decided transaction is written."""
         return completed(entry, now_ms)
 
-    def is_timed_out(self, entry: Transaction, now_ms: int) -> bool:
-        return (
-            entry.state is State.ONGOING and entry.timeout_ms != NEVER_MS and entry.start_ms + entry.timeout_ms < now_ms
-        )
+    def is_timed_out(self, entry: Transaction, age_ms: int) -> bool:
+        """`age_ms`: how long the transaction has been open, without the time in which nobody could hear its client."""
+        return entry.state is State.ONGOING and entry.timeout_ms != NEVER_MS and age_ms > entry.timeout_ms
 
     def is_expired(self, entry: Transaction, now_ms: int) -> bool:
         return entry.state in EXPIRABLE and entry.last_update_ms <= now_ms - self.config.id_expiration_ms

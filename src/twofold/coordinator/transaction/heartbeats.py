@@ -114,7 +114,8 @@ def _stranger(entry: Transaction, transactional_id: str, producer_id: int, produ
 
 
 def is_silent(entry: Transaction, liveness_ms: int, now_ms: int) -> bool:
-    """Whether an open transaction has gone without a sign of life for too long; both times are monotonic."""
+    """Whether an open transaction has gone without a sign of life for too long. Both times are of a clock that never
+    goes back and stands still while nobody could hear the client."""
     return (
         entry.state is State.ONGOING
         and entry.heartbeat_interval_ms > 0

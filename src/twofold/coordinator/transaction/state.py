@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from immutables import Map
 
-from twofold.coordinator.transaction.records import NEVER_MS, Transaction, TransactionRecord
+from twofold.coordinator.transaction.records import Transaction, TransactionRecord
 from twofold.coordinator.transaction.states import PREPARING, State
 from twofold.machine.runtime import Machine
 from twofold.wire.errors import (
@@ -34,9 +34,6 @@ from twofold.wire.errors import (
 _NOTHING: Map[Any, Any] = Map()
 _new_tuple = tuple.__new__
 
-NEVER = 1 << 63
-"""The deadline of a transaction that has none."""
-
 
 class CorruptTransactionLog(ValueError):
     """Records that contradict each other: the partition must not be served."""
@@ -44,12 +41,8 @@ class CorruptTransactionLog(ValueError):
 
 class TransactionsState(NamedTuple):
     entries: Map[str, Transaction] = _NOTHING
-    ongoing: Map[str, int] = _NOTHING  # id -> when it times out, on the wall clock
+    ongoing: Map[str, None] = _NOTHING  # ids whose transaction is open
     preparing: Map[str, None] = _NOTHING  # ids whose transaction is decided and not complete
-
-
-def deadline_ms(value: Transaction) -> int:
-    return NEVER if value.timeout_ms == NEVER_MS else value.start_ms + value.timeout_ms
 
 
 def check_successor(old: Transaction | None, new: Transaction | None, transactional_id: str = "") -> None:
@@ -84,7 +77,8 @@ class TransactionMachine(Machine[TransactionsState, TransactionRecord]):
         was = None if old is None else old.state
         now = value.state
         if now is State.ONGOING:
-            ongoing = ongoing.set(transactional_id, deadline_ms(value))
+            if was is not State.ONGOING:
+                ongoing = ongoing.set(transactional_id, None)
         elif was is State.ONGOING:
             ongoing = ongoing.delete(transactional_id)
         if now in PREPARING:
@@ -115,7 +109,7 @@ class TransactionMachine(Machine[TransactionsState, TransactionRecord]):
             known[transactional_id] = value
             now = value.state
             if now is State.ONGOING:
-                ongoing[transactional_id] = deadline_ms(value)
+                ongoing[transactional_id] = None
             elif old is not None and old.state is State.ONGOING:
                 ongoing.pop(transactional_id, None)
             if now in PREPARING:

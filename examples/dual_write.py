@@ -1,18 +1,26 @@
-"""A SQLite table and a topic that stay in step, although their writer and the broker are killed again and again.
+"""A SQLite table and a topic that stay in step, although their writer is killed and paused, and the broker is killed.
 
     python examples/dual_write.py --orders 100
 
-Each order goes into both, by the dual-write recipe of KIP-939:
+Each order goes into both. Before the first one, a writer takes over:
 
-    1. begin in the database, begin in the log
-    2. send the record
-    3. prepare: from here on the log keeps the transaction, whatever happens, until somebody decides
-    4. write the row and, in the same database transaction, the prepared state
-    5. commit in the database: this is the decision
-    6. commit in the log
+    1. fence: init_transactions(keep_prepared_txn=True). No earlier writer can change the log any more.
+    2. lock the row of the writers' table and own it. No earlier writer can change the database any more.
+    3. complete the log's transaction by the state that stands in the row, read under that lock.
 
-Whoever starts after a crash reads the stored state and completes with it: the log commits if the database did, and
-aborts if it did not. The worker below is killed with -9 at random between any two steps, the broker now and then; at
+Then for each order:
+
+    4. send the record
+    5. lock the row, see that it is still ours, write the order
+    6. prepare: from here on the log keeps the transaction, whatever happens, until a decision comes
+    7. store the prepared state in the row and commit in the database: this is the decision
+    8. commit in the log
+
+The log commits what the database has, and aborts what it has not. A writer that was only paused, and wakes up after
+another one took over, finds that it does not own the row, or that it is fenced. `docs/guide/two-phase-commit.md` says
+what happens at each step.
+
+The workers below are killed with -9 or stopped at random between any two steps, the broker is killed now and then; at
 the end the table and the topic must have the same orders, each once, in the same order.
 """
 
@@ -26,8 +34,10 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from rich.console import Console
@@ -35,76 +45,143 @@ from rich.table import Table
 
 import twofold
 from twofold.client import Consumer, LoopThread, TopicPartition
+from twofold.errors import Fenced, InDoubt
 
 TOPIC = "orders"
 TRANSACTIONAL_ID = "order-writer"
-STEPS = ("begun", "sent", "prepared", "written", "decided", "done")
-CRASH = 0.04  # at each step
+STEPS = (
+    *("fenced", "claiming", "owned", "recovered"),
+    *("begun", "sent", "locked", "written", "prepared", "stored", "decided", "done"),
+)
 SCHEMA = """
-CREATE TABLE IF NOT EXISTS orders (number INTEGER PRIMARY KEY, item TEXT);
-CREATE TABLE IF NOT EXISTS kafka_transaction_state (transactional_id TEXT PRIMARY KEY, prepared_state TEXT);
+CREATE TABLE orders (number INTEGER PRIMARY KEY, item TEXT);
+CREATE TABLE writers (transactional_id TEXT PRIMARY KEY, cluster TEXT, owner TEXT, prepared_state TEXT);
 """
+Reached = Callable[[str], None]
 
 
 # --- the application ---
 
 
-def work(address: str, database: str, orders: int, reached: Callable[[str], None]) -> None:
+class TakenOver(Exception):
+    """Another writer owns the row."""
+
+
+def create(database: str) -> None:
+    with closing(sqlite3.connect(database)) as db, db:
+        db.executescript(SCHEMA)
+        db.execute("INSERT INTO writers VALUES (?, '', '', '')", (TRANSACTIONAL_ID,))
+
+
+def work(address: str, database: str, orders: int, reached: Reached, patience_s: float = 5.0) -> None:
     """Write orders until there are `orders`; `reached` is told every step."""
-    db = sqlite3.connect(database, isolation_level=None)
-    db.executescript(SCHEMA)
-    with twofold.Producer(
-        bootstrap_servers=address, transactional_id=TRANSACTIONAL_ID, transaction_two_phase_commit_enable=True
-    ) as producer:
-        recover(producer, db)
+    with (
+        closing(sqlite3.connect(database, isolation_level=None, timeout=patience_s)) as db,
+        twofold.Producer(
+            bootstrap_servers=address, transactional_id=TRANSACTIONAL_ID, transaction_two_phase_commit_enable=True
+        ) as producer,
+    ):
+        me = take_over(producer, db, cluster_at(address), reached)
         while (number := next_order(db)) <= orders:
-            write_order(producer, db, number, reached)
-    db.close()
+            try:
+                write_order(producer, db, me, number, reached)
+            except InDoubt:
+                # The database has rolled back, or it had committed: the row says which.
+                with locked(db):
+                    change_owner(db, me, me)
+                    _, _, state = read_row(db)
+                producer.complete_transaction(state)
 
 
-def recover(producer: twofold.Producer, db: sqlite3.Connection) -> None:
-    row = db.execute(
-        "SELECT prepared_state FROM kafka_transaction_state WHERE transactional_id = ?", (TRANSACTIONAL_ID,)
-    ).fetchone()
+def take_over(producer: twofold.Producer, db: sqlite3.Connection, cluster: str, reached: Reached) -> str:
+    """Become the writer, and finish what the one before left open. Returns what the row calls its owner."""
+    _, owner_before, _ = read_row(db)
     producer.init_transactions(keep_prepared_txn=True)
-    producer.complete_transaction(row[0] if row else "")
+    reached("fenced")
+    me = uuid.uuid4().hex
+    with locked(db):
+        reached("claiming")
+        change_owner(db, owner_before, me)
+        known_cluster, _, state = read_row(db)
+        if known_cluster not in ("", cluster):
+            raise RuntimeError(f"{TRANSACTIONAL_ID!r} writes to cluster {known_cluster}, and this is cluster {cluster}")
+        db.execute("UPDATE writers SET cluster = ? WHERE owner = ?", (cluster, me))
+    reached("owned")
+    producer.complete_transaction(state)
+    reached("recovered")
+    return me
+
+
+def write_order(producer: twofold.Producer, db: sqlite3.Connection, me: str, number: int, reached: Reached) -> None:
+    item = f"item {number}"
+    with producer.transaction() as txn:
+        reached("begun")
+        txn.send(TOPIC, f"{number} {item}".encode())
+        reached("sent")
+        with locked(db):
+            change_owner(db, me, me)
+            reached("locked")
+            db.execute("INSERT INTO orders VALUES (?, ?)", (number, item))
+            reached("written")
+            state = txn.prepare()
+            reached("prepared")
+            db.execute("UPDATE writers SET prepared_state = ? WHERE owner = ?", (str(state), me))
+            reached("stored")
+        reached("decided")
+    reached("done")
+
+
+@contextmanager
+def locked(db: sqlite3.Connection) -> Iterator[None]:
+    """Nobody else writes to the database inside this block, which commits at its end and rolls back on an exception."""
+    db.execute("BEGIN IMMEDIATE")
+    with db:
+        yield
+
+
+def change_owner(db: sqlite3.Connection, owner: str, new_owner: str) -> None:
+    """An update locks the row in every database, also from one owner to the same."""
+    found = db.execute(
+        "UPDATE writers SET owner = ? WHERE transactional_id = ? AND owner = ?", (new_owner, TRANSACTIONAL_ID, owner)
+    )
+    if found.rowcount != 1:
+        raise TakenOver(f"{TRANSACTIONAL_ID!r} belongs to writer {read_row(db)[1]!r}, not to {owner!r} any more")
+
+
+def read_row(db: sqlite3.Connection) -> tuple[str, str, str]:
+    row = "SELECT cluster, owner, prepared_state FROM writers WHERE transactional_id = ?"
+    cluster, owner, state = db.execute(row, (TRANSACTIONAL_ID,)).fetchone()
+    return cluster, owner, state
 
 
 def next_order(db: sqlite3.Connection) -> int:
     return int(db.execute("SELECT coalesce(max(number), 0) + 1 FROM orders").fetchone()[0])
 
 
-def write_order(
-    producer: twofold.Producer, db: sqlite3.Connection, number: int, reached: Callable[[str], None]
-) -> None:
-    item = f"item {number}"
-    db.execute("BEGIN IMMEDIATE")
-    with producer.transaction() as txn:
-        reached("begun")
-        txn.send(TOPIC, f"{number} {item}".encode())
-        reached("sent")
-        state = txn.prepare()
-        reached("prepared")
-        db.execute("INSERT INTO orders VALUES (?, ?)", (number, item))
-        db.execute("INSERT OR REPLACE INTO kafka_transaction_state VALUES (?, ?)", (TRANSACTIONAL_ID, str(state)))
-        reached("written")
-        db.execute("COMMIT")
-        reached("decided")
-    reached("done")
+def cluster_at(address: str) -> str:
+    with twofold.Admin(bootstrap_servers=address) as admin:
+        return admin.describe_cluster().cluster_id
 
 
 # --- what is done to it ---
 
 
-def worker(address: str, database: str, orders: int, seed: int) -> None:
+def worker(address: str, database: str, orders: int, seed: int) -> int:
+    """Prints one line when it is about to be killed or stopped, or has to give up."""
     dice = random.Random(seed)
 
     def reached(step: str) -> None:
-        if dice.random() < CRASH:
-            print(step, flush=True)
-            os.kill(os.getpid(), signal.SIGKILL)
+        word, how = dice.choices((("", 0), ("killed", signal.SIGKILL), ("paused", signal.SIGSTOP)), (93, 4, 3))[0]
+        if word:
+            print(word, step, flush=True)
+            os.kill(os.getpid(), how)
 
-    work(address, database, orders, reached)
+    try:
+        work(address, database, orders, reached, patience_s=0.3)
+    except (TakenOver, Fenced, sqlite3.OperationalError) as error:
+        print("gave up,", type(error).__name__, flush=True)
+        return 3
+    return 0
 
 
 class Server:
@@ -127,27 +204,64 @@ class Server:
         self._process.wait()
 
 
+class Workers:
+    """One after the other; those that are stopped wake up when another one has ended."""
+
+    def __init__(self, command: list[str], seed: int) -> None:
+        self.ends = Counter[str]()
+        self._command = command
+        self._dice = random.Random(seed)
+        self.asleep: list[subprocess.Popen[str]] = []
+
+    def start(self) -> subprocess.Popen[str]:
+        command = [*self._command, "--seed", str(self._dice.randrange(1 << 30))]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+    def has_finished(self, process: subprocess.Popen[str]) -> bool:
+        """Wait until the worker has written all orders, or something else ends it or stops it."""
+        assert process.stdout is not None
+        last_words = process.stdout.readline().strip()
+        self.ends[last_words] += 1
+        if last_words.startswith("paused"):
+            os.waitpid(process.pid, os.WUNTRACED)
+            self.asleep.append(process)
+            return False
+        if process.wait() not in (0, 3, -signal.SIGKILL):
+            raise SystemExit(f"a writer failed by itself ({process.returncode})")
+        return process.returncode == 0
+
+    def wake_up(self) -> None:
+        """All, in any order: some own the row, some wait for it, some have been taken over."""
+        sleepers, self.asleep = self.asleep, []
+        for process in self._dice.sample(sleepers, len(sleepers)):
+            process.send_signal(signal.SIGCONT)
+        for process in sleepers:
+            self.has_finished(process)
+
+
 def run(directory: Path, orders: int, seed: int) -> tuple[Counter[str], int]:
-    """How often the writer died at which step, and how often the broker did."""
+    """How often writers ended at which step, and how often the broker was killed."""
+    database = str(directory / "orders.db")
+    create(database)
     server = Server(directory)
     server.start()
-    dice, deaths, restarts = random.Random(seed), Counter[str](), 0
+    dice, restarts = random.Random(seed), 0
+    workers = Workers([sys.executable, __file__, "--worker", server.address, database, "--orders", str(orders)], seed)
     try:
         while True:
-            command = [sys.executable, __file__, "--worker", server.address, str(directory / "orders.db")]
-            command += ["--orders", str(orders), "--seed", str(dice.randrange(1 << 30))]
-            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-                if dice.random() < 0.2:
-                    time.sleep(dice.uniform(0, 0.5))
-                    server.kill()
-                    server.start()
-                    restarts += 1
-                last_words = process.communicate()[0].split()
-            if process.returncode == 0:
-                return deaths, restarts
-            if not last_words:
-                raise SystemExit(f"the writer failed by itself ({process.returncode})")
-            deaths[last_words[0]] += 1
+            process = workers.start()
+            if dice.random() < 0.2:
+                time.sleep(dice.uniform(0, 0.5))
+                server.kill()
+                server.start()
+                restarts += 1
+            if workers.has_finished(process):
+                break
+            if dice.random() < 0.5:
+                workers.wake_up()
+        while workers.asleep:
+            workers.wake_up()
+        return workers.ends, restarts
     finally:
         read_topic(server.address, directory / "topic.txt")
         server.kill()
@@ -169,31 +283,30 @@ def read_topic(address: str, path: Path) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="SQLite and a topic in step across crashes")
+    parser = argparse.ArgumentParser(description="SQLite and a topic in step across crashes and pauses")
     parser.add_argument("--orders", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--worker", nargs=2, metavar=("ADDRESS", "DATABASE"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
-        worker(*options.worker, options.orders, options.seed)
-        return 0
+        return worker(*options.worker, options.orders, options.seed)
     with tempfile.TemporaryDirectory(prefix="twofold-dual-write-") as name:
         directory = Path(name)
-        deaths, restarts = run(directory, options.orders, options.seed)
+        ends, restarts = run(directory, options.orders, options.seed)
         in_log = (directory / "topic.txt").read_text().splitlines()
-        rows = sqlite3.connect(directory / "orders.db").execute("SELECT number, item FROM orders ORDER BY number")
-        in_table = [f"{number} {item}" for number, item in rows]
+        with closing(sqlite3.connect(directory / "orders.db")) as db:
+            in_table = [f"{number} {item}" for number, item in db.execute("SELECT * FROM orders ORDER BY number")]
     same = in_log == in_table and len(in_table) == options.orders
     table = Table(title="dual write")
-    table.add_column("what")
-    table.add_column("count", justify="right")
+    for heading in ("writer", "killed", "paused"):
+        table.add_column(heading)
     for step in STEPS:
-        table.add_row(f"writer killed, {step}", str(deaths[step]))
-    table.add_row("broker killed", str(restarts))
-    table.add_row("orders in the table", str(len(in_table)))
-    table.add_row("orders in the topic", str(len(in_log)))
+        table.add_row(step, str(ends[f"killed {step}"]), str(ends[f"paused {step}"]))
     console = Console()
     console.print(table)
+    gave_up = {words: count for words, count in ends.items() if words.startswith("gave up")}
+    console.print(f"broker killed {restarts} times; writers {gave_up}")
+    console.print(f"{len(in_table)} orders in the table, {len(in_log)} in the topic")
     console.print("[green]the same orders, in the same order, each once" if same else "[red]they differ")
     return 0 if same else 1
 

@@ -4,8 +4,9 @@
     COMPLETE_COMMIT and nowhere else; an epoch never goes down; a producer id belongs to one transactional id.
 2.  Transactional data enters a partition only while the coordinator's committed record says that the partition is part
     of that very transaction (or while its abort is on the way there).
-3.  A marker says what the committed decision says, under its epoch. Its epochs and its coordinator epochs never go down
-    in a partition, and without a transaction in between it only repeats itself.
+3.  A marker says what the committed decision says, under its epoch, also where a power cut took it and it is written
+    again. Its epochs and its coordinator epochs never go down in a partition, and without a transaction in between it
+    only repeats itself.
 4.  COMPLETE comes after the marker of every partition is safe.
 5.  LSO <= the first open transaction, LSO <= high watermark <= log end; none of them goes back.
 6.  A coordinator that was loaded is a replay of its log, each time the same; and the log has what was appended.
@@ -277,16 +278,20 @@ class TxnWatch(Watch):
         what = (log, "gets commit =", commit, "of producer", header.producer_id, "epoch", header.producer_epoch)
         transactional_id, known, value = self._entry(header.producer_id, *what)
         text = (*what, "and", transactional_id, "is", known)
-        must(known.committed, *text)
-        must(PREPARED.get(value.state) == commit, *text)
-        must((value.producer_id, value.producer_epoch) == (header.producer_id, header.producer_epoch), *text)
-        must(tp in value.partitions, *text)
+        is_open = any(block.producer_id == header.producer_id for block in self.truth(tp).open_blocks)
+        if value.state in PREPARED and value[:2] == (header.producer_id, header.producer_epoch):
+            must(known.committed, *text)
+            must(PREPARED[value.state] == commit, *text)
+            must(tp in value.partitions, *text)
+        else:
+            # A power cut took it: what was decided is written again, where the transaction is still open.
+            decided = self._decisions.get((header.producer_id, header.producer_epoch))
+            must(decided is not None and decided.commit == commit and is_open, *text, "decided was", decided)
         last = self._last_marker(tp, header.producer_id)
         if last is None:
             return
         must(coordinator_epoch >= last.coordinator_epoch, *what, "with a coordinator epoch that is less than of", last)
         must(header.producer_epoch >= last.producer_epoch, *what, "after", last)
-        is_open = any(block.producer_id == header.producer_id for block in self.truth(tp).open_blocks)
         if header.producer_epoch == last.producer_epoch and value.client_version >= 2:
             must(not is_open and last.commit == commit, *what, "again, after", last)
 

@@ -27,6 +27,7 @@ from twofold.broker.group_service import GroupService
 from twofold.broker.held_lso import HeldLso
 from twofold.broker.lifecycle import Lifecycle
 from twofold.broker.listeners import ListenerAddress, advertised_addresses, listen_addresses
+from twofold.broker.missing_markers import MissingMarkers
 from twofold.broker.produce_codec import Endpoint
 from twofold.broker.producer_ids import ProducerIds
 from twofold.broker.replicas import ReplicaManager
@@ -83,6 +84,7 @@ class Broker:
         self.auto_topics = AutoTopics(self)
         self.groups = GroupService(self)
         self.producer_ids = ProducerIds(self._allocate_producer_ids, runtime)
+        self.missing_markers = MissingMarkers(self)
         self.transactions = TransactionService(self)
         self.held_lso = HeldLso(self.replicas, runtime, lambda: self.settings.int("transaction.max.timeout.ms"))
         self.first_look = FirstLook(self.replicas, self.logs, runtime)
@@ -135,12 +137,15 @@ class Broker:
         for kept in without_effect(controller.image):
             log.warning("%s holds, and keeps, %s", self.logs.directory, kept)
         self.logs.load()
+        self.missing_markers.look()
         self.controller.subscribe(self._apply)
         self.replicas.set_strays_aside()
         self.first_look.begin()
         await self._listen(addresses)
         await self._register(directory_id)
-        await self._let_load([*self.groups.open(), *self.transactions.open()])
+        transactions = self.transactions.open()
+        self._run(self.missing_markers.report(transactions), "transactions that lost their markers")
+        await self._let_load([*self.groups.open(), *transactions])
         self._run(self.attention.run(), "attention")
         self._run(self.logs.run_background(), "log maintenance")
         self._run(self.groups.run_background(), "offset expiry")

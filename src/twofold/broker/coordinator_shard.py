@@ -150,6 +150,9 @@ class CoordinatorShard(Generic[S, R]):
         """The records of a batch with their offsets; MalformedRecord where they are none."""
         raise TypeError(f"{type(self).__name__} does not say how its records are read")
 
+    def replayed(self, entries: Sequence[tuple[int, R]]) -> None:
+        """A slice of the log was loaded."""
+
     async def loaded(self) -> None:
         """All is loaded, and nothing is answered yet."""
 
@@ -178,6 +181,7 @@ class CoordinatorShard(Generic[S, R]):
                         return
                     self.machine.replay(entries)
                     self.machine.show()
+                    self.replayed(entries)
                     offset = behind
                     count += len(entries)
                     await self._runtime.timers.sleep(0)

@@ -9,6 +9,8 @@
    is known by its object, not by its id (KAFKA-16352).
 4. A partition that is gone from the metadata needs no marker.
 5. The common case, led here and safe at once, is done when `send` returns: no task, no future, no timer.
+6. A marker that a power cut took (`broker.missing_markers`) goes the same way, and is synced before it counts: what
+   proves it may be gone after the next transaction of its id. If the partition refuses it, it is given up.
 """
 
 import asyncio
@@ -198,7 +200,8 @@ class _Ending:
     """A transaction whose markers are under way."""
 
     __slots__ = (
-        "decided_ms", "durable", "has_failed", "is_live", "marker", "on_done", "remaining", "shard", "transactional_id",
+        "decided_ms", "durable", "has_failed", "is_live", "is_repair", "key", "marker", "on_done", "remaining", "shard",
+        "transactional_id",
     )  # fmt: skip
 
     def __init__(
@@ -209,9 +212,13 @@ class _Ending:
         partitions: frozenset[TopicPartition],
         on_done: Callable[[], None],
         durable: bool,
+        *,
+        is_repair: bool = False,
     ) -> None:
         self.shard = shard
         self.transactional_id = transactional_id
+        self.is_repair = is_repair  # of a transaction that is complete
+        self.key: Key = (transactional_id, *marker[:2]) if is_repair else transactional_id
         self.durable = durable
         self.marker = marker
         self.remaining = set(partitions)
@@ -222,6 +229,8 @@ class _Ending:
 
 
 Parcel: TypeAlias = tuple[_Ending, TopicPartition]
+Key: TypeAlias = "str | tuple[str, int, int]"
+"""An id has one transaction that is being ended, and may have earlier ones that are repaired."""
 
 
 class MarkerSender:
@@ -234,7 +243,7 @@ class MarkerSender:
         self.committed = 0  # transactions that ended, for metrics
         self.aborted = 0
         self.committing, self.aborting = Durations(), Durations()  # from the decision to the last marker
-        self._endings: dict[str, _Ending] = {}
+        self._endings: dict[Key, _Ending] = {}
         self._parked: deque[Parcel] = deque()  # to be looked up and tried again
         self._due = 0  # how many of them the round that is under way has still to try
         self._outboxes: dict[int, deque[Parcel]] = {}  # by leader; there while a delivery to it is due or under way
@@ -268,11 +277,26 @@ class MarkerSender:
         partitions = value.partitions
         # The end of a two-phase transaction must not be known here before it is on disk there.
         ending = _Ending(shard, transactional_id, marker, partitions, on_done, value.timeout_ms == NEVER_MS)
-        older = self._endings.get(transactional_id)
+        ending.decided_ms = value.last_update_ms
+        self._begin(ending, partitions)
+
+    def send_missing(
+        self,
+        shard: int,
+        transactional_id: str,
+        marker: TransactionMarker,
+        partitions: frozenset[TopicPartition],
+        on_done: Callable[[], None],
+    ) -> None:
+        """Write the marker of a transaction that is complete to partitions that have lost it; `on_done` is called once,
+        when each of them has it on disk or has refused it."""
+        self._begin(_Ending(shard, transactional_id, marker, partitions, on_done, True, is_repair=True), partitions)
+
+    def _begin(self, ending: _Ending, partitions: frozenset[TopicPartition]) -> None:
+        older = self._endings.get(ending.key)
         if older is not None:
             older.is_live = False
-        self._endings[transactional_id] = ending
-        ending.decided_ms = value.last_update_ms
+        self._endings[ending.key] = ending
         if not partitions:
             self._finish(ending)
         # In order: that of a set of names is another in every process.
@@ -362,6 +386,8 @@ class MarkerSender:
                 topic_partition,
                 outcome,
             )
+            if ending.is_repair:
+                self._settle(ending, topic_partition, None)
         else:
             self._complain(ending, topic_partition, outcome)
             self._park(ending, topic_partition)
@@ -376,7 +402,11 @@ class MarkerSender:
 
     def _finish(self, ending: _Ending) -> None:
         took_ms = self._broker.runtime.clock.wall_ms() - ending.decided_ms
-        if ending.marker.commit:
+        if ending.is_repair:
+            log.info(
+                "%s: the lost markers of producer %d are written", ending.transactional_id, ending.marker.producer_id
+            )
+        elif ending.marker.commit:
             self.committed += 1
             self.committing.add(took_ms)
         else:
@@ -387,8 +417,8 @@ class MarkerSender:
 
     def _drop(self, ending: _Ending) -> None:
         ending.is_live = False
-        if self._endings.get(ending.transactional_id) is ending:
-            del self._endings[ending.transactional_id]
+        if self._endings.get(ending.key) is ending:
+            del self._endings[ending.key]
 
     # --- again ---
 

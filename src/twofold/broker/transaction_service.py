@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 from twofold.broker.context import RequestContext
 from twofold.broker.coordinator_service import CoordinatorService
 from twofold.broker.markers import MarkerSender
+from twofold.broker.missing_markers import Outcome, proven_outcome
 from twofold.broker.transaction_shard import Decide, TransactionShard
 from twofold.broker.transaction_sweeps import TransactionSweeps
 from twofold.config.internal_topics import TRANSACTION_STATE
@@ -24,6 +25,7 @@ from twofold.controller.features import TRANSACTION_VERSION
 from twofold.controller.image import MetadataImage
 from twofold.coordinator.transaction.coordinator import Coordinator, Decision, InitRequest, TransactionConfig
 from twofold.coordinator.transaction.heartbeats import AbortCause, heartbeat
+from twofold.coordinator.transaction.proofs import Pair
 from twofold.coordinator.transaction.records import Transaction
 from twofold.coordinator.transaction.states import State
 from twofold.coordinator.transaction.transitions import has_kept, is_two_phase
@@ -101,6 +103,7 @@ class TransactionService(CoordinatorService[TransactionShard]):
             self.markers,
             value_version=self._value_version,
             commit_timeout_ms=broker.settings.int("request.timeout.ms"),
+            repairs=broker.missing_markers.repairs(),
         )
 
     async def load_shard(self, shard: TransactionShard) -> None:
@@ -114,6 +117,10 @@ class TransactionService(CoordinatorService[TransactionShard]):
         for shard in shards:
             shard.check_active()
         return shards
+
+    def proven_outcome(self, pair: Pair) -> Outcome | None:
+        """How the transaction with this pair was decided, where a record proves it; raises while one cannot be read."""
+        return proven_outcome(self.all_active(), pair)
 
     # --- what clients ask ---
 

@@ -9,6 +9,7 @@
    loaded gives everybody a new start. So is who aborted a transaction. Signs of life and the beginnings of transactions
    are moments of the attention clock: while the broker cannot listen, no transaction grows older.
 4. Every transition is logged at debug level, with id, producer id, epoch and partitions.
+5. After an unclean end markers may be missing (`broker.missing_markers`): an id is pending until its own are there.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from typing import TypeAlias
 from twofold.broker.attention import AttentionClock
 from twofold.broker.coordinator_shard import CoordinatorShard, ShardPort, batches_of
 from twofold.broker.markers import MarkerSender
+from twofold.broker.missing_markers import ShardRepairs
 from twofold.broker.partition import ALL_REPLICAS, Partition
 from twofold.broker.purgatory import Purgatory
 from twofold.config.internal_topics import TRANSACTION_STATE
@@ -88,6 +90,7 @@ class TransactionShard(CoordinatorShard[TransactionsState, TransactionRecord]):
         *,
         value_version: Callable[[], int],
         commit_timeout_ms: int,
+        repairs: ShardRepairs | None = None,
     ) -> None:
         port = TransactionPort(find, runtime, value_version)
         super().__init__(
@@ -95,6 +98,8 @@ class TransactionShard(CoordinatorShard[TransactionsState, TransactionRecord]):
         )
         self._coordinator = coordinator
         self._markers = markers
+        self._repairs = repairs  # until the shard is active
+        self._held: dict[str, int] = {}  # how many repairs an id waits for
         self._decided: list[tuple[str, Transaction]] = []  # committed in this turn, their markers are to be sent
         self._settling: dict[str, list[asyncio.Future[None]]] = {}
         self._attention = attention
@@ -118,6 +123,10 @@ class TransactionShard(CoordinatorShard[TransactionsState, TransactionRecord]):
             else:
                 yield record.offset, decoded
 
+    def replayed(self, entries: Sequence[tuple[int, TransactionRecord]]) -> None:
+        if self._repairs is not None:
+            self._repairs.replayed(entries)
+
     async def loaded(self) -> None:
         """What a killed process left unsynced is answered from now on as if it were safe: make it so."""
         partition_log = self.partition.log
@@ -125,6 +134,9 @@ class TransactionShard(CoordinatorShard[TransactionsState, TransactionRecord]):
             await partition_log.sync()
 
     def activated(self) -> None:
+        repairs, self._repairs = self._repairs, None
+        if repairs is not None:
+            repairs.begin(self)  # first: what is decided looks like an orphan when its markers have been written
         entries = self.state.entries
         for transactional_id in self.state.preparing:
             self._send_markers(transactional_id, entries[transactional_id])
@@ -143,7 +155,7 @@ class TransactionShard(CoordinatorShard[TransactionsState, TransactionRecord]):
     # --- deciding ---
 
     def is_pending(self, transactional_id: str, entry: Transaction | None) -> bool:
-        if entry is not None and entry.state in PREPARING:
+        if (entry is not None and entry.state in PREPARING) or transactional_id in self._held:
             return True
         return self.machine.committed.entries.get(transactional_id) is not entry
 
@@ -285,6 +297,17 @@ class TransactionShard(CoordinatorShard[TransactionsState, TransactionRecord]):
                 waiting.remove(future)
                 if not waiting and self._settling.get(transactional_id) is waiting:
                     del self._settling[transactional_id]
+
+    def hold(self, transactional_id: str) -> None:
+        """Let nothing be decided about an id until `let_go` was called as often."""
+        self._held[transactional_id] = self._held.get(transactional_id, 0) + 1
+
+    def let_go(self, transactional_id: str) -> None:
+        left = self._held.pop(transactional_id, 0) - 1
+        if left > 0:
+            self._held[transactional_id] = left
+        elif self._settling:
+            self._release(transactional_id)
 
     def _release(self, transactional_id: str) -> None:
         for future in self._settling.pop(transactional_id, ()):

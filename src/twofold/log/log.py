@@ -556,6 +556,11 @@ class PartitionLog(CuttableLog):
         oldest = self._producers.oldest_open_transaction()  # of a log that nobody opened yet there is none
         return None if oldest is None else (*oldest, self._producers.entries[oldest[1]].epoch)
 
+    def open_transactions(self) -> list[tuple[int, int, int]]:
+        """(first offset, producer id, epoch) of each; nothing is read for it."""
+        entries = self._producers.entries
+        return [(offset, producer_id, entries[producer_id].epoch) for offset, producer_id in self._producers.ongoing()]
+
     def _timestamp_at(self, offset: int) -> int:
         """The timestamp of the batch that holds `offset`; -1 where it is gone."""
         if not self._segments or offset < self._bases[0]:

@@ -81,6 +81,7 @@ class LogManager:
         self._sync_scheduled = False
         self._closed = False
         self._loaded = False  # what is in the directory is ours to write
+        self.was_unclean = False  # the last end: a kill or a power cut, after which every log was recovered
         self.on_mended: Callable[[PartitionLog], None] | None = None
         self.on_directory_failure: Callable[[KafkaStorageError], None] | None = None
         self.clock_watch = ClockWatch(runtime.clock)
@@ -148,6 +149,7 @@ class LogManager:
                     cleaned_offsets.get(partition, 0),
                 )
         if not clean:
+            self.was_unclean = not self._is_new
             self._recover_all()
         if self._is_new:
             log.info("%s: a new data directory", self.directory)

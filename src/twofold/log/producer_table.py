@@ -210,6 +210,10 @@ class ProducerTable:
         """(first offset, producer id)."""
         return next(iter(self._ongoing.items()), None)
 
+    def ongoing(self) -> Iterable[tuple[int, int]]:
+        """(first offset, producer id) of every open transaction, in the order of their offsets."""
+        return self._ongoing.items()
+
     # Loading and expiry
 
     def reset(self, entries: Iterable[ProducerEntry], offset: int) -> None:

@@ -286,6 +286,11 @@ class SimDisk:
         self._cut_at = self.operations + operations
         self._on_cut = on_cut
 
+    def sync_all(self) -> None:
+        """All that was written reaches the platter now, as it does by itself when nothing happens for a while."""
+        self._unsynced_names = []
+        _sync_below(self._root)
+
     def crash(self, *, power_cut: bool = True) -> None:
         """Kill the machine (or, without `power_cut`, only its process: then nothing that was written is lost)."""
         self.crashes += 1
@@ -583,6 +588,15 @@ class SimDisk:
     def _forget(self, node: _Node | None) -> None:
         if isinstance(node, _Inode):
             self.used_bytes -= len(node.content)
+
+
+def _sync_below(directory: _Directory) -> None:
+    directory.synced = dict(directory.names)
+    for node in directory.names.values():
+        if isinstance(node, _Directory):
+            _sync_below(node)
+        else:
+            node.sync()
 
 
 def _apply(change: _NameChange) -> None:

@@ -21,15 +21,91 @@ Generated from the tables in `src/twofold/config` by `tools/generate_settings.py
 
 Names, types and defaults are those of Apache Kafka 4.3. A setting is taken from the first of these that has it: the
 command line (`-o num.partitions=3`), the environment (`TWOFOLD_NUM_PARTITIONS=3`), the file (`--config
-server.properties`), the default. A key that nobody knows is ignored with a line in the log that names the nearest
-known one; a value that is not allowed stops the start.
+server.properties`), the default. A value that is not allowed stops the start (exit code 2; an exception from
+`Broker(settings=...)`). So does a key that nobody knows, with the name of the nearest known one: on the command line,
+in `Broker(settings=...)`, and in the environment where it is a near miss of a key. In a file it is ignored with a line
+in the log, because the file may have been written for another version, or for Apache Kafka.
 
 - **dynamic**: may also be changed while the broker runs, for one broker or for all (IncrementalAlterConfigs).
 - **no effect**: accepted, kept and shown by DescribeConfigs, so that files and tools made for Kafka work, but Twofold
   does nothing with it yet.
+- **refused**: without effect too, but its user would rely on it. It stops the start, from whatever source, and cannot
+  be set while the broker runs (INVALID_CONFIG), until Twofold has what it asks for. The message names the setting, the
+  missing part and what to do. To run a file of Apache Kafka all the same, take the settings out, or override each with
+  a value that passes: `-o authorizer.class.name=`.
 
 Three things differ from Kafka: `node.id` has a default, `log.dir` is `./twofold-data`, and replication factor and min
 ISR of the internal topics, where nobody set them, are at most the number of brokers.
+
+## What is refused, and why
+
+Twofold is one node, broker and controller at once, open to every client. A setting that says otherwise would be
+believed: nobody looks whether a broker that started without a word asks for passwords. Where believing it would let
+clients in, make a node alone that should be part of a cluster, or lose records, the start is refused.
+
+"""
+
+# Settings, the values that pass, and why all others are refused.
+REFUSED = (
+    (
+        "`listeners` with another security protocol than PLAINTEXT (by `listener.security.protocol.map`)",
+        "a protocol in the map that no listener for clients has",
+        "clients would be let in without TLS or SASL",
+    ),
+    (
+        "`ssl.*`, `sasl.*`, also as `listener.name.NAME.*`; `security.inter.broker.protocol`, `security.providers`, "
+        "`connections.max.reauth.ms`, `delegation.token.secret.key`",
+        "empty, or the default",
+        "the same",
+    ),
+    (
+        "`authorizer.class.name`, `super.users`, `allow.everyone.if.no.acl.found`, `principal.builder.class`",
+        "empty, or the default of `principal.builder.class`",
+        "every client could do everything, whatever rules are meant",
+    ),
+    (
+        "`create.topic.policy.class.name`, `alter.config.policy.class.name`, `max.connections.per.ip.overrides`",
+        "empty",
+        "what they forbid would be allowed",
+    ),
+    ("`process.roles`", "both roles", "a broker or a controller alone needs others"),
+    (
+        "`controller.quorum.voters`",
+        "this node's `node.id` alone",
+        "the node would start a cluster of its own",
+    ),
+    (
+        "`controller.quorum.bootstrap.servers`",
+        "addresses of this node: a host of its listeners, `localhost` or its own name, with the port of its listener "
+        "for controllers",
+        "the same",
+    ),
+    ("`controller.quorum.auto.join.enable`, `zookeeper.connect`", "`false`; empty", "the same"),
+    (
+        "`min.insync.replicas`, `default.replication.factor`, `offsets.topic.replication.factor`, "
+        "`transaction.state.log.replication.factor`, `transaction.state.log.min.isr`",
+        "1, or not set",
+        "each record has one copy",
+    ),
+    ("`remote.log.storage.system.enable`", "`false`", "no record is copied to remote storage"),
+    (
+        "`metadata.log.dir`",
+        "the data directory",
+        "the metadata in it would not be found, and the topics would be forgotten",
+    ),
+    ("`config.providers`", "empty", "`${...}` would be taken as it is written, perhaps as the name of a directory"),
+)
+
+NOT_REFUSED = """\
+Not refused, because nothing is lost by believing them: `unclean.leader.election.enable` (there is one replica, and it
+is the leader), `log.flush.*` (they are obeyed), `min.insync.replicas` of a topic (a partition with one replica never
+asks for more, as in Apache Kafka, and the client that creates the topic is told its replication factor), quotas,
+numbers of threads, sizes of buffers, intervals of what Twofold does not do, share and Streams groups. A folder of
+Apache Kafka in which a refused setting was changed while it ran keeps it, without effect; a line in the log at the
+start says so.
+
+`transactional.id.expiration.ms` must be longer than `transaction.max.timeout.ms` (KIP-98): an id must not be forgotten
+before its transaction times out.
 """
 
 
@@ -48,7 +124,9 @@ def notes_of(key: SettingKey | TopicConfigKey) -> str:
     notes = [key.rule.text] if key.rule else []
     if isinstance(key, SettingKey) and key.dynamic:
         notes.append("**dynamic**")
-    if not key.effect:
+    if isinstance(key, SettingKey) and key.refused is not None:
+        notes.append(f"**refused** (no {key.refused.missing.what} yet) unless {key.refused.unless}")
+    elif not key.effect:
         notes.append("**no effect**")
     if isinstance(key, TopicConfigKey) and key.synonyms:
         notes.append("broker: " + ", ".join(f"`{synonym.setting}`" for synonym in key.synonyms))
@@ -64,7 +142,8 @@ def table(keys: Iterable[SettingKey | TopicConfigKey]) -> str:
 
 
 def page() -> str:
-    parts = [HEAD]
+    rows = "\n".join(f"| {' | '.join(row)} |" for row in REFUSED)
+    parts = [f"{HEAD}| settings | passes | why it is refused otherwise |\n|---|---|---|\n{rows}\n", NOT_REFUSED]
     parts += [f"## {title}\n\n{table(keys)}\n" for title, keys in SECTIONS.items()]
     parts.append(
         "## Topics\n\nConfigurations of one topic. Where a topic does not set one, the first of the broker's settings "

@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from types import TracebackType
 
+from twofold.config.settings import Settings, data_directory, data_settings
+
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 
@@ -38,12 +40,11 @@ class Broker:
         self._data = data
         self._settings = {name: _text(value) for name, value in (settings or {}).items()}
         self._settings.setdefault("listeners", f"PLAINTEXT://{host}:{port}")
-        if self._data is None and not self._settings.keys().isdisjoint(("log.dirs", "log.dir")):
-            from twofold.config.settings import Settings, data_directory
-
-            self._data = data_directory(Settings.from_mapping(self._settings))
         if metrics is not None:
             self._settings["metrics.listener"] = metrics
+        given = self._typed({})  # what is wrong with them is said here, not at the start
+        if self._data is None and (given.is_set("log.dirs") or given.is_set("log.dir")):
+            self._data = data_directory(given)
         self._address: tuple[str, int] | None = None
         self._metrics_address: tuple[str, int] | None = None
         self._error: BaseException | None = None
@@ -148,7 +149,6 @@ class Broker:
 
     async def _main(self, ready: threading.Event) -> None:
         from twofold.broker.run import serve
-        from twofold.config.settings import Settings, data_settings
 
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
@@ -160,8 +160,10 @@ class Broker:
         def on_metrics(host: str, port: int) -> None:
             self._metrics_address = (host, port)
 
-        settings = Settings.from_mapping(self._settings | data_settings(self.data))
-        await serve(settings, self.data, on_ready, self._stop, on_metrics=on_metrics)
+        await serve(self._typed(data_settings(self.data)), self.data, on_ready, self._stop, on_metrics=on_metrics)
+
+    def _typed(self, more: Mapping[str, str]) -> Settings:
+        return Settings.from_mapping({**self._settings, **more}, source="Broker(settings=...)")
 
     def _remove_temporary(self) -> None:
         if self._temporary is not None:

@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from twofold.broker.lifecycle import Lifecycle
-from twofold.broker.listeners import ListenerAddress
+from twofold.config.listeners import ListenerAddress
 from twofold.controller.image import MetadataImage
 from twofold.runtime.real import real_runtime
 from twofold.wire.errors import DuplicateBrokerRegistration, StaleBrokerEpoch

@@ -127,7 +127,7 @@ async def test_how_long_it_took_until_every_marker_was_written_is_counted(node: 
     assert page(f"{name}_sum", result="commit") >= 1.5
 
 
-@simulated(transactional_id_expiration_ms=60_000)
+@simulated(transaction_max_timeout_ms=60_000, transactional_id_expiration_ms=60_001)
 async def test_ids_that_expired_are_counted_and_no_longer_known(node: Node) -> None:
     await node.init()
     assert (await scrape(node))("twofold_txn_ids") == 1

@@ -78,7 +78,7 @@ async def test_with_two_phase_commit_the_timeout_of_the_request_does_not_matter(
     assert (await node.describe())["transaction_timeout"] == NEVER_MS
 
 
-@two_phase(transaction_max_timeout_ms=NEVER_MS)
+@two_phase(transaction_max_timeout_ms=NEVER_MS - 1, transactional_id_expiration_ms=NEVER_MS)
 async def test_nobody_becomes_two_phase_by_asking_for_its_timeout(node: TwoPhaseNode) -> None:
     assert await node.vow(two_phase=False, timeout=NEVER_MS) == 50
     assert isinstance(await node.vow(two_phase=False, timeout=NEVER_MS - 1), Given)
@@ -398,7 +398,8 @@ async def test_partitions_without_records_are_no_reason_to_refuse_a_commit(node:
 @pytest.mark.parametrize("kept", [True, False])
 @exact(
     log_retention_ms=-1,
-    transactional_id_expiration_ms=60_000,
+    transaction_max_timeout_ms=60_000,
+    transactional_id_expiration_ms=60_001,
     producer_id_expiration_ms=60_000,
     transaction_remove_expired_transaction_cleanup_interval_ms=1000,
     producer_id_expiration_check_interval_ms=1000,

@@ -413,7 +413,8 @@ def test_a_decision_whose_transactions_nobody_remembers_is_not_taken_back(
     prefix: str, topic: str, tmp_path: Path
 ) -> None:
     settings = SOON | {
-        "transactional.id.expiration.ms": "500",
+        "transaction.max.timeout.ms": "6000",
+        "transactional.id.expiration.ms": "6001",
         "transaction.remove.expired.transaction.cleanup.interval.ms": "100",
     }
     with TwofoldServer(tmp_path / "broker", settings) as running:

@@ -128,7 +128,9 @@ def test_what_is_wrong_in_the_settings_is_named(tmp_path: Path, args: list[str],
 
 
 def test_the_log_can_be_json(tmp_path: Path) -> None:
-    args = ["--listen", "127.0.0.1:0", "--data", str(tmp_path), "--log-format", "json", "-o", "num.partitons=3"]
+    file = tmp_path / "server.properties"
+    file.write_text("num.partitons=3\n")
+    args = ["--listen", "127.0.0.1:0", "--data", str(tmp_path / "d"), "--log-format", "json", "--config", str(file)]
     with serving(*args) as (process, _):
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=30)

@@ -36,7 +36,7 @@ SHORT = {
     "transaction.two.phase.commit.enable": "true",
     "transaction.max.timeout.ms": "800",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
-    "transactional.id.expiration.ms": "500",
+    "transactional.id.expiration.ms": "900",
     "transaction.remove.expired.transaction.cleanup.interval.ms": "100",
     "producer.id.expiration.ms": "500",
     "producer.id.expiration.check.interval.ms": "100",

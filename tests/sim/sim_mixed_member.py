@@ -10,7 +10,7 @@ from support.txn_driver import Abortable, Member, TransactionError
 from twofold.runtime.api import Runtime
 from twofold.wire.errors import FencedInstanceId, IllegalGeneration, RequestTimedOut, UnknownMemberId
 
-TIMEOUT_MS = 1500
+TIMEOUT_MS = 700  # shorter than any expiration of ids in a plan
 _TOLD = (IllegalGeneration, UnknownMemberId, FencedInstanceId)
 
 

@@ -97,6 +97,7 @@ def make_mixed_plan(seed: int) -> MixedPlan:
     # Apps and writers use no names in common.
     apps = make_two_phase_plan(seed).writers[: random.choice((0, 1, 2))]
     settings = _settings(random, txn.settings, synced=power)
+    longest_ms = int(settings["transaction.max.timeout.ms"])
     return MixedPlan(
         seed=seed,
         duration_s=duration_s,
@@ -106,8 +107,11 @@ def make_mixed_plan(seed: int) -> MixedPlan:
         internal_configs=txn.internal_configs,
         topics=txn.topics,
         topic_configs=txn.topic_configs,
-        writers=(*txn.writers[: random.choice((1, 2))], *apps),
-        copiers=txn.copiers,
+        writers=tuple(
+            replace(plan, timeout_ms=min(plan.timeout_ms, longest_ms))
+            for plan in (*txn.writers[: random.choice((1, 2))], *apps)
+        ),
+        copiers=tuple(replace(plan, timeout_ms=min(plan.timeout_ms, longest_ms)) for plan in txn.copiers),
         readers=txn.readers,
         ghosts=txn.ghosts,
         plain=_plain(seed, random, faults, settings, duration_s, synced=power),
@@ -119,9 +123,11 @@ def make_mixed_plan(seed: int) -> MixedPlan:
 
 
 def _settings(random: Random, settings: dict[str, str], *, synced: bool) -> dict[str, str]:
+    expiration_ms = random.choice((800, 3000, 86_400_000))
     settings = settings | {
         "transaction.two.phase.commit.enable": "true",
-        "transactional.id.expiration.ms": str(random.choice((800, 3000, 86_400_000))),
+        "transactional.id.expiration.ms": str(expiration_ms),
+        "transaction.max.timeout.ms": str(min(60_000, expiration_ms - 1)),
         "transaction.remove.expired.transaction.cleanup.interval.ms": "200",
         "group.min.session.timeout.ms": "100",
         "group.initial.rebalance.delay.ms": str(random.choice((0, 300))),

@@ -394,7 +394,8 @@ def ours(tmp_path: Path, settings: Mapping[str, str], exactly_once: str) -> Iter
 def test_a_decision_of_transactions_that_are_forgotten_is_not_taken_back(tmp_path: Path, steps: Steps) -> None:
     """All of them were committed, and their ids expired before anybody came back: to write again would double."""
     settings = {
-        "transactional.id.expiration.ms": "1000",
+        "transaction.max.timeout.ms": "6000",
+        "transactional.id.expiration.ms": "6001",
         "transaction.remove.expired.transaction.cleanup.interval.ms": "100",
     }
     with ours(tmp_path, settings, "resume") as query:

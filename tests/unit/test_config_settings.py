@@ -1,6 +1,8 @@
 """Settings: where a value comes from, how it is typed, and what a bad one says."""
 
 import logging
+import re
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,12 @@ from twofold.config.internal_topics import (
 )
 from twofold.config.keys import SYNONYMS
 from twofold.config.settings import DEFINITIONS, Settings, Source, environment_values
+
+ROOT = Path(__file__).parent.parent.parent
+# What tests and pages give as settings, right or wrong.
+MEANT_AS_SETTINGS = {
+    f"TWOFOLD_{name}" for name in ("NUM_PARTITIONS", "NUM_PARTITION", "NUM_PARTITON", "LISTENERS", "SUPER_USERS")
+}
 
 
 def settings(**texts: str) -> Settings:
@@ -123,37 +131,92 @@ def test_is_set_tells_a_chosen_value_from_the_default_even_if_equal():
     assert settings(num_partitions="1").is_set("num.partitions")
 
 
-def test_unknown_key_warns_once_with_the_nearest_known(caplog):
+def test_an_unknown_key_in_a_file_warns_once_with_the_nearest_known(caplog):
     with caplog.at_level(logging.WARNING):
-        Settings.from_sources(Source("server.properties", {"num.partition": "3"}))
+        Settings.from_sources(Source("server.properties", {"num.partition": "3"}, lenient=True))
     assert [record.message for record in caplog.records] == [
         "num.partition (from server.properties) is ignored: no such setting; did you mean num.partitions?"
     ]
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "what"),
+    ("key", "message"),
     [
-        ("ssl.keystore.location", "x", "TLS"),
-        ("group.share.max.size", "5", "share groups"),
-        ("zookeeper.connect", "x", "ZooKeeper"),
+        ("num.partition", "no such setting; did you mean num.partitions?"),
+        ("supper.users", "no such setting; did you mean super.users?"),
+        ("xyz", "no such setting; docs/settings.md has all"),
+        ("zookeeper.session.timeout.ms", "Twofold has no ZooKeeper"),
+        ("listener.name.inside.max.connections", "Twofold has no settings per listener"),
     ],
+)
+def test_an_unknown_key_is_an_error_that_names_the_nearest_known(key, message):
+    with pytest.raises(ConfigError) as caught:
+        Settings.from_sources(Source("the command line", {key: "3"}))
+    assert str(caught.value) == f"{key} (from the command line): {message}"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "what"),
+    [("group.share.max.size", "5", "share groups"), ("zookeeper.session.timeout.ms", "5", "ZooKeeper")],
 )
 def test_settings_of_parts_that_twofold_lacks_are_named_as_such(caplog, key, value, what):
     with caplog.at_level(logging.WARNING):
-        Settings.from_mapping({key: value})
+        Settings.from_sources(Source("", {key: value}, lenient=True))
     assert [record.message for record in caplog.records] == [f"{key} is ignored: Twofold has no {what}"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (
+            {"transactional.id.expiration.ms": "900000"},
+            "transactional.id.expiration.ms=900000: must be longer than transaction.max.timeout.ms=900000, because",
+        ),
+        (
+            {"transactional.id.expiration.ms": "59999", "transaction.max.timeout.ms": "60000"},
+            "transactional.id.expiration.ms=59999: must be longer than transaction.max.timeout.ms=60000, because",
+        ),
+        (
+            {"transaction.max.timeout.ms": "604800000"},
+            "transaction.max.timeout.ms=604800000: must be shorter than transactional.id.expiration.ms=604800000, ",
+        ),
+    ],
+)
+def test_a_transactional_id_that_would_expire_before_its_transaction_is_refused(texts, message):
+    with pytest.raises(ConfigError) as caught:
+        Settings.from_mapping(texts)
+    assert str(caught.value).startswith(message)
+
+
+def test_a_transactional_id_that_outlives_its_transactions_by_a_millisecond_is_accepted():
+    found = settings(transactional_id_expiration_ms="60001", transaction_max_timeout_ms="60000")
+    assert found.int("transactional.id.expiration.ms") == 60_001
+
+
+def variables_of_the_repository() -> set[str]:
+    """Variables of the environment that tests, tools, examples and the command line use for themselves."""
+    folders = ("src", "tests", "tools", "bench", "examples", "docs", "deploy")
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".md", ".yml")]
+    files.append(ROOT / "Makefile")
+    return {name for path in files for name in re.findall(r"\bTWOFOLD_[A-Z0-9_]+", path.read_text())}
+
+
+def test_variables_that_are_no_settings_stop_nothing():
+    variables = variables_of_the_repository() - MEANT_AS_SETTINGS
+    assert {"TWOFOLD_LONG", "TWOFOLD_SEEDS", "TWOFOLD_BOOTSTRAP_SERVER"} <= variables
+    assert environment_values(dict.fromkeys(variables, "1")) == {}
 
 
 def test_environment_variables_are_keys_in_capitals_with_underscores():
     environment = {
         "TWOFOLD_NUM_PARTITIONS": "3",
         "TWOFOLD_NUM_PARTITION": "4",
+        "TWOFOLD_SUPER_USERS": "User:me",
         "TWOFOLD_ORACLE_DIR": "/somewhere",
         "NUM_PARTITIONS": "5",
         "PATH": "/bin",
     }
-    assert environment_values(environment) == {"num.partitions": "3", "num.partition": "4"}
+    assert environment_values(environment) == {"num.partitions": "3", "num.partition": "4", "super.users": "User:me"}
 
 
 def test_every_key_can_be_written_as_an_environment_variable():

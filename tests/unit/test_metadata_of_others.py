@@ -145,6 +145,22 @@ def test_a_folder_of_one_node_may_be_opened_with_what_has_no_effect():
     ]  # fmt: skip
 
 
+def test_settings_that_were_changed_while_running_and_would_be_believed_are_named():
+    """The folder opens: without a listener that asks for them they had no effect in Apache Kafka either."""
+    settings = [
+        Config(4, "1", "ssl.keystore.location", "/etc/keystore.jks"),
+        Config(4, "", "min.insync.replicas", "2"),
+        Config(4, "", "log.retention.ms", "1000"),
+        Config(2, "a", "min.insync.replicas", "2"),
+    ]
+    records = [*with_topic(), *broker_records(1), *settings]
+    assert problem(records) is None
+    assert without_effect(fold(records).image) == [
+        "the setting min.insync.replicas of all brokers: Twofold has no replication yet",
+        "the setting ssl.keystore.location of broker 1: Twofold has no TLS yet",
+    ]
+
+
 @pytest.mark.parametrize(
     ("records", "words"),
     [

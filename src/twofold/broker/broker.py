@@ -26,7 +26,6 @@ from twofold.broker.first_look import FirstLook
 from twofold.broker.group_service import GroupService
 from twofold.broker.held_lso import HeldLso
 from twofold.broker.lifecycle import Lifecycle
-from twofold.broker.listeners import ListenerAddress, advertised_addresses, listen_addresses
 from twofold.broker.missing_markers import MissingMarkers
 from twofold.broker.produce_codec import Endpoint
 from twofold.broker.producer_ids import ProducerIds
@@ -34,6 +33,8 @@ from twofold.broker.replicas import ReplicaManager
 from twofold.broker.server import MAX_REQUEST_MEMORY, Server, ServerOptions
 from twofold.broker.topic_rows import TopicRowCache
 from twofold.broker.transaction_service import TransactionService
+from twofold.config.listeners import ListenerAddress, advertised_addresses, listen_addresses
+from twofold.config.servable import check_servable
 from twofold.config.settings import Settings
 from twofold.config.topic import LogConfig
 from twofold.controller.controller import Controller
@@ -105,6 +106,7 @@ class Broker:
     async def start(self, on_failure: Callable[[KafkaError], None] | None = None) -> None:
         """Return when clients are served. `on_failure` is told when the broker cannot go on and has to be stopped."""
         self._on_failure = on_failure
+        check_servable(self._static_settings, hostname=self._hostname)
         addresses = listen_addresses(self._static_settings)
         self.logs.take()
         try:

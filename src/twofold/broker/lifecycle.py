@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 from uuid import UUID
 
-from twofold.broker.listeners import ListenerAddress
+from twofold.config.listeners import ListenerAddress
 from twofold.controller.image import MetadataImage
 from twofold.runtime.api import Runtime
 from twofold.wire.errors import NONE, KafkaError, error_for

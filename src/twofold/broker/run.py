@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from twofold.broker.broker import Broker
-from twofold.broker.listeners import ListenerAddress, parse_host_port
+from twofold.config.listeners import ListenerAddress, parse_host_port
 from twofold.config.settings import Settings
 from twofold.runtime.real import real_runtime
 from twofold.wire.errors import KafkaError
@@ -28,7 +28,7 @@ async def serve(
     """Run a broker until `stop` is set; `ready(host, port)` tells where its first listener is.
 
     `on_metrics(host, port)` tells, before that, where the metrics are, if they are served. What keeps the broker from
-    starting is raised (OSError, DataDirectoryError, ListenerError), and so is what makes it give up.
+    starting is raised (OSError, DataDirectoryError, ListenerError, ConfigError), and so is what makes it give up.
     """
     metrics_at = _metrics_address(settings)
     broker = Broker(real_runtime(), settings, data_dir, hostname=socket.gethostname())

@@ -75,7 +75,10 @@ def _collect_sources(options: argparse.Namespace) -> "list[Source]":
     from twofold.config.settings import Source, data_settings, environment_values
 
     file = {} if options.config is None else _read_properties(options.config)
-    sources = [Source(str(options.config), file), Source("the environment", environment_values(os.environ))]
+    sources = [
+        Source(str(options.config), file, lenient=True),
+        Source("the environment", environment_values(os.environ)),
+    ]
     chosen: dict[str, str] = {}
     for option in options.option:
         key, separator, value = option.partition("=")
@@ -175,10 +178,11 @@ def _stop_on_signals(stop: asyncio.Event) -> None:
 
 def _explain(error: Exception) -> tuple[str, int]:
     """One line and an exit code. What nobody foresaw goes to the log whole."""
-    from twofold.broker.listeners import ListenerError
+    from twofold.config.definition import ConfigError
+    from twofold.config.listeners import ListenerError
     from twofold.log.manager import DataDirectoryError
 
-    if isinstance(error, UsageError | ListenerError):
+    if isinstance(error, UsageError | ConfigError | ListenerError):
         return str(error), 2
     if isinstance(error, DataDirectoryError):
         return f"{error} (--data)", 1

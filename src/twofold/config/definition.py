@@ -53,11 +53,12 @@ class ConfigSource(IntEnum):
 
 
 class ConfigError(ValueError):
-    """A value that cannot be used."""
+    """A value that cannot be used. It is not shown where it is None: it may be a secret."""
 
     def __init__(self, key: str, value: str | None, allowed: str, source: str = "") -> None:
         came_from = f" (from {source})" if source else ""
-        super().__init__(f"{key}={value}{came_from}: {allowed}")
+        shown = key if value is None else f"{key}={value}"
+        super().__init__(f"{shown}{came_from}: {allowed}")
         self.key = key
         self.value = value
         self.allowed = allowed

@@ -4,8 +4,13 @@
    cluster's), the command line, the environment (`TWOFOLD_NUM_PARTITIONS` is `num.partitions`), the file, the default.
 2. A value that its key does not allow stops the start with a `ConfigError` that names key, value, source and what is
    allowed.
-3. A key that nobody knows is not an error: it is logged once, with the nearest known key.
-4. Replication factor and min ISR of the internal topics are capped by the number of brokers unless somebody set them
+3. A key that nobody knows is an error that names the nearest known key. In a file it is only logged: the file may have
+   been written for another version, or for Apache Kafka. Other programs may own variables of the environment, so there
+   only a near miss of a known key counts.
+4. What would be believed and is not there (security, clusters, replicas) stops the start (`twofold.config.servable`).
+5. A transactional id is kept for longer than any transaction may last (KIP-98): otherwise a producer that was fenced
+   could be forgotten before its transaction is aborted.
+6. Replication factor and min ISR of the internal topics are capped by the number of brokers unless somebody set them
    (`twofold.config.internal_topics`).
 """
 
@@ -16,7 +21,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from twofold.config.definition import ConfigError, ConfigSource, Value
-from twofold.config.keys import DEFINITIONS, foreign_family
+from twofold.config.keys import DEFINITIONS, REFUSED_NAMES, foreign_family, refused_key
 from twofold.config.properties import parse_properties
 
 __all__ = [
@@ -32,27 +37,32 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 ENVIRONMENT_PREFIX = "TWOFOLD_"
+NEAR_MISS = 0.85  # how alike a variable and a key have to be, from 0 to 1
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Texts by key, and the name of the place where they were written."""
+    """Texts by key, and the name of the place where they were written.
+
+    `lenient`: a key that nobody knows is ignored with a log line instead of being an error.
+    """
 
     name: str
     texts: Mapping[str, str]
+    lenient: bool = False
 
 
 def environment_values(environment: Mapping[str, str]) -> dict[str, str]:
     """Settings among environment variables: TWOFOLD_NUM_PARTITIONS=3 sets num.partitions.
 
-    Other programs may own variables with this prefix, so one that is not a setting is passed on only if it looks like
-    a misspelt one.
+    Other programs may own variables with this prefix, so one that is not a setting is passed on, as an error, only if
+    it is a near miss of one.
     """
     values = {}
     for variable, text in environment.items():
         if variable.startswith(ENVIRONMENT_PREFIX):
             key = variable.removeprefix(ENVIRONMENT_PREFIX).lower().replace("_", ".")
-            if key in DEFINITIONS or get_close_matches(key, DEFINITIONS, n=1, cutoff=0.85):
+            if key in DEFINITIONS or refused_key(key) is not None or _nearest(key, cutoff=NEAR_MISS):
                 values[key] = text
     return values
 
@@ -64,12 +74,22 @@ class _Layer:
     values: Mapping[str, Value]
 
 
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A text that somebody wrote, and where."""
+
+    text: str
+    source: str
+
+
 class Settings:
     """Typed access to every setting."""
 
-    __slots__ = ("_layers", "_values")
+    __slots__ = ("_layers", "_values", "given")
 
-    def __init__(self, layers: tuple[_Layer, ...] = ()) -> None:
+    def __init__(self, layers: tuple[_Layer, ...] = (), given: Mapping[str, Given] | None = None) -> None:
+        # As the sources of the start have it, and what is no key of Twofold's but must not be believed.
+        self.given: Mapping[str, Given] = given or {}
         values = {key.name: key.default for key in DEFINITIONS.values()}
         for layer in reversed(layers):
             values.update(layer.values)
@@ -85,17 +105,23 @@ class Settings:
         """The later source wins: give the file first, then the environment, then the command line."""
         texts: dict[str, str] = {}
         values: dict[str, Value] = {}
+        given: dict[str, Given] = {}
         for source in sources:
             for name, text in source.texts.items():
                 key = DEFINITIONS.get(name)
-                if key is None or foreign_family(name) is not None:
-                    _warn_of_unknown(name, source.name)
-                if key is None:
-                    continue
-                values[name] = key.parse(text, source=source.name)
-                texts[name] = text
+                if key is not None:
+                    values[name] = key.parse(text, source=source.name)
+                    texts[name] = text
+                if refused_key(name) is not None or key is not None:
+                    given[name] = Given(text, source.name)
+                elif not source.lenient:
+                    raise ConfigError(name, None, _not_known(name), source.name)
+                if refused_key(name) is None and (key is None or foreign_family(name) is not None):
+                    logger.warning("%s%s is ignored: %s", name, _from(source.name), _not_known(name))
         _join_node_id(texts, values)
-        return cls((_Layer(ConfigSource.STATIC_BROKER_CONFIG, texts, values),))
+        settings = cls((_Layer(ConfigSource.STATIC_BROKER_CONFIG, texts, values),), given)
+        _check_expiry(settings)
+        return settings
 
     def with_dynamic(self, *, broker: Mapping[str, str], cluster: Mapping[str, str]) -> "Settings":
         """These settings under the changes that were made while running. What cannot be read is left out: a change
@@ -106,7 +132,8 @@ class Settings:
                 _dynamic_layer(ConfigSource.DYNAMIC_BROKER_CONFIG, broker),
                 _dynamic_layer(ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, cluster),
                 *static,
-            )
+            ),
+            self.given,
         )
 
     def __getitem__(self, key: str) -> Value:
@@ -215,11 +242,32 @@ def _join_node_id(texts: dict[str, str], values: dict[str, Value]) -> None:
             texts[want] = texts[have]
 
 
-def _warn_of_unknown(name: str, source: str) -> None:
-    came_from = f" (from {source})" if source else ""
-    if (what := foreign_family(name)) is not None:
-        logger.warning("%s%s is ignored: Twofold has no %s", name, came_from, what)
+def _check_expiry(settings: Settings) -> None:
+    """KIP-98: the expiration of transactional ids is strictly longer than the timeout of transactions."""
+    expiry, timeout = "transactional.id.expiration.ms", "transaction.max.timeout.ms"
+    values = {name: settings.int(name) for name in (expiry, timeout)}
+    if values[expiry] > values[timeout]:
         return
-    nearest = get_close_matches(name, DEFINITIONS, n=1)
-    hint = f"; did you mean {nearest[0]}?" if nearest else ""
-    logger.warning("%s%s is ignored: no such setting%s", name, came_from, hint)
+    name, other, must = (expiry, timeout, "longer") if expiry in settings.given else (timeout, expiry, "shorter")
+    reason = "an id must not be forgotten before its transaction times out"
+    raise ConfigError(
+        name,
+        str(values[name]),
+        f"must be {must} than {other}={values[other]}, because {reason}; change one of them",
+        settings.given[name].source,
+    )
+
+
+def _from(source: str) -> str:
+    return f" (from {source})" if source else ""
+
+
+def _not_known(name: str) -> str:
+    if (what := foreign_family(name)) is not None:
+        return f"Twofold has no {what}"
+    nearest = _nearest(name)
+    return f"no such setting; did you mean {nearest}?" if nearest else "no such setting; docs/settings.md has all"
+
+
+def _nearest(name: str, cutoff: float = 0.6) -> str | None:
+    return next(iter(get_close_matches(name, (*DEFINITIONS, *REFUSED_NAMES), n=1, cutoff=cutoff)), None)

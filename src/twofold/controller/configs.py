@@ -1,10 +1,11 @@
 """IncrementalAlterConfigs and AlterConfigs for topics and brokers as operations on the image.
 
-Rules, in the order in which the first to fail decides for a resource: the resource twice (42); a key twice (42); a
-null value other than with DELETE (42); a resource type that has no configurations here (42); an operation that does
-not exist (-1); APPEND or SUBTRACT on what is not a list (40); the name of the resource (17, 42); the values (40 for a
-topic, 42 for a broker); whether the resource exists (3, 42). One bad resource does not stop the others, and nothing of
-a bad resource is applied. AlterConfigs is the older form: what it names is set, what it does not name is deleted.
+Rules, in the order in which the first to fail decides for a resource: the resource twice (42); a key twice (42); a null
+value other than with DELETE (42); a resource type that has no configurations here (42); an operation that does not
+exist (-1); APPEND or SUBTRACT on what is not a list (40); the name of the resource (17, 42); the values (40 for a
+topic, 42 for a broker, or 40 for one that would be believed without effect); whether the resource exists (3, 42). One
+bad resource does not stop the others, and nothing of a bad resource is applied. AlterConfigs is the older form: what it
+names is set, what it does not name is deleted.
 """
 
 from collections import Counter
@@ -13,6 +14,7 @@ from enum import IntEnum
 from typing import TypeAlias, TypeVar
 
 from twofold.config.definition import ConfigError, ConfigKey, ConfigType, text_of
+from twofold.config.keys import refusal
 from twofold.config.names import check_topic_name
 from twofold.config.settings import DEFINITIONS as SETTINGS
 from twofold.config.settings import Settings
@@ -224,6 +226,7 @@ def _check_broker(
         if image.broker(int(name)) is None:
             raise InvalidRequest(f"no broker {name} is registered")
     given = {key: text for key, text in changes.items() if text is not None}
+    _check_believed(given)
     fixed = [key for key in given if key in SETTINGS and not SETTINGS[key].dynamic]
     if fixed:
         raise InvalidRequest(f"only a restart changes {fixed}: set them in server.properties")
@@ -235,6 +238,17 @@ def _check_broker(
                 SETTINGS[key].parse(text)
             except ConfigError as error:
                 raise InvalidRequest(f"{key}={text} {error.allowed}") from None
+
+
+def _check_believed(given: Mapping[str, str]) -> None:
+    """Refuse what would be relied on and has no effect, as the start does."""
+    for key, text in given.items():
+        try:
+            missing = refusal(key, text)
+        except ConfigError:
+            continue  # said with the other bad values
+        if missing is not None:
+            raise InvalidConfig(f"{key}: {missing}")
 
 
 _Check = Callable[[MetadataImage, str, Mapping[str, str], Mapping[str, str | None]], None]

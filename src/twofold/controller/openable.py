@@ -13,8 +13,11 @@ from collections import Counter
 from collections.abc import Iterator
 from uuid import UUID
 
+from twofold.config.definition import ConfigError
+from twofold.config.keys import refusal
+from twofold.config.keys.missing import Missing
 from twofold.controller.features import KEPT_FEATURES, SUPPORTED_FEATURES
-from twofold.controller.image import METADATA_VERSION, TOPIC_RESOURCE, MetadataImage, PartitionState
+from twofold.controller.image import BROKER_RESOURCE, METADATA_VERSION, TOPIC_RESOURCE, MetadataImage, PartitionState
 from twofold.controller.kept_records import ACL, QUOTA, SCRAM, TOKEN
 from twofold.log.checkpoints import encode_uuid
 
@@ -101,4 +104,18 @@ def _placement(image: MetadataImage, node_id: int, directory_id: UUID) -> Iterat
 def without_effect(image: MetadataImage) -> list[str]:
     """What is kept and changes nothing, for the log."""
     found = Counter(kind for kind, _ in image.kept if kind in _NO_EFFECT)
-    return [f"{count} {_NO_EFFECT[kind]}" for kind, count in sorted(found.items())]
+    kept = [f"{count} {_NO_EFFECT[kind]}" for kind, count in sorted(found.items())]
+    for resource, configs in sorted(image.configs.items()):
+        for name, text in sorted(configs.items()) if resource.type == BROKER_RESOURCE else ():
+            missing = _relied_on(name, text)
+            if missing is not None:
+                owner = f"broker {resource.name}" if resource.name else "all brokers"
+                kept.append(f"the setting {name} of {owner}: Twofold has no {missing.what} yet")
+    return kept
+
+
+def _relied_on(name: str, text: str) -> Missing | None:
+    try:
+        return refusal(name, text)
+    except ConfigError:
+        return None  # of a version that knew more

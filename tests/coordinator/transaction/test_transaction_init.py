@@ -69,10 +69,10 @@ def test_the_request_is_checked_in_order(row):
 def test_the_limits_come_from_the_settings():
     texts = {
         "transaction.max.timeout.ms": "5000",
-        "transactional.id.expiration.ms": "7",
+        "transactional.id.expiration.ms": "7000",
         "transaction.two.phase.commit.enable": "true",
     }
-    assert TransactionConfig.from_settings(Settings.from_mapping(texts)) == TransactionConfig(5000, 7, True)
+    assert TransactionConfig.from_settings(Settings.from_mapping(texts)) == TransactionConfig(5000, 7000, True)
     assert TransactionConfig.from_settings(Settings()) == TransactionConfig()
 
 

@@ -6,10 +6,23 @@ Two defaults differ, so that a broker starts without any setting: `node.id` is 1
 from collections.abc import Mapping
 
 from twofold.config.keys import controller, coordinators, foreign, log, server
-from twofold.config.keys.foreign import FOREIGN_FAMILIES, foreign_family
+from twofold.config.keys.foreign import FOREIGN_FAMILIES, REFUSED_NAMES, SECURITY_FAMILIES, foreign_family
 from twofold.config.keys.key import SettingKey
+from twofold.config.keys.missing import Missing, Refused, unless_empty
 
-__all__ = ["DEFINITIONS", "FOREIGN_FAMILIES", "SECTIONS", "SYNONYMS", "SettingKey", "foreign_family"]
+__all__ = [
+    "DEFINITIONS",
+    "FOREIGN_FAMILIES",
+    "REFUSED_NAMES",
+    "SECTIONS",
+    "SYNONYMS",
+    "SettingKey",
+    "foreign_family",
+    "refusal",
+    "refused_key",
+]
+
+LISTENER_PREFIX = "listener.name."
 
 SECTIONS: Mapping[str, tuple[SettingKey, ...]] = {
     "Server": server.KEYS,
@@ -32,3 +45,35 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = {
     )
     for name in group
 }
+
+
+def refused_key(name: str) -> tuple[Refused, SettingKey | None] | None:
+    """Which values of a setting stop the start, and the key by which its text is read, if it has one."""
+    own = DEFINITIONS.get(name)
+    if own is not None:
+        return None if own.refused is None else (own.refused, own)
+    if name in REFUSED_NAMES:
+        return REFUSED_NAMES[name], None
+    if name.startswith(LISTENER_PREFIX):
+        return refused_key(_without_listener(name))
+    for family, missing in SECURITY_FAMILIES.items():
+        if name.startswith(family):
+            return unless_empty(missing), None
+    return None
+
+
+def _without_listener(name: str) -> str:
+    """`sasl.jaas.config` of `listener.name.internal.plain.sasl.jaas.config`, where plain is a mechanism."""
+    _, _, setting = name.removeprefix(LISTENER_PREFIX).partition(".")
+    _, dot, of_mechanism = setting.partition(".sasl.")
+    return f"sasl.{of_mechanism}" if dot else setting
+
+
+def refusal(name: str, text: str) -> Missing | None:
+    """What a setting relies on and Twofold does not have. A text that its key cannot read is a ConfigError."""
+    found = refused_key(name)
+    if found is None:
+        return None
+    refused, key = found
+    value = text.strip() if key is None else key.parse(text)
+    return None if refused.accepts(value) else refused.missing

@@ -2,13 +2,18 @@
 
 from twofold.config.definition import at_least
 from twofold.config.keys.key import BOOLEAN, HIGH, INT, LIST, LONG, LOW, setting
+from twofold.config.keys.missing import CLUSTER, by_other_settings, unless_equal
 
 KEYS = (
     # Quorum
-    setting("controller.quorum.voters", LIST, (), importance=HIGH, effect=False, doc="The voters, as id@host:port."),
-    setting("controller.quorum.bootstrap.servers", LIST, (), importance=HIGH, effect=False,
-            doc="Where to look for the quorum."),
+    setting("controller.quorum.voters", LIST, (), importance=HIGH,
+            refused=by_other_settings(CLUSTER, "this node alone"),
+            doc="The voters, as id@host:port. Twofold needs none, and takes this node alone."),
+    setting("controller.quorum.bootstrap.servers", LIST, (), importance=HIGH,
+            refused=by_other_settings(CLUSTER, "this node alone"),
+            doc="Where to look for the quorum. Twofold needs none, and takes the addresses of this node alone."),
     setting("controller.quorum.auto.join.enable", BOOLEAN, False, importance=LOW, effect=False,
+            refused=unless_equal(CLUSTER, False, "false"),
             doc="Let a new controller join the voters by itself."),
     setting("controller.quorum.append.linger.ms", INT, 25, rule=at_least(0), effect=False,
             doc="How long the leader collects records before it writes."),

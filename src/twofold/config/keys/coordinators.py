@@ -2,12 +2,14 @@
 
 from twofold.config.definition import INT_MAX, at_least, one_of_ignoring_case, some_of
 from twofold.config.keys.key import BOOLEAN, HIGH, INT, LIST, LONG, LOW, SHORT, STRING, setting
+from twofold.config.keys.missing import REPLICAS, unless_one
 
 KEYS = (
     # Internal topics
     setting("offsets.topic.num.partitions", INT, 50, rule=at_least(1), importance=HIGH,
             doc="Partitions of __consumer_offsets. Must not change once the topic exists."),
     setting("offsets.topic.replication.factor", SHORT, 3, rule=at_least(1), importance=HIGH,
+            refused=unless_one(REPLICAS),
             doc="Replicas of __consumer_offsets. Not set: at most as many as there are brokers."),
     setting("offsets.topic.segment.bytes", INT, 104_857_600, rule=at_least(1), importance=HIGH,
             doc="segment.bytes of __consumer_offsets."),
@@ -16,8 +18,10 @@ KEYS = (
     setting("transaction.state.log.num.partitions", INT, 50, rule=at_least(1), importance=HIGH,
             doc="Partitions of __transaction_state. Must not change once the topic exists."),
     setting("transaction.state.log.replication.factor", SHORT, 3, rule=at_least(1), importance=HIGH,
+            refused=unless_one(REPLICAS),
             doc="Replicas of __transaction_state. Not set: at most as many as there are brokers."),
     setting("transaction.state.log.min.isr", INT, 2, rule=at_least(1), importance=HIGH,
+            refused=unless_one(REPLICAS),
             doc="min.insync.replicas of __transaction_state. Not set: at most as many as there are brokers."),
     setting("transaction.state.log.segment.bytes", INT, 104_857_600, rule=at_least(1), importance=HIGH,
             doc="segment.bytes of __transaction_state."),

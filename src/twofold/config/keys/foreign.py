@@ -1,7 +1,8 @@
 """Settings of what Kafka has and Twofold has not: known, so that tools which read them find Kafka's defaults.
 
-1. They are kept and shown like all others and change nothing; whoever sets one in a file is told so in the log.
+1. They are kept and shown like all others and change nothing; a log line tells so when one is set.
 2. A family without rows here is known by its prefix alone.
+3. What its user relies on is not ignored but refused (`missing`), also under names that have no row here.
 """
 
 from collections.abc import Mapping
@@ -22,6 +23,18 @@ from twofold.config.keys.key import (
     SettingKey,
     setting,
 )
+from twofold.config.keys.missing import (
+    AUTHORIZER,
+    CLUSTER,
+    SASL,
+    TIERED_STORAGE,
+    TLS,
+    Missing,
+    Refused,
+    unless_default,
+    unless_empty,
+    unless_equal,
+)
 
 PASSWORD = ConfigType.PASSWORD
 
@@ -41,9 +54,20 @@ FOREIGN_FAMILIES: Mapping[str, str] = {
 }
 
 
+SECURITY_FAMILIES: Mapping[str, Missing] = {"ssl.": TLS, "sasl.": SASL}
+
+
 def foreign_family(name: str) -> str | None:
     """What a setting is for, if that is something that Twofold does not have."""
     return next((what for prefix, what in FOREIGN_FAMILIES.items() if name.startswith(prefix)), None)
+
+
+# Settings of Kafka's authorizer and of ZooKeeper: no keys of the broker, so DescribeConfigs does not show them.
+REFUSED_NAMES: Mapping[str, Refused] = {
+    "super.users": unless_empty(AUTHORIZER),
+    "allow.everyone.if.no.acl.found": unless_empty(AUTHORIZER),
+    "zookeeper.connect": unless_empty(CLUSTER),
+}
 
 
 def of(
@@ -54,9 +78,15 @@ def of(
     rule: Rule | None = None,
     importance: Importance = MEDIUM,
     dynamic: bool = False,
+    refused: Refused | None = None,
 ) -> SettingKey:
     doc = f"Of Kafka's {foreign_family(name)}, which Twofold does not have."
-    return setting(name, kind, default, doc=doc, rule=rule, importance=importance, dynamic=dynamic, effect=False)
+    for prefix, missing in SECURITY_FAMILIES.items():
+        if name.startswith(prefix):
+            refused = unless_default(missing, default)
+    return setting(
+        name, kind, default, doc=doc, rule=rule, importance=importance, dynamic=dynamic, effect=False, refused=refused
+    )
 
 
 KEYS = (
@@ -146,7 +176,7 @@ KEYS = (
     of("delegation.token.expiry.check.interval.ms", LONG, 3_600_000, rule=at_least(1), importance=LOW),
     of("delegation.token.expiry.time.ms", LONG, 86_400_000, rule=at_least(1)),
     of("delegation.token.max.lifetime.ms", LONG, 604_800_000, rule=at_least(1)),
-    of("delegation.token.secret.key", PASSWORD, None),
+    of("delegation.token.secret.key", PASSWORD, None, refused=unless_empty(SASL)),
     # Share groups
     of("group.share.assignment.interval.ms", INT, 1000, rule=at_least(0), dynamic=True),
     of("group.share.assignors", LIST, ("simple",)),
@@ -231,7 +261,7 @@ KEYS = (
     of("remote.log.storage.manager.class.name", STRING, None),
     of("remote.log.storage.manager.class.path", STRING, None),
     of("remote.log.storage.manager.impl.prefix", STRING, "rsm.config."),
-    of("remote.log.storage.system.enable", BOOLEAN, False),
+    of("remote.log.storage.system.enable", BOOLEAN, False, refused=unless_equal(TIERED_STORAGE, False, "false")),
     # Pluggable metrics
     of("kafka.metrics.polling.interval.secs", INT, 10, rule=at_least(1), importance=LOW),
     of("kafka.metrics.reporters", LIST, (), importance=LOW),

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from twofold.config.definition import ConfigKey, ConfigType, Importance, Rule, Value
+from twofold.config.keys.missing import Refused
 
 BOOLEAN, STRING, INT, SHORT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.SHORT
 LONG, DOUBLE, LIST, CLASS = ConfigType.LONG, ConfigType.DOUBLE, ConfigType.LIST, ConfigType.CLASS
@@ -17,6 +18,8 @@ class SettingKey(ConfigKey):
     internal: bool = False
     # False: accepted and shown, without consequence in Twofold.
     effect: bool = True
+    # Stops the start with values that would be believed.
+    refused: Refused | None = None
 
 
 def setting(
@@ -30,6 +33,7 @@ def setting(
     dynamic: bool = False,
     internal: bool = False,
     effect: bool = True,
+    refused: Refused | None = None,
 ) -> SettingKey:
     return SettingKey(
         name=name,
@@ -41,4 +45,5 @@ def setting(
         dynamic=dynamic,
         internal=internal,
         effect=effect,
+        refused=refused,
     )

@@ -2,15 +2,18 @@
 
 from twofold.config.definition import LONG_MAX, at_least, between, one_of, positive_or_unlimited, some_of
 from twofold.config.keys.key import BOOLEAN, DOUBLE, HIGH, INT, LIST, LONG, LOW, STRING, setting
+from twofold.config.keys.missing import REPLICAS, unless_one
 
 KEYS = (
     # Topics
     setting("auto.create.topics.enable", BOOLEAN, True, importance=HIGH,
             doc="Create a topic when a client asks for one that does not exist."),
     setting("num.partitions", INT, 1, rule=at_least(1), doc="Partitions of a topic that is created without a number."),
-    setting("default.replication.factor", INT, 1, doc="Replicas of a topic that is created without a number."),
+    setting("default.replication.factor", INT, 1, refused=unless_one(REPLICAS),
+            doc="Replicas of a topic that is created without a number."),
     setting("delete.topic.enable", BOOLEAN, True, importance=HIGH, doc="Allow topics to be deleted."),
     setting("min.insync.replicas", INT, 1, rule=at_least(1), importance=HIGH, dynamic=True,
+            refused=unless_one(REPLICAS),
             doc="How many replicas must be in sync for a produce with acks=all to succeed."),
     setting("unclean.leader.election.enable", BOOLEAN, False, importance=HIGH, dynamic=True, effect=False,
             doc="Let a replica that is not in sync become leader when no other is left."),

@@ -49,18 +49,11 @@ def listen_addresses(settings: Settings) -> list[ListenerAddress]:
     names = [address.name for address in found]
     if len(set(names)) < len(names):
         raise ListenerError(f"listeners={','.join(map(str, found))} has a name twice: each listener needs its own")
-    protocols = _protocols(settings)
-    for name in names:
-        protocol = protocols.get(name)
-        if protocol != PLAINTEXT:
-            raise ListenerError(
-                f"listener {name} has the security protocol {protocol}: PLAINTEXT is served "
-                "(listeners, listener.security.protocol.map)"
-            )
     return found
 
 
-def _protocols(settings: Settings) -> dict[str, str]:
+def protocols(settings: Settings) -> dict[str, str]:
+    """The security protocol of each listener by its name."""
     pairs = (entry.partition(":") for entry in settings.string("listener.security.protocol.map").split(","))
     return {name.strip().upper(): protocol.strip().upper() for name, _, protocol in pairs}
 

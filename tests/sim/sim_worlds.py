@@ -41,7 +41,8 @@ class Kind:
 KINDS = {
     "mixed": Kind("sim_mixed_world", "make_mixed_plan", "simulate_mixed", 30, "sim_mixed_plan"),
     "broker": Kind("sim_run", "make_plan", "simulate", 15, "sim_plan"),
-    "transactions": Kind("sim_txn_world", "make_txn_plan", "simulate_txn", 19, "sim_txn_plan"),
+    "transactions": Kind("sim_txn_world", "make_txn_plan", "simulate_txn", 16, "sim_txn_plan"),
+    "lost-markers": Kind("sim_lost_markers", "make_lost_markers_plan", "simulate_lost_markers", 3),
     "groups": Kind("sim_groups", "make_group_plan", "simulate_group", 10),
     "two-phase": Kind("sim_two_phase_world", "make_two_phase_plan", "simulate_two_phase", 10, "sim_two_phase_plan"),
     "metadata": Kind("sim_quorum_world", "make_metadata_plan", "simulate_metadata", 11, "sim_quorum_plan"),

@@ -559,9 +559,10 @@ def test_a_block_whose_commit_fails_aborts_and_says_why() -> None:
     async def story(world: World) -> None:
         producer = await world.ready()
         world.script("Produce", refuse_records)
-        with pytest.raises(TransactionFailed, match="INVALID_RECORD"):
+        with pytest.raises(TransactionFailed, match="INVALID_RECORD") as caught:
             async with producer.transaction() as txn:
                 await txn.send(TOPIC, b"bad")
+        assert caught.value.__notes__ == ["the block has aborted the transaction: the next one can begin"]
         async with producer.transaction() as txn:
             await txn.send(TOPIC, b"good")
         assert await world.read() == [b"good"]

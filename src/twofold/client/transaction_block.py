@@ -99,14 +99,17 @@ class Transaction:
         try:
             await self._producer.commit_transaction()
         except KafkaError as error:
-            if self._producer._transactions.state is State.ABORTABLE_ERROR:
-                await self._abort(error)
+            if self._producer._transactions.state is State.ABORTABLE_ERROR and await self._abort(error):
+                error.add_note("the block has aborted the transaction: the next one can begin")
             raise
 
-    async def _abort(self, error: BaseException) -> None:
+    async def _abort(self, error: BaseException) -> bool:
+        """Whether it is aborted; otherwise a note says why not."""
         try:
             await self._producer.abort_transaction()
+            return True
         except KafkaError as another:
             if isinstance(another, Fenced) and isinstance(error, KafkaError):
                 raise another from error
             error.add_note(f"the transaction could not be aborted either: {another}")
+            return False

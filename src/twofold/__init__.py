@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from twofold.client.blocking_admin import Admin
     from twofold.client.blocking_producer import Producer
-    from twofold.client.prepared import PreparedTxnState
+    from twofold.client.prepared import PreparedTxnState, TransactionOutcome
 
-__all__ = ["Admin", "PreparedTxnState", "Producer"]
+__all__ = ["Admin", "PreparedTxnState", "Producer", "TransactionOutcome"]
 
 _PLACES = {
     "Admin": "twofold.client.blocking_admin",
     "PreparedTxnState": "twofold.client.prepared",
     "Producer": "twofold.client.blocking_producer",
+    "TransactionOutcome": "twofold.client.prepared",
 }
 
 

@@ -1,6 +1,7 @@
 """The few names that every layer shares."""
 
 import uuid
+from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
 Offset: TypeAlias = int
@@ -13,6 +14,26 @@ NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
 NO_TIMESTAMP = -1
+
+
+class Ending(IntEnum):
+    """How a two-phase transaction was decided, and by what. The numbers are in the log and in answers."""
+
+    COMMITTED = 1
+    ABORTED = 2
+    TERMINATED = 3
+
+    @property
+    def cause(self) -> str:
+        return _CAUSES[self]
+
+
+_CAUSES = {
+    Ending.COMMITTED: "its producer, or an administrator who completed it, committed it",
+    Ending.ABORTED: "its producer, or an administrator who completed it, aborted it",
+    Ending.TERMINATED: "an administrator ended it by force, or a producer with the same transactional id started "
+    "without keep_prepared_txn",
+}
 
 
 class TopicPartition(NamedTuple):

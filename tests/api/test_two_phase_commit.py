@@ -60,12 +60,12 @@ async def test_the_checks_of_a_request_that_keeps_come_in_order(node: TwoPhaseNo
     assert await node.keep(two_phase=False, timeout=0, pair=pair) == 50, "the timeout first"
     assert await node.keep(two_phase=False, timeout=900_001) == 50
     assert await node.keep(pair=pair) == 42, "who keeps gets an identity and names none"
+    assert await node.keep() == Given(bumped(pair), pair), "and nothing has happened meanwhile"
+    await node.end(bumped(pair), version=5)
     await node.set_transaction_version(1)
     assert await node.keep(pair=pair) == 42, "before the version of the cluster"
     assert await node.keep() == 35
     assert await node.keep("unknown") == 35, "also of an id that nobody knows"
-    await node.set_transaction_version(2, upgrade=True)
-    assert await node.keep() == Given(bumped(pair), pair), "and nothing has happened meanwhile"
 
 
 @pytest.mark.parametrize("timeout", [-5, 0, 1, 900_001, NEVER_MS])
@@ -469,19 +469,6 @@ async def test_a_kept_transaction_without_the_vow_has_its_timeout_still(node: Tw
     assert await node.keep(two_phase=False) == Given(bumped(given.pair, 2), NONE)
 
 
-@exact(transaction_abort_timed_out_transaction_cleanup_interval_ms=1000)
-async def test_the_vow_can_be_taken_later_and_taken_back(node: TwoPhaseNode) -> None:
-    pair = (await node.vow(two_phase=False, timeout=30_000)).pair
-    assert await node.produce(pair, version=12) == 0
-    assert await node.keep() == Given(bumped(pair), pair)
-    assert node.entry().timeout_ms == NEVER_MS
-    await node.sleep(HOUR_S)
-    assert await node.state() == "Ongoing"
-    assert await node.keep(two_phase=False, timeout=30_000) == Given(bumped(pair, 2), pair)
-    await node.sleep(5)
-    assert await node.settled() == "CompleteAbort", "its time counts from the beginning"
-
-
 @two_phase()
 async def test_the_vow_belongs_to_the_id_until_its_next_init(node: TwoPhaseNode) -> None:
     pair = (await node.vow()).pair
@@ -517,23 +504,6 @@ def test_switching_it_off_later_leaves_what_is_prepared_and_admits_nobody() -> N
             await node.broker.stop()
 
         sim.run(main(), timeout_s=86_400)
-
-
-@VERBS
-@exact()
-async def test_a_cluster_that_goes_back_to_the_first_protocol_can_still_end_it(
-    node: TwoPhaseNode, commit: bool
-) -> None:
-    pair = await node.prepared(offset=7)
-    given = await node.keep()
-    await node.set_transaction_version(1)
-    await node.cut_power()
-    assert await node.state() == "Ongoing"
-    assert node.identities() == (pair, given.pair)
-    assert await node.keep() == 35
-    assert await node.end(given.pair, commit, version=5) == bumped(given.pair)
-    assert await node.settled() == ended(commit)
-    assert await node.offset() == (7 if commit else -1)
 
 
 @exact()

@@ -1,6 +1,7 @@
 """Answers that kio cannot read as they are.
 
-A transaction that has not begun has the start time -1, which kio's schema refuses: here it is a plain number.
+A transaction that has not begun has the start time -1, which kio's schema refuses: here it is a plain number. The last
+three fields are tags that only Twofold writes: how the last two-phase transaction ended.
 """
 
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from kio.schema.describe_transactions.v0 import response as described
 from kio.schema.errors import ErrorCode
 from kio.schema.types import ProducerId, TransactionalId
 from kio.static.constants import EntityType
-from kio.static.primitive import i16, i32Timedelta, i64
+from kio.static.primitive import i8, i16, i32Timedelta, i64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,9 @@ class TransactionState:
     producer_id: ProducerId = field(metadata={"kafka_type": "int64"})
     producer_epoch: i16 = field(metadata={"kafka_type": "int16"})
     topics: tuple[described.TopicData, ...]
+    last_two_phase_producer_id: i64 = field(metadata={"kafka_type": "int64", "tag": 101}, default=i64(-1))
+    last_two_phase_epoch: i16 = field(metadata={"kafka_type": "int16", "tag": 102}, default=i16(-1))
+    last_two_phase_ending: i8 = field(metadata={"kafka_type": "int8", "tag": 103}, default=i8(0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

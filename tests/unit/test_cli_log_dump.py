@@ -12,12 +12,12 @@ import pytest
 
 from twofold.cli import log_batches
 from twofold.cli.app import run_app
-from twofold.coordinator.transaction.records import NEVER_MS, Transaction, encode_key, encode_value
+from twofold.coordinator.transaction.records import NEVER_MS, Ended, NextTerms, Transaction, encode_key, encode_value
 from twofold.coordinator.transaction.states import State
 from twofold.records.batch import HEADER_SIZE, BatchBuilder, compute_crc
 from twofold.records.compression import Codec
 from twofold.records.control import end_transaction_marker
-from twofold.types import TopicPartition
+from twofold.types import Ending, TopicPartition
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 MAKERS = ("folder-kafka-4.3.1", "folder-twofold-0.1.0")
@@ -126,7 +126,8 @@ def test_both_internal_topics_are_decoded(maker: str, folders: dict[str, Path], 
 
 def test_the_fields_of_two_phase_commit_are_shown(tmp_path: Path, dump: Dump) -> None:
     entry = Transaction(
-        7, 3, NEVER_MS, State.ONGOING, frozenset({TopicPartition("t", 0)}), 20, 10, 7, 8, 3, 4, 2, 500
+        7, 3, NEVER_MS, State.ONGOING, frozenset({TopicPartition("t", 0)}), 20, 10, 7, 8, 3, 4, 2, 500,
+        Ended(7, 2, Ending.TERMINATED), NextTerms(60_000, 500),
     )  # fmt: skip
     builder = BatchBuilder()
     builder.add(encode_key("loader"), encode_value(entry, 1), 20)
@@ -138,6 +139,8 @@ def test_the_fields_of_two_phase_commit_are_shown(tmp_path: Path, dump: Dump) ->
         "producer_id": 7, "producer_epoch": 3, "timeout_ms": NEVER_MS, "state": "Ongoing", "partitions": ["t-0"],
         "last_update_ms": 0, "start_ms": 10, "previous_producer_id": 7, "next_producer_id": 8, "client_version": 3,
         "next_producer_epoch": 4, "last_producer_epoch": 2, "heartbeat_interval_ms": 500, "two_phase": True,
+        "last_two_phase": {"state": "7:2", "ending": "terminated"},
+        "next_terms": {"timeout_ms": 60_000, "heartbeat_interval_ms": 500},
     }  # fmt: skip
 
 

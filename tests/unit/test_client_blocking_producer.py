@@ -16,6 +16,7 @@ from twofold.errors import (
     ClientClosed,
     IllegalTransactionCall,
     InDoubt,
+    PreparedAborted,
     TransactionAborted,
 )
 from twofold.wire.errors import MessageTooLarge
@@ -235,12 +236,19 @@ def test_two_phase_commit_from_prepare_to_recovery(broker: Broker, topic: str) -
     assert str(caught.value.state) != stored
     with producer_of(broker, **options) as recovered:
         assert recovered.init_transactions(keep_prepared_txn=True) == caught.value.state
-        recovered.complete_transaction(str(caught.value.state))
+        with pytest.raises(TypeError, match="a prepared transaction's state is text"):
+            recovered.complete_transaction(None)  # type: ignore[arg-type]
+        done = recovered.complete_transaction(str(caught.value.state).encode())
+        assert done is twofold.TransactionOutcome.COMMITTED
         recovered.begin_transaction()
         recovered.send(topic, b"three")
         state = recovered.prepare_transaction()
-        recovered.complete_transaction(twofold.PreparedTxnState())
+        assert recovered.complete_transaction(twofold.PreparedTxnState()) is twofold.TransactionOutcome.ABORTED
         assert state
+    with producer_of(broker, **options) as again:
+        again.init_transactions(keep_prepared_txn=True)
+        with pytest.raises(PreparedAborted, match=rf"transaction {state} of"):
+            again.complete_transaction(state)
     assert read(broker, topic) == [b"one", b"two"]
 
 
@@ -285,7 +293,7 @@ def test_settings_come_under_kafkas_names_too(broker: Broker, topic: str) -> Non
 
 
 def test_public_names_are_these() -> None:
-    assert twofold.__all__ == ["Admin", "PreparedTxnState", "Producer"]
+    assert twofold.__all__ == ["Admin", "PreparedTxnState", "Producer", "TransactionOutcome"]
     public = sorted(name for name in vars(twofold.Producer) if not name.startswith("_"))
     asynchronous = sorted(name for name in vars(twofold.client.Producer) if not name.startswith("_"))
     assert public == [name for name in asynchronous if name not in ("check_send", "of")]

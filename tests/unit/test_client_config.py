@@ -147,6 +147,7 @@ def test_public_surface_is_this_and_nothing_else() -> None:
         "ConsumerRecord",
         "CreatedTopic",
         "Delivery",
+        "EndedTwoPhase",
         "Feature",
         "FeatureUpdate",
         "FeaturesDescription",
@@ -175,6 +176,7 @@ def test_public_surface_is_this_and_nothing_else() -> None:
         "Transaction",
         "TransactionDescription",
         "TransactionListing",
+        "TransactionOutcome",
         "TransactionState",
         "UpgradeType",
     ]

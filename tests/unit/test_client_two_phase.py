@@ -10,15 +10,17 @@ from twofold.client.errors import (
     Fenced,
     IllegalTransactionCall,
     InDoubt,
+    PreparedAborted,
     ProducerFailed,
     TransactionFailed,
     UnsupportedByBroker,
 )
-from twofold.client.prepared import PreparedTxnState
+from twofold.client.prepared import PreparedTxnState, TransactionOutcome
 from twofold.client.transaction_states import State
 from twofold.wire.errors import (
     InvalidRecord,
     InvalidTxnState,
+    InvalidUpdateVersion,
     KafkaError,
     ProducerFenced,
     TransactionAbortable,
@@ -58,15 +60,17 @@ def test_prepare_returns_when_all_records_are_in_the_log_and_names_the_transacti
     play(story)
 
 
-@pytest.mark.parametrize("decision", ["equal", "its text", "another", "none"])
+@pytest.mark.parametrize("decision", ["equal", "its text", "its bytes", "another", "none", "no bytes"])
 def test_complete_commits_its_own_state_and_aborts_at_any_other(decision: str) -> None:
     async def story(world: World) -> None:
         producer, state = await prepared(world)
         other = PreparedTxnState.of(state.producer_id, state.epoch + 1)
-        given = {"equal": state, "its text": str(state), "another": other, "none": PreparedTxnState()}[decision]
-        await producer.complete_transaction(given)
+        same = {"equal": state, "its text": str(state), "its bytes": str(state).encode()}
+        given = (same | {"another": other, "none": PreparedTxnState(), "no bytes": b""})[decision]
+        done = await producer.complete_transaction(given)
+        assert done is (TransactionOutcome.COMMITTED if decision in same else TransactionOutcome.ABORTED)
         assert state_of(producer) is State.READY
-        assert await world.read() == ([b"x"] if decision in ("equal", "its text") else [])
+        assert await world.read() == ([b"x"] if decision in same else [])
         async with producer.transaction() as txn:
             await txn.send(TOPIC, b"next", partition=0)
         assert (await world.read())[-1] == b"next"
@@ -112,7 +116,7 @@ def test_what_was_kept_may_only_be_ended() -> None:
     play(story)
 
 
-@pytest.mark.parametrize("end", ["commit", "abort", "complete", "begin"])
+@pytest.mark.parametrize("end", ["abort", "complete", "begin"])
 def test_when_nothing_was_left_open_the_decision_has_nothing_to_do(end: str) -> None:
     async def story(world: World) -> None:
         producer, state = await prepared(world)
@@ -120,9 +124,7 @@ def test_when_nothing_was_left_open_the_decision_has_nothing_to_do(end: str) -> 
         recovered = world.producer("other", **TWO_PHASE)
         assert await recovered.init_transactions(keep_prepared_txn=True) == PreparedTxnState()
         ends = world.count("EndTxn")
-        if end == "commit":
-            await recovered.commit_transaction()
-        elif end == "abort":
+        if end == "abort":
             await recovered.abort_transaction()
         elif end == "complete":
             await recovered.complete_transaction(state)
@@ -186,7 +188,7 @@ def test_a_transaction_without_records_is_never_mistaken_for_the_next_one() -> N
         await producer.begin_transaction()
         stored = await producer.prepare_transaction()
         assert stored == PreparedTxnState()
-        await producer.complete_transaction(stored)
+        assert await producer.complete_transaction(stored) is TransactionOutcome.NOTHING
         await producer.begin_transaction()
         await producer.send(TOPIC, b"never decided", partition=0)
         await producer.prepare_transaction()
@@ -300,7 +302,7 @@ def test_a_producer_that_does_not_keep_aborts_what_was_prepared() -> None:
         original, state = await prepared(world)
         await participant(world, "other")
         assert await world.read() == []
-        with pytest.raises(Fenced, match=rf"transaction {state} was prepared and is in doubt"):
+        with pytest.raises(PreparedAborted, match=rf"transaction {state} of 'id' was prepared, and it was aborted"):
             await original.commit_transaction()
 
     play(story)
@@ -333,13 +335,38 @@ def test_a_broker_whose_switch_is_off_is_named_with_the_switch() -> None:
     play(story, transaction_two_phase_commit_enable="false")
 
 
-def test_a_cluster_below_version_2_cannot_keep_and_says_which_feature_to_raise() -> None:
+@pytest.mark.parametrize("level", [0, 1])
+def test_a_cluster_below_version_2_has_no_two_phase_commit_and_the_client_says_which_feature_to_raise(
+    level: int,
+) -> None:
     async def story(world: World) -> None:
         producer = world.producer(**TWO_PHASE)
-        with pytest.raises(UnsupportedByBroker, match=r"transaction\.version=1: keep_prepared_txn needs 2"):
+        said = rf"transaction\.version={level}: keep_prepared_txn needs 2"
+        with pytest.raises(UnsupportedByBroker, match=said):
             await producer.init_transactions(keep_prepared_txn=True)
+        said = rf"transaction\.version={level}: transaction_two_phase_commit_enable needs 2"
+        with pytest.raises(UnsupportedByBroker, match=said):
+            await producer.init_transactions()
+        assert world.count("InitProducerId") == 0, "nothing was sent"
 
-    play(story, level=1)
+    play(story, level=level)
+
+
+def test_a_producer_whose_cluster_goes_below_version_2_begins_no_transaction_of_equal_states() -> None:
+    async def story(world: World) -> None:
+        producer, state = await prepared(world)
+        with pytest.raises(InvalidUpdateVersion, match=rf"'id' has {state}.*twofold txn list --two-phase"):
+            await world.set_level(1)
+        await producer.complete_transaction(state)
+        await world.set_level(1)
+        await world.restart()
+        await producer.begin_transaction()  # it has not heard of it yet
+        await producer.send(TOPIC, b"y", partition=0)
+        with pytest.raises(ProducerFailed, match=r"preparing the transaction.*UNSUPPORTED_VERSION"):
+            await producer.prepare_transaction()
+        assert await world.read() == [b"x"]
+
+    play(story)
 
 
 def test_keep_without_two_phase_commit_is_allowed_and_keeps_the_timeout() -> None:

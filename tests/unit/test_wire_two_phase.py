@@ -4,17 +4,29 @@ Each vector was put together by hand from the fields of the documents, in their 
 that is tested. Spaces stand between fields.
 """
 
+from typing import Any
+
 import pytest
 
-from twofold.coordinator.transaction.records import NEVER_MS, Transaction, TransactionRecord, decode, encode_value
+from twofold.coordinator.transaction.records import (
+    NEVER_MS,
+    Ended,
+    NextTerms,
+    Transaction,
+    TransactionRecord,
+    decode,
+    encode_value,
+)
 from twofold.coordinator.transaction.states import State
-from twofold.types import TopicPartition
+from twofold.types import Ending, TopicPartition
 from twofold.wire import codec
 from twofold.wire.apis import APIS, KEYS
+from twofold.wire.messages.describe_transactions import DescribeTransactionsResponse
+from twofold.wire.messages.describe_transactions import TransactionState as DescribedRow
 from twofold.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from twofold.wire.messages.txn_heartbeat import TxnHeartbeatRequest, TxnHeartbeatResponse
 
-INIT, HEARTBEAT = KEYS["InitProducerId"], KEYS["TxnHeartbeat"]
+INIT, HEARTBEAT, DESCRIBE = KEYS["InitProducerId"], KEYS["TxnHeartbeat"], KEYS["DescribeTransactions"]
 
 # Size; then key, version, correlation id 7, client id "c", no tagged fields; then the body, whose last byte is the
 # number of its tagged fields.
@@ -117,6 +129,30 @@ RESPONSES = {
         INIT,
         5,
     ),
+    # error 0, id "x", Empty, timeout 60000, start -1, now (42, 7), no topics; three tags: (42, 5) was aborted by force
+    "describe, after a two-phase transaction": (
+        "0000003e  00000007 00  00000000 02  0000 02 78 06 456d707479 0000ea60 ffffffffffffffff "
+        "000000000000002a 0007 01  03 65 08 000000000000002a 66 02 0005 67 01 03  00",
+        DescribeTransactionsResponse(
+            transaction_states=(
+                DescribedRow(
+                    error_code=0,
+                    transactional_id="x",
+                    transaction_state="Empty",
+                    transaction_timeout_ms=60_000,
+                    transaction_start_time_ms=-1,
+                    producer_id=42,
+                    producer_epoch=7,
+                    topics=(),
+                    last_two_phase_producer_id=42,
+                    last_two_phase_epoch=5,
+                    last_two_phase_ending=Ending.TERMINATED,
+                ),
+            )
+        ),
+        DESCRIBE,
+        0,
+    ),
     "heartbeat, heard": (
         "0000000d  00000007 00  00000000 0000 00  00",
         TxnHeartbeatResponse(error_code=0),
@@ -135,12 +171,18 @@ RESPONSES = {
 # Version 1 of the value; producer id 42, epoch 32766, timeout 2147483647, Ongoing, "t" with partition 0, updated
 # 1700000000500, begun 1700000000000; then the tagged fields.
 ONGOING = "0001 000000000000002a 7ffe 7fffffff 01  02 0274 02 00000000 00  0000018bcfe569f4 0000018bcfe56800"
-RECORDS = {
+RECORDS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "two-phase": (f"{ONGOING}  02  00 08 000000000000002a  02 02 0002", (42, -1, 2, -1)),
     # previous 42, next (73, 0): tag 3 is the epoch, as Kafka's schema has it (the document says 2)
     "kept": (
         f"{ONGOING}  04  00 08 000000000000002a  01 08 0000000000000049  02 02 0002  03 02 0000",
         (42, 73, 2, 0),
+    ),
+    # tag 101: (42, 5) was committed; tag 102: from the next transaction on a timeout of 60 s and heartbeats every 5 s
+    "kept by a producer without the vow": (
+        f"{ONGOING}  06  00 08 000000000000002a  01 08 0000000000000049  02 02 0002  03 02 0000"
+        "  65 0b 000000000000002a 0005 01  66 08 0000ea60 00001388",
+        (42, 73, 2, 0, -1, 0, Ended(42, 5, Ending.COMMITTED), NextTerms(60_000, 5000)),
     ),
 }
 
@@ -166,7 +208,7 @@ def test_responses_are_these_bytes(name: str) -> None:
 
 @pytest.mark.parametrize("name", RECORDS)
 def test_records_of_a_prepared_transaction_are_these_bytes(name: str) -> None:
-    text, (previous_id, next_id, client_version, next_epoch) = RECORDS[name]
+    text, tags = RECORDS[name]
     value = Transaction(
         42,
         32_766,
@@ -175,10 +217,7 @@ def test_records_of_a_prepared_transaction_are_these_bytes(name: str) -> None:
         frozenset({TopicPartition("t", 0)}),
         1_700_000_000_500,
         1_700_000_000_000,
-        previous_id,
-        next_id,
-        client_version,
-        next_epoch,
+        *tags,
     )
     assert encode_value(value, 1).hex() == bytes.fromhex(text).hex()
     assert decode(bytes.fromhex("0000 0001 78"), bytes.fromhex(text)) == TransactionRecord("x", value)

@@ -10,7 +10,8 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 from twofold.broker.context import RequestContext
@@ -23,7 +24,7 @@ from twofold.config.internal_topics import TRANSACTION_STATE
 from twofold.controller.delta import ImageDelta
 from twofold.controller.features import TRANSACTION_VERSION
 from twofold.controller.image import MetadataImage
-from twofold.coordinator.transaction.coordinator import Coordinator, Decision, InitRequest, TransactionConfig
+from twofold.coordinator.transaction.coordinator import TV2, Coordinator, Decision, InitRequest, TransactionConfig
 from twofold.coordinator.transaction.heartbeats import AbortCause, heartbeat
 from twofold.coordinator.transaction.proofs import Pair
 from twofold.coordinator.transaction.records import Transaction
@@ -34,6 +35,7 @@ from twofold.wire.errors import (
     ConcurrentTransactions,
     CoordinatorNotAvailable,
     InvalidRequest,
+    InvalidUpdateVersion,
     KafkaError,
     TransactionAbortable,
 )
@@ -71,11 +73,42 @@ class TransactionService(CoordinatorService[TransactionShard]):
         self.timed_out = 0  # transactions that were aborted because their time was up
         self.fenced = 0  # ... because another producer took over their id
         self.expired_ids = 0
+        self._going_down = 0  # requests that lower transaction.version below 2
 
     @property
     def server_version(self) -> int:
         """The finalized transaction.version."""
         return self._broker.image.features.get(TRANSACTION_VERSION, 0)
+
+    @contextmanager
+    def going_down_to(self, version: int) -> Iterator[None]:
+        """Lower transaction.version in here: raises where a two-phase transaction is open, and none begins."""
+        self._going_down += 1
+        try:
+            self._check_none_is_open(version)
+            yield
+        finally:
+            self._going_down -= 1
+
+    def _check_may_begin(self) -> None:
+        if self._going_down:
+            raise CoordinatorNotAvailable(f"no two-phase transaction begins while {TRANSACTION_VERSION} is lowered")
+
+    def _check_none_is_open(self, version: int) -> None:
+        found = [
+            (transactional_id, entry)
+            for shard in self.all_active()
+            for transactional_id in shard.state.ongoing
+            if is_two_phase(entry := shard.state.entries[transactional_id])
+        ]
+        if found:
+            transactional_id, entry = min(found)
+            what = "a two-phase transaction is" if len(found) == 1 else f"{len(found):,} two-phase transactions are"
+            raise InvalidUpdateVersion(
+                f"nothing was changed: {TRANSACTION_VERSION}={version}: {what} open, {transactional_id!r} has "
+                f"{entry.producer_id}:{entry.producer_epoch}, and below {TV2} a prepared state would not tell "
+                "transactions apart: complete them first; `twofold txn list --two-phase` shows them"
+            )
 
     def _value_version(self) -> int:
         return 1 if self.server_version >= 1 else 0
@@ -147,11 +180,12 @@ class TransactionService(CoordinatorService[TransactionShard]):
 
     def _init_producer_id(self, request: InitRequest, asker: RequestContext) -> Decided:
         self.coordinator.check_init(request)
-        version = self.server_version
 
         def decide(entry: Transaction | None, now_ms: int, pending: bool) -> Decision:
+            if request.enable_2pc:
+                self._check_may_begin()
             decision = self.coordinator.init_producer_id(
-                entry, request, now_ms, pending=pending, server_version=version
+                entry, request, now_ms, pending=pending, server_version=self.server_version
             )
             if decision.error is not None and decision.value is not None:
                 self.fenced += 1
@@ -178,8 +212,10 @@ class TransactionService(CoordinatorService[TransactionShard]):
         def decide(entry: Transaction | None, now_ms: int, pending: bool) -> Decision:
             decision = self.coordinator.add_partitions(
                 entry, transactional_id, producer_id, producer_epoch, partitions, client_version, now_ms,
-                pending=pending,
+                pending=pending, server_version=self.server_version,
             )  # fmt: skip
+            if decision.value is not None and is_two_phase(decision.value):
+                self._check_may_begin()
             if entry is not None and entry.heartbeat_interval_ms:
                 self.shard(transactional_id).is_alive(transactional_id)
             return decision

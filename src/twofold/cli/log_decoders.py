@@ -9,14 +9,14 @@ from twofold.cli.log_values import Row, plain, shown
 from twofold.controller.records import UnsupportedRecord
 from twofold.controller.records import decode as decode_metadata
 from twofold.coordinator.group import records as group_records
-from twofold.coordinator.transaction.records import NEVER_MS
+from twofold.coordinator.transaction.records import NEVER_MS, Ended
 from twofold.coordinator.transaction.records import decode as decode_transaction
 from twofold.machine.schema import INT32, UUID_, MalformedRecord, Schema, array, nested
 from twofold.raft.control import decode_kraft_version, decode_snapshot_header, decode_voters
 from twofold.records.batch import Record
 from twofold.records.control import ControlType, parse_control_key
 from twofold.records.varint import decode_uvarint
-from twofold.types import TopicPartition
+from twofold.types import Ending, TopicPartition
 from twofold.wire.errors import InvalidRecord
 
 Decoder: TypeAlias = Callable[[Record, int], tuple[Any, Any]]
@@ -38,6 +38,7 @@ _GROUP_TYPES = {
 OTHER_METADATA = {
     7: "FenceBroker", 8: "UnfenceBroker", 21: "ZkMigrationState", 27: "RegisterController", 29: "UnregisterController",
 }  # fmt: skip
+_ENDINGS = frozenset(Ending)
 _HIDDEN = "(hidden)"
 _SECRET_FIELDS = ("salt", "stored_key", "server_key")
 _SECRET_SETTINGS = ("password", "secret", "sasl.jaas.config")
@@ -66,7 +67,14 @@ def transaction_state(record: Record, most: int) -> tuple[Any, Any]:
     row["state"] = value.state.wire_name
     row["partitions"] = [str(TopicPartition(*partition)) for partition in sorted(value.partitions)]
     row["two_phase"] = value.timeout_ms == NEVER_MS
+    if value.last_two_phase is not None:
+        row["last_two_phase"] = _ended(value.last_two_phase)
     return key, row
+
+
+def _ended(last: Ended) -> Row:
+    ending = Ending(last.ending).name.lower() if last.ending in _ENDINGS else str(last.ending)
+    return {"state": f"{last.producer_id}:{last.producer_epoch}", "ending": ending}
 
 
 def consumer_offsets(record: Record, most: int) -> tuple[Any, Any]:

@@ -412,7 +412,7 @@ def _described_cells(row: TransactionDescription, now_ms: int) -> Sequence[objec
 
 
 def _described_json(row: TransactionDescription, now_ms: int) -> dict[str, object]:
-    begun = row.start_ms >= 0
+    begun, ended = row.start_ms >= 0, row.last_two_phase
     return {
         "transactional_id": row.transactional_id,
         "coordinator": row.coordinator_id,
@@ -423,6 +423,7 @@ def _described_json(row: TransactionDescription, now_ms: int) -> dict[str, objec
         "start_ms": row.start_ms if begun else None,
         "duration_ms": now_ms - row.start_ms if begun else None,
         "partitions": [str(tp) for tp in sorted(row.partitions)],
+        "last_two_phase": None if ended is None else {"state": str(ended.state), "ending": ended.ending.name.lower()},
     }
 
 

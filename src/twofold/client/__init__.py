@@ -34,12 +34,13 @@ from twofold.client.group_model import (
 )
 from twofold.client.metadata import Node, PartitionMetadata, TopicMetadata
 from twofold.client.offsets import ListedOffset, OffsetSpec
-from twofold.client.prepared import PreparedTxnState
+from twofold.client.prepared import PreparedTxnState, TransactionOutcome
 from twofold.client.producer import Producer
 from twofold.client.storage_calls import ALL_RECORDS, LogDirDescription, ReplicaInfo
 from twofold.client.transaction_block import Transaction
 from twofold.client.transaction_model import (
     AbortTransactionSpec,
+    EndedTwoPhase,
     FencedProducer,
     TransactionDescription,
     TransactionListing,
@@ -88,8 +89,10 @@ __all__ = [
     "Transaction",
     "UpgradeType",
     "AbortTransactionSpec",
+    "EndedTwoPhase",
     "FencedProducer",
     "TransactionDescription",
     "TransactionListing",
+    "TransactionOutcome",
     "TransactionState",
 ]

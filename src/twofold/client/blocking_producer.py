@@ -23,7 +23,7 @@ from twofold.client.blocking import LoopThread
 from twofold.client.config import ProducerConfig, ProducerOptions, from_dotted, from_keywords
 from twofold.client.errors import BufferExhausted, ClientClosed, IllegalTransactionCall, TransactionAborted
 from twofold.client.group_model import ConsumerGroupMetadata, OffsetAndMetadata
-from twofold.client.prepared import PreparedTxnState
+from twofold.client.prepared import PreparedTxnState, TransactionOutcome
 from twofold.client.sequences import Identity
 from twofold.client.transaction_block import Transaction as AioTransaction
 from twofold.records.batch import RecordHeader
@@ -258,8 +258,9 @@ class Producer:
         await self._core.abort_transaction()
         await self._box_emptied()  # those that were just being taken out
 
-    def complete_transaction(self, state: PreparedTxnState | str) -> None:
-        self._call(self._core.complete_transaction(state))
+    def complete_transaction(self, state: PreparedTxnState | str | bytes) -> TransactionOutcome:
+        """See `twofold.aio.Producer.complete_transaction`."""
+        return self._call(self._core.complete_transaction(PreparedTxnState.parse(state)))
 
     def resume(self, transactional_id: str, producer_id: int, epoch: int) -> None:
         self._call(self._core.resume(transactional_id, producer_id, epoch))

@@ -21,6 +21,7 @@ one `except KafkaError` sees all and `retriable` means the same everywhere.
     KafkaError
      +- TransactionAborted   a record was dropped because its transaction was aborted
      +- InDoubt              a prepared transaction was left without a decision; `state` is what to decide about
+     +- PreparedAborted      a transaction that is to be committed was aborted after it had been prepared
      +- BufferExhausted      the producer's buffer stayed full
      +- ClientClosed         the client was closed
      +- NoOffset             a partition has no position and no rule to find one
@@ -135,3 +136,18 @@ class InDoubt(_Plain, KafkaError):
             "init_transactions(keep_prepared_txn=True)"
         )
         self.state = state
+
+
+class PreparedAborted(_Plain, KafkaError):
+    """`state` was prepared and can never be committed; `cause` says what has aborted it. The other system and the log
+    disagree where that system has committed."""
+
+    name = "PREPARED_ABORTED"
+
+    def __init__(self, transactional_id: str, state: "PreparedTxnState", cause: str) -> None:
+        super().__init__(
+            f"transaction {state} of {transactional_id!r} was prepared, and it was aborted: {cause}. It cannot be "
+            "committed any more: what belongs to it in the other system has no counterpart in the log"
+        )
+        self.state = state
+        self.cause = cause

@@ -5,6 +5,7 @@ becomes of the transaction in the log.
 """
 
 from dataclasses import dataclass
+from enum import Enum
 
 from twofold.client.sequences import Identity
 from twofold.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
@@ -20,7 +21,12 @@ class PreparedTxnState:
     producer_id: int
     epoch: int
 
-    def __init__(self, text: str = "") -> None:
+    def __init__(self, text: str | bytes = "") -> None:
+        if not isinstance(text, str | bytes):
+            raise TypeError(
+                f"{text!r} is a {type(text).__name__}: a prepared transaction's state is text or bytes, empty where "
+                "none is prepared"
+            )
         producer_id, epoch = _parse(text) if text else (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
         object.__setattr__(self, "producer_id", producer_id)
         object.__setattr__(self, "epoch", epoch)
@@ -31,6 +37,11 @@ class PreparedTxnState:
         if (producer_id, epoch) == (NO_PRODUCER_ID, NO_PRODUCER_EPOCH):
             return cls()
         return cls(f"{producer_id}:{epoch}")
+
+    @classmethod
+    def parse(cls, stored: "PreparedTxnState | str | bytes") -> "PreparedTxnState":
+        """As it comes back from where it was kept."""
+        return stored if isinstance(stored, PreparedTxnState) else cls(stored)
 
     @property
     def identity(self) -> Identity:
@@ -47,14 +58,30 @@ class PreparedTxnState:
         return f"PreparedTxnState({str(self)!r})"
 
 
-def _parse(text: str) -> tuple[int, int]:
+class TransactionOutcome(Enum):
+    """What `complete_transaction` found, or did."""
+
+    COMMITTED = "committed"
+    """The transaction that the state names is committed: by this call, or by an earlier one."""
+    ABORTED = "aborted"
+    """Another transaction was prepared than the state names, and this call has aborted it."""
+    NOTHING = "nothing"
+    """No transaction was left open, and the state is empty: there was nothing to complete."""
+    UNKNOWN = "unknown"
+    """No transaction was left open, and the coordinator does not know any more what became of the one that the state
+    names: it remembers the last two-phase transaction of an id, and Apache Kafka remembers none."""
+
+
+def _parse(given: str | bytes) -> tuple[int, int]:
+    # What is no ASCII is no number either, and is refused below.
+    text = given if isinstance(given, str) else given.decode("ascii", "replace")
     producer_id, separator, epoch = text.partition(":")
     if separator and _is_number(producer_id) and _is_number(epoch):
         numbers = int(producer_id), int(epoch)
         if numbers[0] <= _MAX_PRODUCER_ID and numbers[1] <= _MAX_EPOCH:
             return numbers
     raise ValueError(
-        f"{text!r} is not a prepared transaction's state: PRODUCER_ID:EPOCH, or nothing where none is prepared"
+        f"{given!r} is not a prepared transaction's state: PRODUCER_ID:EPOCH, or nothing where none is prepared"
     )
 
 

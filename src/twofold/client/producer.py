@@ -21,7 +21,7 @@ from twofold.client.errors import BufferExhausted, ClientClosed
 from twofold.client.group_model import ConsumerGroupMetadata, OffsetAndMetadata
 from twofold.client.metadata import TopicMetadata
 from twofold.client.partitioner import StickyPartitioner
-from twofold.client.prepared import PreparedTxnState
+from twofold.client.prepared import PreparedTxnState, TransactionOutcome
 from twofold.client.sender import Sender
 from twofold.client.sequences import Identity
 from twofold.client.transaction_block import Transaction
@@ -367,10 +367,13 @@ class Producer:
         """Records that are still here fail at once, those on their way are waited for, and readers see none."""
         await self._transactions.abort()
 
-    async def complete_transaction(self, state: PreparedTxnState | str) -> None:
-        """Commit if `state` is that of the prepared (or kept) transaction, abort if it is another; when no transaction
-        was left open there is nothing to do."""
-        await self._transactions.complete(PreparedTxnState(state) if isinstance(state, str) else state)
+    async def complete_transaction(self, state: PreparedTxnState | str | bytes) -> TransactionOutcome:
+        """Commit if `state` is that of the prepared (or kept) transaction, abort if it is another's, and say which.
+
+        When no transaction was left open, nothing is changed: the result says what became of the one that `state`
+        names. Of one that was aborted it raises PreparedAborted, with the cause.
+        """
+        return await self._transactions.complete(PreparedTxnState.parse(state))
 
     async def resume(self, transactional_id: str, producer_id: int, epoch: int) -> None:
         """Take up a transaction whose producer is gone, without a word to the coordinator; commit or abort it next.

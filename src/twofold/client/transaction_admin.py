@@ -218,7 +218,10 @@ class TransactionAdminCalls(ABC):
         return _results(zip(names, found, strict=True))
 
     async def force_terminate_transaction(self, transactional_id: str) -> None:
-        """Abort the transaction of an id (KIP-939: also one that is prepared), and shut its producer out."""
+        """Abort the transaction of an id (KIP-939: also one that is prepared), and shut its producer out.
+        TRANSACTIONAL_ID_NOT_FOUND for an id that nobody used: InitProducerId, which ends transactions, would create it.
+        The check is a request of its own, so an id that expires just then is created all the same."""
+        (await self.describe_transactions([transactional_id])).get()
         await self._fence(transactional_id)
 
     async def _fence(self, transactional_id: str) -> FencedProducer:
@@ -227,15 +230,19 @@ class TransactionAdminCalls(ABC):
         )
         return FencedProducer(started.identity.producer_id, started.identity.epoch)
 
-    async def complete_transaction(self, transactional_id: str, state: PreparedTxnState, *, commit: bool) -> None:
+    async def complete_transaction(
+        self, transactional_id: str, state: PreparedTxnState | str | bytes, *, commit: bool
+    ) -> None:
         """End a prepared transaction as the outside system has decided (KIP-939). INVALID_TXN_STATE, and nothing is
         done, where the id's open transaction is another."""
+        state = PreparedTxnState.parse(state)
         described = (await self.describe_transactions([transactional_id])).get()[transactional_id]
         found = PreparedTxnState.of(described.producer_id, described.producer_epoch)
         if described.state is not TransactionState.ONGOING or found != state:
             raise InvalidTxnState(
                 f"the coordinator has {transactional_id!r} in state {described.state.value} as {found}, not {state} "
-                f"in state {TransactionState.ONGOING.value}: nothing was changed"
+                f"in state {TransactionState.ONGOING.value}: nothing was changed; the last two-phase transaction that "
+                f"was decided: {described.last_two_phase or 'none is known'}"
             )
         deadline, calls = self._cluster.deadline(), self._transactions
         try:

@@ -20,9 +20,9 @@ from twofold.client.group_model import ConsumerGroupMetadata, OffsetAndMetadata
 from twofold.client.metadata import group_by_topic
 from twofold.client.prepared import PreparedTxnState
 from twofold.client.sequences import Identity
-from twofold.client.transaction_model import TransactionDescription, TransactionState
+from twofold.client.transaction_model import EndedTwoPhase, TransactionDescription, TransactionState
 from twofold.client.waiting import Deadline
-from twofold.types import NO_PRODUCER_ID, TopicPartition
+from twofold.types import NO_PRODUCER_ID, Ending, TopicPartition
 from twofold.wire.apis import KEYS
 from twofold.wire.errors import (
     InvalidTransactionTimeout,
@@ -72,6 +72,8 @@ NO_TIMEOUT_MS = 2**31 - 1
 # A broker that is asked what became of a transaction gets this long; the error is told without it otherwise.
 DESCRIBE_TIMEOUT_MS = 2_000
 SHORTEST_HEARTBEAT_TIMEOUT_MS = 2_000
+
+_ENDINGS = frozenset(Ending)
 
 log = logging.getLogger(__name__)
 
@@ -165,14 +167,18 @@ class TransactionCalls:
     ) -> Identity:
         """The next epoch; refused when somebody else has taken it (KIP-360)."""
 
+        two_phase = config.transaction_two_phase_commit_enable
+
         async def attempt(connection: Connection) -> Identity:
+            if two_phase and not _speaks_v2(connection):
+                raise _too_old(connection, "transaction_two_phase_commit_enable")
             request = InitProducerIdRequest(
                 transactional_id=transactional_id,
                 transaction_timeout_ms=config.transaction_timeout,
                 transaction_heartbeat_interval_ms=config.transaction_heartbeat_interval_ms,
                 producer_id=identity.producer_id,
                 producer_epoch=identity.epoch,
-                enable2_pc=config.transaction_two_phase_commit_enable,
+                enable2_pc=two_phase,
             )
             response = await self._init(connection, request, deadline)
             return Identity(response.producer_id, response.producer_epoch)
@@ -322,23 +328,25 @@ class TransactionCalls:
     async def describe(self, transactional_id: str) -> TransactionDescription | None:
         """What the coordinator has of a transactional id; None when it does not say."""
         deadline = self._cluster.deadline(DESCRIBE_TIMEOUT_MS, "DescribeTransactions")
+        try:
+            return await self.described(transactional_id, deadline)
+        except KafkaError:
+            return None
+
+    async def described(self, transactional_id: str, deadline: Deadline) -> TransactionDescription:
         request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
 
-        async def attempt(connection: Connection) -> TransactionDescription | None:
+        async def attempt(connection: Connection) -> TransactionDescription:
             response: DescribeTransactionsResponse = await self._cluster.ask(
                 connection, request, "DescribeTransactions", deadline
             )
             row = response.transaction_states[0]
             if row.error_code:
-                return None
+                raise error_for(row.error_code)(f"{connection.label} does not describe {transactional_id!r}")
             return description(row, self._coordinators.node_of(Kind.TRANSACTION, transactional_id))
 
-        try:
-            return await self._coordinators.ask(
-                Kind.TRANSACTION, transactional_id, "DescribeTransactions", attempt, deadline
-            )
-        except KafkaError:
-            return None
+        what = f"DescribeTransactions of {transactional_id!r}"
+        return await self._coordinators.ask(Kind.TRANSACTION, transactional_id, what, attempt, deadline)
 
 
 def description(row: DescribedRow, coordinator_id: int) -> TransactionDescription:
@@ -352,7 +360,16 @@ def description(row: DescribedRow, coordinator_id: int) -> TransactionDescriptio
         row.transaction_timeout_ms,
         row.transaction_start_time_ms,
         tuple(TopicPartition(topic.topic, index) for topic in row.topics for index in topic.partitions),
+        _last_two_phase(row),
     )
+
+
+def _last_two_phase(row: DescribedRow) -> EndedTwoPhase | None:
+    """None also where a newer broker says something that is not known here."""
+    if row.last_two_phase_ending not in _ENDINGS or min(row.last_two_phase_producer_id, row.last_two_phase_epoch) < 0:
+        return None
+    state = PreparedTxnState.of(row.last_two_phase_producer_id, row.last_two_phase_epoch)
+    return EndedTwoPhase(state, Ending(row.last_two_phase_ending))
 
 
 def _speaks_v2(connection: Connection) -> bool:
@@ -376,12 +393,16 @@ def _check_init(connection: Connection, terms: Terms, *, keep: bool) -> None:
             "(two-phase commit, KIP-939). Apache Kafka 4 serves it when unstable.api.versions.enable=true; without it, "
             "resume() finishes a transaction whose producer id and epoch were kept"
         )
-    if keep and not _speaks_v2(connection):
-        level = connection.finalized_features.get(TRANSACTION_VERSION, 0)
-        raise UnsupportedByBroker(
-            f"{connection.label} has finalized {TRANSACTION_VERSION}={level}: keep_prepared_txn needs 2, where every "
-            "transaction has an epoch of its own (KIP-890); `twofold cluster features` or kafka-features.sh raises it"
-        )
+    if (two_phase or keep) and not _speaks_v2(connection):
+        raise _too_old(connection, "keep_prepared_txn" if keep else "transaction_two_phase_commit_enable")
+
+
+def _too_old(connection: Connection, wanted: str) -> UnsupportedByBroker:
+    level = connection.finalized_features.get(TRANSACTION_VERSION, 0)
+    return UnsupportedByBroker(
+        f"{connection.label} has finalized {TRANSACTION_VERSION}={level}: {wanted} needs 2, where every transaction "
+        "has an epoch of its own (KIP-890); `twofold cluster features` or kafka-features.sh raises it"
+    )
 
 
 def _init_error(connection: Connection, request: InitProducerIdRequest, code: int) -> KafkaError:
@@ -401,6 +422,8 @@ def _init_error(connection: Connection, request: InitProducerIdRequest, code: in
         message += ": the principal lacks WRITE on the id"
     elif error is UnsupportedVersion and request.keep_prepared_txn:
         message += ": it does not implement keep_prepared_txn (KIP-939)"
+    elif error is UnsupportedVersion and request.enable2_pc:
+        message += f": two-phase commit needs {TRANSACTION_VERSION} 2 there"
     elif request.producer_id != NO_PRODUCER_ID:
         message += f" with producer id {request.producer_id}, epoch {request.producer_epoch}"
     return error(message)

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from twofold.client.prepared import PreparedTxnState
 from twofold.client.sequences import Identity
-from twofold.types import TopicPartition
+from twofold.types import Ending, TopicPartition
 
 
 class TransactionState(StrEnum):
@@ -43,9 +44,24 @@ class TransactionListing(NamedTuple):
     state: TransactionState
 
 
+class EndedTwoPhase(NamedTuple):
+    """A two-phase transaction that is decided: the state under which it was prepared, and how it ended."""
+
+    state: PreparedTxnState
+    ending: Ending
+
+    @property
+    def is_committed(self) -> bool:
+        return self.ending is Ending.COMMITTED
+
+    def __str__(self) -> str:
+        return f"{self.state} {'committed' if self.is_committed else 'aborted'}"
+
+
 class TransactionDescription(NamedTuple):
     """`start_ms` is -1 where none has begun. While markers are written, `partitions` are those that still lack one.
-    Of a transaction that was kept the identity is that under which the records were written."""
+    Of a transaction that was kept the identity is that under which the records were written. `last_two_phase` is the
+    last two-phase transaction of the id that was decided; None where there was none, and from Apache Kafka."""
 
     transactional_id: str
     coordinator_id: int
@@ -55,6 +71,7 @@ class TransactionDescription(NamedTuple):
     timeout_ms: int
     start_ms: int
     partitions: Collection[TopicPartition]
+    last_two_phase: EndedTwoPhase | None = None
 
     @property
     def identity(self) -> Identity:

@@ -5,7 +5,8 @@
 
 Three states need a word. PREPARED: the records are in the log and only the outside decision is missing, whether the
 transaction was prepared here, kept from an earlier producer, or resumed. NOTHING_KEPT: an earlier producer's
-transaction was to be kept and there was none, so that the decision, which comes all the same, has nothing to do.
+transaction was to be kept and there was none. Completing then changes nothing: it tells what became of the state that
+the application holds, as often as it is asked. There is nothing to be committed.
 ABORTABLE_ERROR: the transaction is lost and the producer is not.
 """
 
@@ -62,9 +63,8 @@ TRANSITIONS: dict[tuple[State, Cause], State] = {
     (State.INITIALIZING, Event.REFUSED): State.UNINITIALIZED,
     (State.READY, Call.BEGIN): State.IN_TRANSACTION,
     (State.NOTHING_KEPT, Call.BEGIN): State.IN_TRANSACTION,
-    (State.NOTHING_KEPT, Call.COMMIT): State.READY,
     (State.NOTHING_KEPT, Call.ABORT): State.READY,
-    (State.NOTHING_KEPT, Call.COMPLETE): State.READY,
+    (State.NOTHING_KEPT, Call.COMPLETE): State.NOTHING_KEPT,  # tells what became of an earlier one
     (State.IN_TRANSACTION, Call.SEND): State.IN_TRANSACTION,
     (State.IN_TRANSACTION, Call.SEND_OFFSETS): State.IN_TRANSACTION,
     (State.IN_TRANSACTION, Call.PREPARE): State.PREPARING,
@@ -102,7 +102,8 @@ ADVICE: dict[State, str] = {
     State.PREPARING: "the transaction is being prepared: call prepare_transaction() again, or abort_transaction()",
     State.PREPARED: "the transaction is prepared: only commit_transaction(), abort_transaction() and "
     "complete_transaction() are allowed",
-    State.NOTHING_KEPT: "there was no transaction to keep: call begin_transaction() or complete_transaction()",
+    State.NOTHING_KEPT: "there was no transaction to keep: complete_transaction() with the stored state tells what "
+    "became of it, begin_transaction() starts the next one",
     State.COMMITTING: "the commit has not succeeded yet: call commit_transaction() again",
     State.ABORTING: "the abort has not succeeded yet: call abort_transaction() again",
     State.ABORTABLE_ERROR: "the transaction failed: call abort_transaction(), then begin again",

@@ -9,6 +9,8 @@
 5. A transaction that the coordinator has aborted itself (timeout, heartbeats) is told apart from one that another
    producer fenced off: the first can be aborted here and the producer goes on. A partition's leader calls both
    INVALID_PRODUCER_EPOCH, so the coordinator is asked before the application is told what to do.
+6. A caller that holds a stored state learns what became of it: `complete` says how the transaction ended, also when
+   that was long before this producer began, and never says "committed" of what was aborted.
 """
 
 import asyncio
@@ -25,16 +27,19 @@ from twofold.client.errors import (
     Fenced,
     GaveUp,
     IllegalTransactionCall,
+    PreparedAborted,
     ProducerFailed,
     TransactionAborted,
     TransactionFailed,
+    UnsupportedByBroker,
 )
 from twofold.client.group_model import ConsumerGroupMetadata, OffsetAndMetadata
 from twofold.client.heartbeats import Heartbeats
 from twofold.client.open_transaction import OpenTransaction
-from twofold.client.prepared import PreparedTxnState
+from twofold.client.prepared import PreparedTxnState, TransactionOutcome
 from twofold.client.sequences import Identity
 from twofold.client.transaction_calls import TransactionCalls
+from twofold.client.transaction_model import EndedTwoPhase
 from twofold.client.transaction_states import ADVICE, Call, Cause, Event, State, after, allows
 from twofold.client.waiting import Deadline
 from twofold.runtime.api import Runtime
@@ -75,6 +80,7 @@ class Transactions:
         self._transactional_id = config.transactional_id or ""
         self._identity: Identity | None = None
         self._aborted_as: Identity | None = None  # what the coordinator made of us when it aborted by itself
+        self._fate: EndedTwoPhase | None = None  # how others have ended what was prepared here
         self._error: KafkaError | None = None
         self._busy: Call | None = None
         self._resumed = False
@@ -185,9 +191,6 @@ class Transactions:
             return self.prepared
 
     async def commit(self) -> None:
-        if self.state is State.NOTHING_KEPT:
-            self._settle_nothing(Call.COMMIT)
-            return
         if self.state is State.ABORTABLE_ERROR and self._busy is None:
             with self._call(Call.ABORT, move=False):
                 await self._ask_whether_fenced()
@@ -195,19 +198,21 @@ class Transactions:
             await self._commit()
 
     async def abort(self) -> None:
-        if self.state is State.NOTHING_KEPT:
-            self._settle_nothing(Call.ABORT)
-            return
+        nothing_kept = self.state is State.NOTHING_KEPT
         with self._call(Call.ABORT):
-            await self._abort()
+            if nothing_kept:
+                log.info("%s() of %r: no transaction was left open", Call.ABORT.value, self._transactional_id)
+            else:
+                await self._abort()
 
-    async def complete(self, state: PreparedTxnState) -> None:
-        """Commit when `state` is the prepared transaction's, abort when it is another's."""
+    async def complete(self, state: PreparedTxnState) -> TransactionOutcome:
+        """Commit when `state` is the prepared transaction's, abort when it is another's. With none open, say what
+        became of the one that `state` names."""
         if self.state is State.NOTHING_KEPT:
-            self._settle_nothing(Call.COMPLETE)
-            return
+            with self._call(Call.COMPLETE):
+                return await self._outcome(state)
         self._check(Call.COMPLETE)
-        commit = state == self.prepared
+        commit, is_empty = state == self.prepared, not self.prepared
         if self.state is (State.ABORTING if commit else State.COMMITTING):
             raise IllegalTransactionCall(
                 f"complete_transaction({str(state)!r}) in state {self.state.value} of {self._transactional_id!r}: "
@@ -216,6 +221,9 @@ class Transactions:
                 self.state,
             )
         await (self.commit() if commit else self.abort())
+        if is_empty:
+            return TransactionOutcome.NOTHING
+        return TransactionOutcome.COMMITTED if commit else TransactionOutcome.ABORTED
 
     async def close(self) -> None:
         """Abort what is open and not prepared, so that readers need not wait for its timeout."""
@@ -252,10 +260,17 @@ class Transactions:
 
     async def _on_commit_refused(self, identity: Identity, error: KafkaError) -> KafkaError:
         what = "the commit was refused"
-        if self._resumed:
-            return self._give_up_resumed(what, await self._explained(error, identity))
+        if self.prepared:
+            explained = await self._explained(error, identity)
+            aborted = self._aborted_by_others()
+            if self._resumed:
+                failure = self._give_up_resumed(what, explained)
+            else:
+                self._fail(Event.FATAL, explained)
+                failure = self._failure(what)
+            return aborted or failure
         reason = error
-        if not self.prepared and self._v2 and isinstance(error, InvalidTxnState | ProducerFenced):
+        if self._v2 and isinstance(error, InvalidTxnState | ProducerFenced):
             # Whoever still has the right epoch may repeat an abort: whether the coordinator has aborted is what this
             # finds out. It can abort nothing else: an epoch that may not commit has no open transaction.
             try:
@@ -263,11 +278,16 @@ class Transactions:
                 reason = _aborted_by_coordinator()
             except KafkaError:
                 log.debug("%r is fenced", self._transactional_id)
-        if not self.prepared and isinstance(reason, TransactionAbortable):
+        if isinstance(reason, TransactionAbortable):
             self._fail(Event.ABORTABLE, await self._explained(reason, identity))
         else:
             self._fail(Event.FATAL, await self._explained(error, identity))
         return self._failure(what)
+
+    def _aborted_by_others(self) -> KafkaError | None:
+        if self._fate is None or self._fate.is_committed:
+            return None
+        return PreparedAborted(self._transactional_id, self.prepared, self._fate.ending.cause)
 
     async def _ask_whether_fenced(self) -> None:
         """Ask after an error that may mean either: another producer has our id, or the coordinator has aborted.
@@ -349,14 +369,30 @@ class Transactions:
 
     def _forget_resumed(self) -> None:
         self._resumed = False
+        self._fate = None
         self._identity = None
         self.prepared = PreparedTxnState()
         self._transactional_id = self._config.transactional_id or ""
         self._on(Event.RESUMED_ENDED)
 
-    def _settle_nothing(self, call: Call) -> None:
-        with self._call(call):
-            log.info("%s() of %r: no transaction was left open", call.value, self._transactional_id)
+    async def _outcome(self, state: PreparedTxnState) -> TransactionOutcome:
+        """What became of a transaction that is not open any more."""
+        if not state:
+            return TransactionOutcome.NOTHING
+        try:
+            last = (await self._calls.described(self._transactional_id, self._deadline())).last_two_phase
+        except UnsupportedByBroker:
+            last = None
+        if last is None or last.state != state:
+            log.warning(
+                "complete_transaction(%s) of %r: no transaction was left open, and the coordinator does not know what "
+                "became of this one (the last two-phase transaction that it knows: %s)",
+                state, self._transactional_id, last or "none",
+            )  # fmt: skip
+            return TransactionOutcome.UNKNOWN
+        if not last.is_committed:
+            raise PreparedAborted(self._transactional_id, state, last.ending.cause)
+        return TransactionOutcome.COMMITTED
 
     async def _follow_version(self) -> None:
         """The cluster's transaction.version may have been raised or lowered since the last transaction."""
@@ -501,7 +537,9 @@ class Transactions:
             return TransactionFailed(f"{who}: {error}. Call abort_transaction(), then begin again")
         if not advice:
             advice = "Close this producer and start another"
-            if self.prepared:
+            if self._fate is not None:
+                advice += f"; transaction {self.prepared} was {'committed' if self._fate.is_committed else 'aborted'}"
+            elif self.prepared:
                 advice += f"; transaction {self.prepared} was prepared and is in doubt"
         kind = Fenced if isinstance(error, _FENCING) else ProducerFailed
         return kind(f"{who}: {error}. {advice}")
@@ -520,6 +558,8 @@ class Transactions:
         found = await self._calls.describe(self._transactional_id)
         if found is None:
             return error
+        if self.prepared and found.last_two_phase is not None and found.last_two_phase.state == self.prepared:
+            self._fate = found.last_two_phase
         message = error.message or "the coordinator refused"
         if isinstance(error, TransactionAbortable) and found.state == "Ongoing":
             return type(error)(f"{message}: an administrator has aborted a part of the open transaction")

@@ -37,7 +37,11 @@ MORE = partitions("t-0", "t-1")
 
 def add(entry, transactional_id=TXN, pair=(P, 5), of=T0, pending=False):
     coordinator = Coordinator(TransactionConfig(), ids_from(2000))
-    return told(lambda: coordinator.add_partitions(entry, transactional_id, *pair, of, 2, NOW, pending=pending))
+    return told(
+        lambda: coordinator.add_partitions(
+            entry, transactional_id, *pair, of, 2, NOW, pending=pending, server_version=2
+        )
+    )
 
 
 # --- adding (1.8.2) ---

@@ -17,6 +17,8 @@ from transaction_kit import (
 )
 
 from twofold.coordinator.transaction.records import (
+    Ended,
+    NextTerms,
     Transaction,
     TransactionRecord,
     decode,
@@ -65,6 +67,15 @@ VECTORS = {
         "0001 000000000000002a 0005 7fffffff 01 02 0274 02 00000001 00 0000018bcfe56800 0000018bcfe56800 "
         "04 00 08 000000000000002a 01 08 0000000000000049 02 02 0002 03 02 0006",
     ),
+    "v1 ongoing, two-phase, kept by a producer with a timeout and heartbeats, the one before was committed": (
+        1,
+        Transaction(
+            42, 5, NEVER, ONGOING, partitions("t-1"), T, T, 42, 73, 2, 6, -1, 0, Ended(42, 4, 1), NextTerms(30000, 1000)
+        ),
+        "0001 000000000000002a 0005 7fffffff 01 02 0274 02 00000001 00 0000018bcfe56800 0000018bcfe56800 "
+        "06 00 08 000000000000002a 01 08 0000000000000049 02 02 0002 03 02 0006 "
+        "65 0b 000000000000002a 0004 01 66 08 00007530 000003e8",
+    ),
 }
 
 
@@ -110,6 +121,8 @@ def transactions(draw):
         draw(epochs),
         draw(epochs),
         draw(st.integers(0, NEVER)),
+        draw(st.none() | st.builds(Ended, ids, epochs, st.integers(-128, 127))),
+        draw(st.none() | st.builds(NextTerms, timeouts, st.integers(0, NEVER))),
     )
 
 
@@ -123,6 +136,8 @@ def test_what_is_written_is_read(name, value):
         next_producer_epoch=-1,
         last_producer_epoch=-1,
         heartbeat_interval_ms=0,
+        last_two_phase=None,
+        next_terms=None,
     )
     assert decode(encode_key(name), encode_value(value, 0)) == TransactionRecord(name, kept)
 
@@ -219,6 +234,9 @@ LIES = {
     + "00" * 16
     + "01 00 07 "
     + "00" * 8,
+    "how the last one ended, with a byte too few": "0001 0000000000000007 0000 0000ea60 00 00"
+    + "00" * 16
+    + "01 65 0a 0000000000000007 0001",
     "too few tags": "0001 0000000000000007 0000 0000ea60 00 00" + "00" * 16 + "02 02 02 0002",
 }
 

@@ -24,6 +24,7 @@ from transaction_kit import (
     T0,
     TIMEOUT_MS,
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    TXN,
     UNSUPPORTED_VERSION,
     P,
     World,
@@ -34,7 +35,10 @@ from transaction_kit import (
 )
 
 from twofold.coordinator.transaction.coordinator import TransactionConfig
+from twofold.coordinator.transaction.heartbeats import heartbeat, is_silent
+from twofold.coordinator.transaction.records import Ended
 from twofold.coordinator.transaction.states import State
+from twofold.types import Ending
 from twofold.wire.errors import error_for
 
 NAME = lambda state: state.wire_name  # noqa: E731
@@ -139,12 +143,139 @@ def test_keeping_may_turn_a_plain_transaction_into_a_two_phase_one():
     assert not world.sweep()
 
 
-def test_keeping_may_take_the_vow_back_and_the_time_counts_from_the_start():
+def test_keeping_never_takes_a_vow_away():
     world = a_world_in(ONGOING, timeout_ms=NEVER)
     world.now_ms += 10 * TIMEOUT_MS
-    world.keep(enable_2pc=False, timeout_ms=TIMEOUT_MS)
-    assert (world.now.timeout_ms, world.now.start_ms) == (TIMEOUT_MS, NOW)
+    assert world.keep(enable_2pc=False, timeout_ms=TIMEOUT_MS) == (P, 6, P, 5)
+    assert (world.now.timeout_ms, world.now.start_ms) == (NEVER, NOW)
+    world.now_ms += 1 << 50
+    assert not world.sweep()
+    assert world.keep(enable_2pc=False, timeout_ms=TIMEOUT_MS) == (P, 7, P, 5), "however often"
+    assert not world.sweep()
+    assert world.commit(P, 7) == (P, 8)
+
+
+@VERBS
+@pytest.mark.parametrize("was", [NEVER, TIMEOUT_MS], ids=["two-phase", "plain"])
+def test_the_mode_of_who_keeps_counts_from_the_next_transaction(was, commit):
+    world = a_world_in(ONGOING, timeout_ms=was)
+    world.keep(enable_2pc=False, timeout_ms=30_000, heartbeat_interval_ms=1000)
+    assert world.now.timeout_ms == was
+    world.end(commit, P, 6)
+    assert world.now.timeout_ms == was, "not while it is being ended"
+    world.complete()
+    assert (world.now.timeout_ms, world.now.heartbeat_interval_ms, world.now.next_terms) == (30_000, 1000, None)
+    assert world.add(P, 7) == OK
+    world.now_ms += 30_001
     assert world.sweep()
+
+
+def test_the_last_one_that_keeps_says_what_counts_afterwards():
+    world = a_world_in(ONGOING, timeout_ms=NEVER)
+    world.keep(enable_2pc=False, timeout_ms=30_000)
+    world.keep(enable_2pc=True)
+    assert world.now.next_terms is None
+    world.commit(P, 7)
+    world.complete()
+    assert world.now.timeout_ms == NEVER
+
+
+def test_heartbeats_of_who_keeps_a_two_phase_transaction_do_no_harm_and_their_absence_neither():
+    world = a_world_in(ONGOING, timeout_ms=NEVER)
+    world.keep(enable_2pc=False, heartbeat_interval_ms=1000)
+    assert not heartbeat(world.now, TXN, P, 6)
+    assert not is_silent(world.now, 0, 1 << 50)
+
+
+# --- transaction.version below 2 ---
+
+
+@pytest.mark.parametrize("tv", [0, 1])
+@pytest.mark.parametrize("state", [None, *RECORDED_STATES], ids=lambda state: state.wire_name if state else "none")
+def test_nobody_vows_below_transaction_version_2(state, tv):
+    world = World(tv) if state is None else a_world_in(state, tv=tv)
+    world.is_marking = False
+    records = len(world.log)
+    assert world.init(enable_2pc=True) == UNSUPPORTED_VERSION
+    assert len(world.log) == records
+
+
+@pytest.mark.parametrize("state", [EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT], ids=NAME)
+def test_an_id_that_has_vowed_begins_nothing_below_transaction_version_2(state):
+    """Every transaction of it would have the same state."""
+    world = a_world_in(state, tv=1, timeout_ms=NEVER)
+    assert world.add() == UNSUPPORTED_VERSION
+    assert world.init() == (P, 6)
+    assert world.add() == OK, "without the vow it goes on"
+
+
+@VERBS
+@pytest.mark.parametrize("version", [1, 2])
+def test_what_was_begun_before_can_be_ended_below_transaction_version_2(version, commit):
+    world = a_world_in(ONGOING, tv=1, timeout_ms=NEVER, client_version=2)
+    assert world.add(of=partitions("t-0", "t-1")) == OK
+    assert world.end(commit, version=version) in (OK, (P, 6))
+    world.complete()
+    assert world.now.state is (COMPLETE_COMMIT if commit else COMPLETE_ABORT)
+
+
+# --- how the last one ended ---
+
+
+@VERBS
+@pytest.mark.parametrize("kept", [False, True])
+def test_how_a_two_phase_transaction_ended_is_known_until_the_next_one_ends(commit, kept):
+    world = a_world_in(ONGOING, timeout_ms=NEVER, client_version=2)
+    ended = Ended(P, 5, Ending.COMMITTED if commit else Ending.ABORTED)
+    holder = world.keep()[:2] if kept else (P, 5)
+    assert world.now.last_two_phase is None, "it is not decided"
+    fresh = world.end(commit, *holder)
+    assert world.now.last_two_phase == ended, "from the decision on"
+    world.complete()
+    assert world.now.last_two_phase == ended
+    for more in ({}, {"enable_2pc": True}, {"enable_2pc": True, "keep_prepared_txn": True}):
+        fresh = world.init(**more)
+        assert world.now.last_two_phase == ended
+    world.add(*fresh)
+    assert world.now.last_two_phase == ended
+    world.keep()
+    assert world.now.last_two_phase == ended, "the open one is not decided"
+    world.init_done()
+    assert world.now.last_two_phase == Ended(*fresh, Ending.TERMINATED)
+
+
+@pytest.mark.parametrize("tv", [1, 2])
+@pytest.mark.parametrize("kept", [False, True])
+def test_who_ends_it_by_force_leaves_the_cause(kept, tv):
+    world = a_world_in(ONGOING, timeout_ms=NEVER, client_version=2)
+    if kept:
+        world.keep()
+    world.tv = tv
+    assert world.init() == CONCURRENT_TRANSACTIONS
+    assert world.now.last_two_phase == Ended(P, 5, Ending.TERMINATED)
+
+
+def test_plain_transactions_leave_what_is_known_of_a_two_phase_one():
+    ended = Ended(P, 1, Ending.COMMITTED)
+    world = a_world_in(EMPTY, last_two_phase=ended)
+    world.transaction(commit=True)
+    world.transaction(commit=False)
+    assert world.abort() == (P, 8), "also one that never began"
+    world.complete()
+    world.add()
+    world.time_out()
+    world.complete()
+    assert world.now.last_two_phase == ended
+    world.now_ms += 10**12
+    assert world.expire() and world.entry is None
+
+
+@VERBS
+def test_an_end_that_keeps_the_epoch_is_not_remembered(commit):
+    """EndTxn of the first protocol: the next transaction has the same pair, so the pair says nothing."""
+    world = a_world_in(ONGOING, timeout_ms=NEVER, last_two_phase=Ended(P, 4, Ending.COMMITTED))
+    assert world.end(commit, version=1) == OK
+    assert world.now.last_two_phase is None
 
 
 def test_the_second_init_fences_the_first():

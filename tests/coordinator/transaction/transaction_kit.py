@@ -214,7 +214,7 @@ class World:
         version = (2 if self.tv >= 2 else 0) if client_version is None else client_version
         return self._do(
             lambda: self.coordinator.add_partitions(
-                self.entry, TXN, *identity, of, version, self.now_ms, pending=self.pending
+                self.entry, TXN, *identity, of, version, self.now_ms, pending=self.pending, server_version=self.tv
             )
         )
 

@@ -5,6 +5,8 @@
    stopping: 15; unknown or expired: TRANSACTIONAL_ID_NOT_FOUND (105). A row with an error holds nothing else.
 2. What is committed is described: a decided transaction with the partitions that still lack their marker, a complete
    one with none. Topics that may not be described are left out.
+3. In tagged fields: how the last two-phase transaction of the id ended, and which producer id and epoch it had while it
+   was open (KIP-939). Without one they are not written.
 """
 
 from typing import TYPE_CHECKING
@@ -12,6 +14,8 @@ from typing import TYPE_CHECKING
 from twofold.broker.authorizer import Operation, ResourceType
 from twofold.broker.context import RequestContext
 from twofold.coordinator.transaction.overview import Description, describe
+from twofold.coordinator.transaction.records import Ended
+from twofold.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from twofold.wire.errors import NONE, InvalidRequest, KafkaError, TransactionalIdAuthorizationFailed
 from twofold.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
     from twofold.broker.broker import Broker
 
 KEY = 65
+
+_NONE_ENDED = Ended(NO_PRODUCER_ID, NO_PRODUCER_EPOCH, 0)
 
 
 def handle(
@@ -48,6 +54,7 @@ def _row(broker: "Broker", context: RequestContext, transactional_id: str) -> Tr
     except KafkaError as error:
         return _error_row(transactional_id, error)
     authorize = broker.authorizer.authorize
+    ended = found.last_two_phase or _NONE_ENDED
     return TransactionState(
         error_code=NONE,
         transactional_id=transactional_id,
@@ -61,6 +68,9 @@ def _row(broker: "Broker", context: RequestContext, transactional_id: str) -> Tr
             for topic, partitions in found.topics.items()
             if authorize(context, Operation.DESCRIBE, ResourceType.TOPIC, topic)
         ],
+        last_two_phase_producer_id=ended.producer_id,
+        last_two_phase_epoch=ended.producer_epoch,
+        last_two_phase_ending=ended.ending,
     )
 
 

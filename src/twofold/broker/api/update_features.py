@@ -7,7 +7,9 @@
 3. An error is told once, for the whole request, without rows. A success has a row a feature up to version 1, and none
    from version 2 on.
 4. Version 0 can only upgrade: its `allow_downgrade` is read and has no effect, as in Apache Kafka.
-5. The new levels are in force when the answer goes out, and ApiVersions tells them with a higher epoch. The request's
+5. transaction.version does not go below 2 while a two-phase transaction is open (95, with its id), and none begins
+   while it goes down.
+6. The new levels are in force when the answer goes out, and ApiVersions tells them with a higher epoch. The request's
    timeout is not looked at, as in Apache Kafka: the broker's `request.timeout.ms` bounds the waiting, then the answer
    is REQUEST_TIMED_OUT (7).
 """
@@ -17,6 +19,8 @@ from typing import TYPE_CHECKING
 from twofold.broker.authorizer import Operation, cluster_allows
 from twofold.broker.context import RequestContext
 from twofold.broker.forwarding import forward
+from twofold.controller.features import TRANSACTION_VERSION
+from twofold.coordinator.transaction.coordinator import TV2
 from twofold.wire.errors import ClusterAuthorizationFailed, KafkaError
 from twofold.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 
@@ -30,9 +34,21 @@ async def handle(broker: "Broker", context: RequestContext, request: UpdateFeatu
     if not cluster_allows(broker.authorizer, context, Operation.ALTER):
         raise ClusterAuthorizationFailed("no ALTER on the cluster")
     timeout_ms = broker.settings.int("request.timeout.ms")
-    return await forward(
-        broker, broker.controller.update_features(request), timeout_ms=timeout_ms, name="UpdateFeatures"
-    )
+    return await forward(broker, _update(broker, request), timeout_ms=timeout_ms, name="UpdateFeatures")
+
+
+async def _update(broker: "Broker", request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+    level = _transaction_version(request)
+    if level is None or level >= TV2 or broker.transactions.server_version < TV2:
+        return await broker.controller.update_features(request)
+    with broker.transactions.going_down_to(level):
+        return await broker.controller.update_features(request)
+
+
+def _transaction_version(request: UpdateFeaturesRequest) -> int | None:
+    """The level that is asked for; the last row of a feature counts."""
+    rows = [row.max_version_level for row in request.feature_updates if row.feature == TRANSACTION_VERSION]
+    return rows[-1] if rows else None
 
 
 def error_response(request: UpdateFeaturesRequest, error: KafkaError, version: int) -> UpdateFeaturesResponse:

@@ -133,6 +133,8 @@ class Coordinator:
         self.check_init(request)
         if request.keep_prepared_txn:
             _check_keep(request, server_version)
+        if request.enable_2pc and server_version < TV2:
+            raise _too_old(request.transactional_id, "uses two-phase commit", server_version)
         timeout_ms = NEVER_MS if request.enable_2pc else request.timeout_ms
         interval_ms = request.heartbeat_interval_ms
         if pending:
@@ -171,8 +173,6 @@ class Coordinator:
 
     def _keep(self, entry: Transaction, request: InitRequest, timeout_ms: int, now_ms: int) -> Decision:
         """KIP-939: the transaction goes on, and only who recovered it may end it."""
-        if request.enable_2pc == is_two_phase(entry):
-            timeout_ms = entry.timeout_ms
         value = kept(entry, self._new_producer_id, timeout_ms, request.heartbeat_interval_ms, now_ms)
         return Decision(value, *client_pair(value), entry.producer_id, entry.producer_epoch)
 
@@ -189,6 +189,7 @@ class Coordinator:
         now_ms: int,
         *,
         pending: bool,
+        server_version: int,
     ) -> Decision:
         _check_id(transactional_id)
         if not partitions:
@@ -210,6 +211,8 @@ class Coordinator:
                 return NOTHING
         elif state in PREPARING:
             raise _busy(transactional_id)
+        elif server_version < TV2 and is_two_phase(entry):
+            raise _too_old(transactional_id, "begins a two-phase transaction", server_version)
         return Decision(added(entry, partitions, client_version, now_ms))
 
     def verify(
@@ -402,9 +405,7 @@ def _check_keep(request: InitRequest, server_version: int) -> None:
             f"producer id {request.producer_id}"
         )
     if server_version < TV2:
-        raise UnsupportedVersion(
-            f"keeping a prepared transaction needs transaction.version {TV2}, the cluster has {server_version}"
-        )
+        raise _too_old(request.transactional_id, "keeps its prepared transaction", server_version)
 
 
 def _may_init(entry: Transaction, request: InitRequest) -> bool:
@@ -444,6 +445,13 @@ def _check_kept_member(
 
 def _busy(transactional_id: str) -> KafkaError:
     return ConcurrentTransactions(f"the last transition of {transactional_id!r} is not finished")
+
+
+def _too_old(transactional_id: str, does: str, server_version: int) -> KafkaError:
+    """Below TV2 the transactions of an id share a pair: a stored state would name them all."""
+    return UnsupportedVersion(
+        f"{transactional_id!r} {does}: that needs transaction.version {TV2}, the cluster has {server_version}"
+    )
 
 
 def _unknown(transactional_id: str) -> KafkaError:

@@ -4,7 +4,8 @@
    clock that never goes back, is known to whoever keeps the time, and a coordinator that has just loaded starts from
    its own beginning, so that a producer never dies of a failover.
 2. A transaction is ended by silence only while it is open, and only after more than three intervals of it. Silence
-   between transactions means nothing, and no silence ends a two-phase transaction.
+   between transactions means nothing, and no silence ends a two-phase transaction, also not one that is kept by a
+   producer with heartbeats.
 3. A heartbeat never waits for what is pending and is never told to come back: it would come too late.
 4. One that arrives after its transaction was ended is answered by who ended it. The client did: nothing is wrong. The
    coordinator did: the client may abort, which gives it the next epoch, and go on.
@@ -70,7 +71,7 @@ def heartbeat(
     is_current = (producer_id, producer_epoch) == reply_pair(entry)
     if not is_current:
         _check_late(entry, transactional_id, producer_id, producer_epoch, cause)
-    if is_two_phase(entry):
+    if is_two_phase(entry) and not (entry.next_terms and entry.next_terms.heartbeat_interval_ms):
         raise InvalidRequest(
             f"{transactional_id!r} uses two-phase commit: no silence ends it, so it needs no heartbeat"
         )

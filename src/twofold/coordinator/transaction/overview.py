@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from twofold.coordinator.transaction.records import Transaction
+from twofold.coordinator.transaction.records import Ended, Transaction
 from twofold.coordinator.transaction.states import State
 from twofold.types import TopicPartition
 from twofold.wire.errors import InvalidRegularExpression, InvalidRequest, TransactionalIdNotFound
@@ -28,6 +28,7 @@ class Description(NamedTuple):
     producer_id: int
     producer_epoch: int
     topics: dict[str, list[int]]
+    last_two_phase: Ended | None = None
 
 
 class Listing(NamedTuple):
@@ -48,7 +49,13 @@ def describe(
     for topic, partition in sorted(entry.partitions if remaining is None else remaining):
         topics.setdefault(topic, []).append(partition)
     return Description(
-        entry.state.wire_name, entry.timeout_ms, entry.start_ms, entry.producer_id, entry.producer_epoch, topics
+        entry.state.wire_name,
+        entry.timeout_ms,
+        entry.start_ms,
+        entry.producer_id,
+        entry.producer_epoch,
+        topics,
+        entry.last_two_phase,
     )
 
 

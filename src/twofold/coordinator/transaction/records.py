@@ -5,7 +5,8 @@
 2. The partitions are null exactly for EMPTY. They and their topics are written in order, so that the same value is
    always the same bytes.
 3. Tags 0 to 3 are Kafka's (previous and next producer id, the client's transaction.version, next epoch). Tag 4 is the
-   last epoch, tag 100 the heartbeat interval; readers pass over tags they do not know. A tag that says what would be
+   last epoch, tag 100 the heartbeat interval, tag 101 how the last two-phase transaction of the id ended, tag 102 the
+   terms that count after a kept transaction; readers pass over tags they do not know. A tag that says what would be
    assumed without it is not written.
 4. Keys and values of versions that nobody knows yet are for the reader to complain about and pass over. Bytes that do
    not hold what their version promises raise `MalformedRecord`, and nothing else does.
@@ -35,6 +36,22 @@ NO_TIMEOUT_OF_THE_KIP = -1
 NO_PARTITIONS: frozenset[TopicPartition] = frozenset()
 
 
+class Ended(NamedTuple):
+    """How a two-phase transaction ended: its pair while it was open, which is what a prepared state names, and the
+    number of an `Ending`. A number of a newer version is kept as it is."""
+
+    producer_id: int
+    producer_epoch: int
+    ending: int
+
+
+class NextTerms(NamedTuple):
+    """What a producer has asked for."""
+
+    timeout_ms: int
+    heartbeat_interval_ms: int
+
+
 class Transaction(NamedTuple):
     """What is known of a transactional id. Never changed; every transition makes a new one."""
 
@@ -53,6 +70,8 @@ class Transaction(NamedTuple):
     next_producer_epoch: int = NO_PRODUCER_EPOCH
     last_producer_epoch: int = NO_PRODUCER_EPOCH
     heartbeat_interval_ms: int = 0
+    last_two_phase: Ended | None = None  # stays until the id expires, so that a stored state can be asked about
+    next_terms: NextTerms | None = None  # of the client that keeps a transaction; they count when that is complete
 
 
 class TransactionRecord(NamedTuple):
@@ -78,6 +97,10 @@ _LONG_TAG = struct.Struct(">bbq")
 _ONE_LONG_TAG = struct.Struct(">bbbq")
 _SHORT_TAG = struct.Struct(">bbh")
 _INT_TAG = struct.Struct(">bbi")
+_ENDED_TAG = struct.Struct(">bbqhb")
+_TERMS_TAG = struct.Struct(">bbii")
+_ENDED = struct.Struct(">qhb")
+_TERMS = struct.Struct(">ii")
 
 PREVIOUS_PRODUCER_ID = 0
 NEXT_PRODUCER_ID = 1
@@ -85,10 +108,13 @@ CLIENT_VERSION = 2
 NEXT_PRODUCER_EPOCH = 3
 LAST_PRODUCER_EPOCH = 4
 HEARTBEAT_INTERVAL = 100
+LAST_TWO_PHASE = 101
+NEXT_TERMS = 102
 
-# Previous and next producer id, the client's version, next and last epoch, heartbeat interval.
-Tags: TypeAlias = tuple[int, int, int, int, int, int]
-NO_TAGS: Tags = (NO_PRODUCER_ID, NO_PRODUCER_ID, 0, NO_PRODUCER_EPOCH, NO_PRODUCER_EPOCH, 0)
+# Previous and next producer id, the client's version, next and last epoch, heartbeat interval, last two-phase
+# transaction, next terms.
+Tags: TypeAlias = tuple[int, int, int, int, int, int, Ended | None, NextTerms | None]
+NO_TAGS: Tags = (NO_PRODUCER_ID, NO_PRODUCER_ID, 0, NO_PRODUCER_EPOCH, NO_PRODUCER_EPOCH, 0, None, None)
 # The forms that nearly all values have: the number of tags, then tag and size of each, around the values.
 _ONE_FORM, _THREE_FORM = b"\x01\x00\x08", b"\x03\x00\x08"
 _CLIENT_VERSION_TAG, _LAST_EPOCH_TAG = b"\x02\x02", b"\x04\x02"
@@ -97,7 +123,7 @@ _THREE_TAGS = struct.Struct(">3sq2sh2sh")
 _STATES: tuple[State | None, ...] = tuple(state if state in RECORDED else None for state in State)
 
 # Of a transaction under TV1: all that can be tagged, but for the previous producer id.
-_USUAL_TAGS = (NO_PRODUCER_ID, 0, NO_PRODUCER_EPOCH, NO_PRODUCER_EPOCH, 0)
+_USUAL_TAGS = (NO_PRODUCER_ID, 0, NO_PRODUCER_EPOCH, NO_PRODUCER_EPOCH, 0, None, None)
 
 # --- writing ---
 
@@ -175,6 +201,10 @@ def _tags(value: Transaction) -> bytes:
         fields.append(_SHORT_TAG.pack(LAST_PRODUCER_EPOCH, 2, value.last_producer_epoch))
     if value.heartbeat_interval_ms:
         fields.append(_INT_TAG.pack(HEARTBEAT_INTERVAL, 4, value.heartbeat_interval_ms))
+    if value.last_two_phase is not None:
+        fields.append(_ENDED_TAG.pack(LAST_TWO_PHASE, _ENDED.size, *value.last_two_phase))
+    if value.next_terms is not None:
+        fields.append(_TERMS_TAG.pack(NEXT_TERMS, _TERMS.size, *value.next_terms))
     return bytes((len(fields),)) + b"".join(fields)
 
 
@@ -305,6 +335,8 @@ _SIZES = {
     NEXT_PRODUCER_EPOCH: 2,
     LAST_PRODUCER_EPOCH: 2,
     HEARTBEAT_INTERVAL: 4,
+    LAST_TWO_PHASE: _ENDED.size,
+    NEXT_TERMS: _TERMS.size,
 }
 
 
@@ -315,9 +347,10 @@ def _read_tags(data: bytes, at: int) -> Tags:
     if size == _THREE_TAGS.size:
         form, previous_id, second, client_version, third, last_epoch = _THREE_TAGS.unpack_from(data, at)
         if form == _THREE_FORM and second == _CLIENT_VERSION_TAG and third == _LAST_EPOCH_TAG:
-            return previous_id, NO_PRODUCER_ID, client_version, NO_PRODUCER_EPOCH, last_epoch, 0
+            return previous_id, NO_PRODUCER_ID, client_version, NO_PRODUCER_EPOCH, last_epoch, 0, None, None
     elif size == 11 and data[at : at + 3] == _ONE_FORM:
-        return _INT64.unpack_from(data, at + 3)[0], NO_PRODUCER_ID, 0, NO_PRODUCER_EPOCH, NO_PRODUCER_EPOCH, 0
+        previous_id = _INT64.unpack_from(data, at + 3)[0]
+        return previous_id, NO_PRODUCER_ID, 0, NO_PRODUCER_EPOCH, NO_PRODUCER_EPOCH, 0, None, None
     return _read_any_tags(data, at)
 
 
@@ -325,6 +358,8 @@ def _read_any_tags(data: bytes, at: int) -> Tags:
     previous_id = next_id = NO_PRODUCER_ID
     next_epoch = last_epoch = NO_PRODUCER_EPOCH
     client_version = interval_ms = 0
+    ended: Ended | None = None
+    terms: NextTerms | None = None
     count, at = decode_uvarint(data, at)
     for _ in range(count):
         tag, at = decode_uvarint(data, at)
@@ -344,5 +379,9 @@ def _read_any_tags(data: bytes, at: int) -> Tags:
             next_epoch = _INT16.unpack_from(data, at)[0]
         elif tag == HEARTBEAT_INTERVAL:
             interval_ms = _INT32.unpack_from(data, at)[0]
+        elif tag == LAST_TWO_PHASE:
+            ended = Ended._make(_ENDED.unpack_from(data, at))
+        elif tag == NEXT_TERMS:
+            terms = NextTerms._make(_TERMS.unpack_from(data, at))
         at = end
-    return previous_id, next_id, client_version, next_epoch, last_epoch, interval_ms
+    return previous_id, next_id, client_version, next_epoch, last_epoch, interval_ms, ended, terms

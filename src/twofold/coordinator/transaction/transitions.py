@@ -9,16 +9,20 @@
 4. A kept prepared transaction has two identities: the main pair, which wrote the data and gets the markers, and the
    next pair, which the recovered client holds. Its end raises both, so that a late duplicate of the request that ended
    it never ends the next transaction.
-5. No clock is compared with another: the wall clock may go backwards (KAFKA-5415, KAFKA-8803).
+5. A kept transaction stays what it is until it is complete: its timeout, and with it a vow (KIP-939), are taken from
+   it by nobody. What the client that keeps it has asked for counts from its next transaction on.
+6. How a two-phase transaction ended is in every record after it, until the next one ends or the id expires. One that
+   ends under its own epoch (TV1) is not remembered, because the next transaction may have the same pair.
+7. No clock is compared with another: the wall clock may go backwards (KAFKA-5415, KAFKA-8803).
 
 Values are made with the constructor, not with `_replace`, which takes five times as long.
 """
 
 from collections.abc import Callable
 
-from twofold.coordinator.transaction.records import NEVER_MS, NO_PARTITIONS, Transaction
+from twofold.coordinator.transaction.records import NEVER_MS, NO_PARTITIONS, Ended, NextTerms, Transaction
 from twofold.coordinator.transaction.states import TARGETS, Event, State
-from twofold.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
+from twofold.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, Ending, TopicPartition
 
 EPOCH_MAX = 32767
 EXHAUSTED = EPOCH_MAX - 1
@@ -29,6 +33,11 @@ CLIENT_TV2 = 2
 _ON_INIT, _ON_KEEP, _ON_ADD = TARGETS[Event.INIT], TARGETS[Event.KEEP], TARGETS[Event.ADD]
 _ON_COMMIT, _ON_ABORT, _ON_FENCE = TARGETS[Event.COMMIT], TARGETS[Event.ABORT], TARGETS[Event.FENCE]
 _ON_COMPLETE = TARGETS[Event.COMPLETE]
+_ENDINGS = {
+    Event.COMMIT: Ending.COMMITTED.value,
+    Event.ABORT: Ending.ABORTED.value,
+    Event.FENCE: Ending.TERMINATED.value,
+}
 
 
 def has_kept(entry: Transaction) -> bool:
@@ -89,16 +98,23 @@ def initialized(
         NO_PRODUCER_EPOCH,
         last_epoch,
         interval_ms,
+        entry.last_two_phase,
     )
 
 
 def kept(
     entry: Transaction, new_producer_id: Callable[[], int], timeout_ms: int, interval_ms: int, now_ms: int
 ) -> Transaction:
-    """ONGOING as before, with the next identity for the client that recovered it."""
+    """ONGOING as before, with the next identity for the client that recovered it. A timeout of NEVER_MS is a vow, which
+    counts at once; any other counts after this transaction, and so do heartbeats where it is a two-phase one."""
     state = _ON_KEEP[entry.state]
     holder, epoch = client_pair(entry)
     next_id, next_epoch = _bump(holder, epoch, new_producer_id)
+    terms = (timeout_ms, interval_ms)
+    if timeout_ms != NEVER_MS:
+        timeout_ms = entry.timeout_ms
+    if timeout_ms == NEVER_MS:
+        interval_ms = 0
     return Transaction(
         entry.producer_id,
         entry.producer_epoch,
@@ -113,6 +129,8 @@ def kept(
         next_epoch,
         entry.last_producer_epoch,
         interval_ms,
+        entry.last_two_phase,
+        None if terms == (timeout_ms, interval_ms) else NextTerms._make(terms),
     )
 
 
@@ -133,6 +151,7 @@ def added(entry: Transaction, partitions: frozenset[TopicPartition], client_vers
         NO_PRODUCER_EPOCH,
         entry.last_producer_epoch,
         entry.heartbeat_interval_ms,
+        entry.last_two_phase,
     )
 
 
@@ -152,6 +171,8 @@ def ended_with_epoch_kept(entry: Transaction, commit: bool, now_ms: int) -> Tran
         NO_PRODUCER_EPOCH,
         entry.last_producer_epoch,
         entry.heartbeat_interval_ms,
+        None if is_two_phase(entry) else entry.last_two_phase,
+        entry.next_terms,
     )
 
 
@@ -183,6 +204,8 @@ def ended_with_epoch_raised(
         next_epoch,
         last_epoch,
         entry.heartbeat_interval_ms,
+        _ended(entry, event),
+        entry.next_terms,
     )
 
 
@@ -212,15 +235,18 @@ def fenced_without_retry(entry: Transaction, now_ms: int, new_producer_id: Calla
         next_epoch,
         NO_PRODUCER_EPOCH,
         entry.heartbeat_interval_ms,
+        _ended(entry, Event.FENCE),
+        entry.next_terms,
     )
 
 
 def completed(entry: Transaction, now_ms: int) -> Transaction:
     producer_id, epoch = reply_pair(entry)
+    terms = entry.next_terms
     return Transaction(
         producer_id,
         epoch,
-        entry.timeout_ms,
+        entry.timeout_ms if terms is None else terms.timeout_ms,
         _ON_COMPLETE[entry.state],
         NO_PARTITIONS,
         now_ms,
@@ -230,8 +256,16 @@ def completed(entry: Transaction, now_ms: int) -> Transaction:
         entry.client_version,
         NO_PRODUCER_EPOCH,
         entry.last_producer_epoch,
-        entry.heartbeat_interval_ms,
+        entry.heartbeat_interval_ms if terms is None else terms.heartbeat_interval_ms,
+        entry.last_two_phase,
     )
+
+
+def _ended(entry: Transaction, event: Event) -> Ended | None:
+    """What is known of the last two-phase transaction of an id when this one ends."""
+    if entry.timeout_ms != NEVER_MS or entry.state is not State.ONGOING:
+        return entry.last_two_phase
+    return Ended(entry.producer_id, entry.producer_epoch, _ENDINGS[event])
 
 
 def _bump(producer_id: int, epoch: int, new_producer_id: Callable[[], int]) -> tuple[int, int]:

@@ -35,6 +35,9 @@ class TransactionState(Message):
         "producer_id",
         "producer_epoch",
         "topics",
+        "last_two_phase_producer_id",
+        "last_two_phase_epoch",
+        "last_two_phase_ending",
     )
     error_code: int
     transactional_id: str
@@ -44,6 +47,9 @@ class TransactionState(Message):
     producer_id: int
     producer_epoch: int
     topics: Sequence[TopicData]
+    last_two_phase_producer_id: int
+    last_two_phase_epoch: int
+    last_two_phase_ending: int
 
     def __init__(
         self,
@@ -56,6 +62,9 @@ class TransactionState(Message):
         producer_id: int,
         producer_epoch: int,
         topics: Sequence[TopicData],
+        last_two_phase_producer_id: int = -1,
+        last_two_phase_epoch: int = -1,
+        last_two_phase_ending: int = 0,
     ) -> None:
         self.error_code = error_code
         self.transactional_id = transactional_id
@@ -65,6 +74,9 @@ class TransactionState(Message):
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
         self.topics = topics
+        self.last_two_phase_producer_id = last_two_phase_producer_id
+        self.last_two_phase_epoch = last_two_phase_epoch
+        self.last_two_phase_ending = last_two_phase_ending
 
 
 class DescribeTransactionsResponse(Message):

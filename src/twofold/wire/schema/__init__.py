@@ -2,7 +2,8 @@
 
 `_OWN` names those of ours: TxnHeartbeat and InitProducerId 7 (KIP-1309, a draft; the API key is provisional),
 AddPartitionsToTxn 5, whose answer also says which transactions are two-phase ones, DescribeTransactions, whose answers
-kio does not always read, and WriteTxnMarkers with the start offsets of KIP-664.
+kio does not always read and which tell how two-phase transactions ended, and WriteTxnMarkers with the start offsets of
+KIP-664.
 """
 
 import importlib

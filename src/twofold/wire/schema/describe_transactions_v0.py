@@ -1,5 +1,6 @@
 """DescribeTransactions 0, as kio has it but for the start time: a transaction that has not begun has -1, which kio
-does not read as a moment. Here it is a number."""
+does not read as a moment. Here it is a number. The tagged fields are ours: how the last two-phase transaction of the id
+ended, and which one it was. A client that does not know them ignores them."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -10,7 +11,7 @@ from kio.schema.errors import ErrorCode
 from kio.schema.response_header.v1.header import ResponseHeader
 from kio.schema.types import ProducerId, TransactionalId
 from kio.static.constants import EntityType
-from kio.static.primitive import i16, i32Timedelta, i64
+from kio.static.primitive import i8, i16, i32Timedelta, i64
 
 __all__ = ["DescribeTransactionsRequest", "DescribeTransactionsResponse"]
 
@@ -30,6 +31,12 @@ class TransactionState:
     producer_id: ProducerId = field(metadata={"kafka_type": "int64"})
     producer_epoch: i16 = field(metadata={"kafka_type": "int16"})
     topics: tuple[TopicData, ...]
+    last_two_phase_producer_id: ProducerId = field(
+        metadata={"kafka_type": "int64", "tag": 101}, default=ProducerId(i64(-1))
+    )
+    last_two_phase_epoch: i16 = field(metadata={"kafka_type": "int16", "tag": 102}, default=i16(-1))
+    # The number of a `twofold.types.Ending`; 0 where there was no such transaction.
+    last_two_phase_ending: i8 = field(metadata={"kafka_type": "int8", "tag": 103}, default=i8(0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from twofold.broker.authorizer import CLUSTER_NAME, Operation
 from twofold.broker.group_shard import GroupShard
 from twofold.config.internal_topics import CONSUMER_OFFSETS, coordinator_partition
 from twofold.coordinator.group.records import OffsetRecord, encode_key
-from twofold.log.api import Origin
+from twofold.log.api import Origin, TransactionMarker
 from twofold.records.batch import BatchBuilder
 from twofold.runtime.sim import Simulation
 from twofold.wire.errors import KafkaError, NotCoordinator
@@ -343,7 +343,7 @@ async def test_a_marker_makes_offsets_visible_when_it_is_answered(node: Node) ->
     for epoch, (committed, expected) in enumerate([(True, 10), (False, 10), (True, 30)]):
         assert await node.commit_in_transaction(77, 10 * (epoch + 1), epoch) == 0
         assert await node.offset(stable=True) == "error 88"
-        await node.broker.groups.complete_transaction(index, 77, epoch + 1, 0, committed)
+        await node.broker.groups.complete_transaction(index, TransactionMarker(77, epoch + 1, 0, committed))
         assert await node.offset(stable=True) == expected
     node.reload()
     await node.sleep(0.1)
@@ -356,11 +356,11 @@ async def test_markers_that_the_log_refuses_change_nothing(node: Node) -> None:
     index = node.shard().index
     assert await node.commit_in_transaction(77, 10, epoch=5) == 0
     with pytest.raises(KafkaError) as refused:
-        node.broker.groups.complete_transaction(index, 77, 4, 0, True)
+        node.broker.groups.complete_transaction(index, TransactionMarker(77, 4, 0, True))
     assert refused.value.code == 47
     assert await node.offset(stable=True) == "error 88"
     with pytest.raises(KafkaError) as refused:
-        node.broker.groups.complete_transaction(99, 77, 5, 0, True)
+        node.broker.groups.complete_transaction(99, TransactionMarker(77, 5, 0, True))
     assert refused.value.code == 16
 
 
@@ -368,7 +368,7 @@ async def test_markers_that_the_log_refuses_change_nothing(node: Node) -> None:
 async def test_a_producer_with_an_older_epoch_commits_nothing(node: Node) -> None:
     assert await node.commit_in_transaction(77, 10, epoch=5) == 0
     assert await node.commit_in_transaction(77, 11, epoch=4) == 47
-    await node.broker.groups.complete_transaction(node.shard().index, 77, 6, 0, True)
+    await node.broker.groups.complete_transaction(node.shard().index, TransactionMarker(77, 6, 0, True))
     assert await node.offset() == 10
 
 

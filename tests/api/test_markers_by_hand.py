@@ -44,8 +44,8 @@ async def ask(client, *markers, version=2):
     }
 
 
-def epoch_of_coordinator(node, pid=7, topic="t"):
-    return next(row.coordinator_epoch for row in node.log(topic).producers() if row.producer_id == pid)
+def epoch_of_coordinator(node, pid=7, topic="t", index=0):
+    return next(row.coordinator_epoch for row in node.log(topic, index).producers() if row.producer_id == pid)
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -75,7 +75,7 @@ def test_minus_one_passes_the_coordinator_check_and_keeps_its_epoch_and_a_number
             log.append_markers([TransactionMarker(7, 0, 5, False, 0)], leader_epoch=0)
             client = await node.connect()
             assert await ask(client, by_hand(offsets=[begin(node, "t")])) == {(7, "t", 0): 0}
-            assert epoch_of_coordinator(node) == 5
+            assert written(node, "t")[-1] == (7, 0, "abort", -1) and epoch_of_coordinator(node) == 5
             start = begin(node, "t", epoch=1)
             assert await ask(client, by_hand(offsets=[start], epoch=1, ce=4)) == {(7, "t", 0): FENCED}
             assert is_open(node, "t")
@@ -147,6 +147,32 @@ def test_offsets_of_an_open_transaction_are_ended_through_the_group_coordinator(
             assert await ask(client, wrong) == {(7, CONSUMER_OFFSETS, 1): INVALID_TXN_STATE}
             assert await ask(client, by_hand(CONSUMER_OFFSETS, (1,), (start,))) == {(7, CONSUMER_OFFSETS, 1): 0}
             assert written(node, CONSUMER_OFFSETS, 1) == [(7, 0, "abort", -1)]
+
+            node.log(CONSUMER_OFFSETS, 1).append_markers([TransactionMarker(7, 0, 5, False, 0)], leader_epoch=0)
+            start = begin_offsets(node, 1)
+            assert await ask(client, by_hand(CONSUMER_OFFSETS, (1,), (start,))) == {(7, CONSUMER_OFFSETS, 1): 0}
+            assert written(node, CONSUMER_OFFSETS, 1)[-1] == (7, 0, "abort", -1)
+            assert epoch_of_coordinator(node, topic=CONSUMER_OFFSETS, index=1) == 5
+
+    scenario()
+
+
+def test_an_answer_says_that_the_start_offset_was_looked_at(tmp_path):
+    """Where the tag is missing, the broker does not know the field: a caller must not believe that it was checked."""
+
+    @on_loop
+    async def scenario():
+        async with running(tmp_path) as node:
+            await node.create("t", 2)
+            start = begin(node, "t", 0)
+            client = await node.connect()
+            plain = by_hand(indexes=(1,), ce=0)
+            plain.topics[0].txn_start_offsets = None
+            response = await client.call(
+                WriteTxnMarkersRequest(markers=[by_hand(offsets=[start + 9]), by_hand(offsets=[start]), plain]), KEY, 2
+            )
+            rows = [row for topic in response.markers[0].topics for row in topic.partitions]
+            assert {(row.partition_index, row.start_offset_checked) for row in rows} == {(0, True), (1, False)}
 
     scenario()
 

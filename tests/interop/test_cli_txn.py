@@ -1,11 +1,7 @@
 """`twofold txn` as somebody types it: on an empty broker, with wrong words, without a broker, against an older one; and
 with the words of kafka-transactions.sh, whose output is compared line by line."""
 
-import os
-import pty
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +9,7 @@ from typing import Any
 import pytest
 
 from oracle.processes import free_port
+from support.asked import Answered, Asked
 from support.server import TwofoldServer
 from support.txn_proxy import Proxy
 from support.txn_tools import (
@@ -149,7 +146,7 @@ def test_wrong_ids_offsets_and_partitions_are_told_what_there_is_instead(cli: Cl
          ("abort", *here, "--producer-id", "4711", "--producer-epoch", "0", "--coordinator-epoch", "0")),
         (1, f"producer {writer.producer_id} has epoch {writer.epoch} in .*-0, not 9: nothing was ended",
          ("abort", *here, "--producer-id", ours.split(":")[0], "--producer-epoch", "9", "--coordinator-epoch", "0")),
-        (WRONG, "say what to abort: --start-offset, or all of", ("abort", *here)),
+        (WRONG, "say what to abort: --start-offset, or both of", ("abort", *here)),
         (WRONG, "say what to abort", ("abort", *here, "--start-offset", "0", "--producer-id", "1")),
         (WRONG, "say what to abort", ("abort", *here, "--producer-id", "1", "--coordinator-epoch", "0")),
         (WRONG, "say what was decided: --commit or --abort", ("complete", "--transactional-id", name, "--state", ours)),
@@ -248,7 +245,7 @@ def test_at_an_older_broker_a_transaction_is_ended_by_its_numbers(cli: Cli, prox
     topic = make_topic(at, 1)
     for hidden, told in (
         ({"DescribeProducers"}, "and fenced its producer"),
-        ({"DescribeProducers", "ListTransactions"}, f"had open in {topic}-0"),
+        ({"DescribeProducers", "ListTransactions"}, f"had open in {topic}-0\n"),
     ):
         before = stable_offset(at, topic, 0)
         writer = session(at)
@@ -294,9 +291,9 @@ def test_every_verb_speaks_json(cli: Cli, server: Server) -> None:
     assert told("watch", "--topic", topic, "--count", "1")["blocked"][0]["partition"] == f"{topic}-0"
     assert [it["fate"] for it in told("fate", topic, "0")] == ["open", "open"]
     aborted = told("abort", *here, "--start-offset", "0", "--yes")
-    assert aborted == {"how": "marker", "producer_id": hung, "partitions": [f"{topic}-0"]}
+    assert (aborted["how"], aborted["producer_id"], aborted["partitions"]) == ("marker", hung, [f"{topic}-0"])
     whole = told("abort", *here, "--start-offset", "1", "--yes")
-    assert whole == {"how": "terminated", "transactional_id": name, "partitions": [f"{topic}-0"]}
+    assert (whole["how"], whole["transactional_id"], whole["partitions"]) == ("terminated", name, [f"{topic}-0"])
     assert told("terminate", "--transactional-id", name, "--yes")["transactional_id"] == name
     fates = [(it["fate"], it["marker_offset"]) for it in told("fate", topic, "0")]
     assert fates == [("aborted", 2), ("aborted", 3), ("control", 2), ("control", 3)]
@@ -305,23 +302,9 @@ def test_every_verb_speaks_json(cli: Cli, server: Server) -> None:
 # Asking
 
 
-def typed(server: Server, answer: str, *words: str) -> subprocess.CompletedProcess[str]:
-    ours, theirs = pty.openpty()
-    try:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "twofold", "txn", *words],
-            stdin=theirs,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "TWOFOLD_BOOTSTRAP_SERVER": server.bootstrap_servers},
-        )
-        os.write(ours, f"{answer}\n".encode())
-        output, errors = process.communicate(timeout=60)
-    finally:
-        os.close(ours)
-        os.close(theirs)
-    return subprocess.CompletedProcess(words, process.returncode, output, errors)
+def typed(server: Server, answer: str, *words: str) -> Answered:
+    with Asked(server.bootstrap_servers, *words) as asked:
+        return asked.answer(answer)
 
 
 def test_verbs_that_end_something_say_what_and_ask(cli: Cli, twofold_server: TwofoldServer) -> None:
@@ -333,18 +316,22 @@ def test_verbs_that_end_something_say_what_and_ask(cli: Cli, twofold_server: Two
     for script in (
         words,
         ("terminate", "--transactional-id", name),
-        ("complete", "--transactional-id", name, "--state", "1:0", "--abort"),
+        ("complete", "--transactional-id", name, "--state", f"{writer.producer_id}:{writer.epoch}", "--abort"),
     ):
         assert "add --yes" in cli(twofold_server, *script, code=WRONG).stderr
     refused = typed(twofold_server, "n", *words)
-    assert refused.returncode == 1 and not refused.stdout.strip()
-    assert f"has it open as '{name}'. Abort the whole transaction" in refused.stderr
+    assert refused.code == 1 and not refused.stdout
+    who = f"producer id {writer.producer_id}, epoch {writer.epoch}, state Ongoing, open since 20"
+    assert f"has it open as '{name}' ({who}" in refused.stderr and "Abort the whole transaction" in refused.stderr
     assert f"{topic}-0" in refused.stderr and "[y/N]" in refused.stderr and "nothing was ended" in refused.stderr
     assert stable_offset(twofold_server, topic, 1) == 0
     agreed = typed(twofold_server, "y", "terminate", "--transactional-id", name)
-    assert agreed.returncode == 0, agreed.stderr
-    assert "is Ongoing: abort its transaction in 2 partitions, and fence its producer?" in agreed.stderr
-    assert agreed.stdout.strip() == f"terminated {name}, which was Ongoing"
+    assert agreed.code == 0, agreed.stderr
+    places = f"in 2 partitions ({topic}-0, {topic}-1)"
+    assert f"'{name}' is {who}" in agreed.stderr
+    assert f"abort its transaction {places}, and fence its producer?" in agreed.stderr
+    assert agreed.stdout.startswith(f"terminated {name}, which was Ongoing: aborted the transaction of {name} (")
+    assert agreed.stdout.endswith(f"{places} and fenced its producer")
     assert [stable_offset(twofold_server, topic, index) for index in range(2)] == [2, 2]
 
 

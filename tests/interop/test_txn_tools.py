@@ -176,9 +176,9 @@ def test_transactions_that_end_while_it_looks_are_not_taken_for_hanging(cli: Cli
 def test_by_its_numbers_a_transaction_is_ended_without_its_offset(cli: Cli, server: Server) -> None:
     topic = make_topic(server)
     hung = hang(server, topic, 0)
-    numbers = ("--producer-id", str(hung), "--producer-epoch", "0", "--coordinator-epoch", "-1")
+    numbers = ("--producer-id", str(hung), "--producer-epoch", "0")
     told = cli(server, "abort", "--topic", topic, "--partition", "0", *numbers, "--yes").stdout
-    assert told == f"aborted what producer {hung} had open in {topic}-0\n"
+    assert told == f"aborted what producer {hung} (epoch 0) had open in {topic}-0 since offset 0\n"
     assert stable_offset(server, topic, 0) == 2
 
 
@@ -191,7 +191,9 @@ def test_what_a_coordinator_has_open_is_ended_as_a_whole(cli: Cli, server: Serve
     for index in range(2):
         writer.write(topic, index, "a")
     told = cli(server, "abort", "--topic", topic, "--partition", "1", "--start-offset", "0", "--yes").stdout
-    assert told == f"aborted the transaction of {writer.id} in 2 partitions and fenced its producer\n"
+    who = rf"producer id {writer.producer_id}, epoch {writer.epoch}, open since 20\S+Z"
+    where = rf"in 2 partitions \({topic}-0, {topic}-1\)"
+    assert re.fullmatch(rf"aborted the transaction of {writer.id} \({who}\) {where} and fenced its producer\n", told)
     settled(lambda: [stable_offset(server, topic, index) for index in range(2)] == [2, 2])
     assert writer.end(True) in (FENCED, INVALID_PRODUCER_EPOCH)
     if isinstance(server, TwofoldServer):
@@ -324,7 +326,10 @@ def test_what_a_killed_client_has_prepared_is_completed_as_decided(
     told = cli(
         twofold_server, "complete", "--transactional-id", name, "--state", state, f"--{decision}", "--yes"
     ).stdout
-    assert told == f"{'committed' if decision == 'commit' else 'aborted'} what {name} had prepared as {state}\n"
+    assert told.startswith(
+        f"{'committed' if decision == 'commit' else 'aborted'} the transaction of {name} (producer id "
+    )
+    assert told.endswith(f", which was prepared as {state}\n")
     settled(lambda: stable_offset(twofold_server, topic, 0) == 2)
     assert read_committed(twofold_server, topic, 0) == ([b"left"] if decision == "commit" else [])
     line = rf"EndTxn by User:ANONYMOUS .*: {decision} the two-phase transaction of '{name}' \(producer id {state[:-2]}"
@@ -359,9 +364,8 @@ def test_what_another_has_taken_over_is_completed_too_and_a_mismatch_changes_not
 def test_force_ends_what_is_prepared_and_says_so_in_the_log(cli: Cli, twofold_server: TwofoldServer) -> None:
     topic, name = make_topic(twofold_server), fresh("app")
     prepared(twofold_server, topic, name)
-    assert cli(twofold_server, "terminate", "--transactional-id", name, "--yes").stdout == (
-        f"terminated {name}, which was Ongoing\n"
-    )
+    told = cli(twofold_server, "terminate", "--transactional-id", name, "--yes").stdout
+    assert told.startswith(f"terminated {name}, which was Ongoing: aborted the transaction of {name} (producer id ")
     settled(lambda: stable_offset(twofold_server, topic, 0) == 2)
     assert read_committed(twofold_server, topic, 0) == []
     (row,) = ask_json(cli, twofold_server, "describe", name)

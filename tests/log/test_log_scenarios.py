@@ -3,6 +3,7 @@
 The table says where; a scenario whose test is renamed or removed fails here.
 """
 
+import asyncio
 import importlib
 
 import pytest
@@ -12,7 +13,7 @@ from twofold.log.api import AbortedTransaction, Bound, MarkersResult, Origin, Tr
 from twofold.log.manager import LogOptions
 from twofold.log.snapshots import CorruptSnapshot, decode_snapshot
 from twofold.records.batch import crc_is_valid, iter_headers
-from twofold.records.control import read_end_marker
+from twofold.records.control import ControlType, EndMarker, read_end_marker
 from twofold.wire.errors import InvalidProducerEpoch, InvalidTxnState, TransactionCoordinatorFenced
 
 P = 7
@@ -143,6 +144,39 @@ def test_a_coordinator_epoch_below_none_is_fenced_for_an_unknown_producer() -> N
     kit = Kit()
     outcomes, _ = mark(kit, TransactionMarker(P, 0, -2, True), TransactionMarker(P, 0, -1, True))
     assert [type(outcome) for outcome in outcomes] == [TransactionCoordinatorFenced, int]
+
+
+@pytest.mark.parametrize("how", ["live", "kill", "power cut", "clean", "snapshot", "replica"])
+def test_the_marker_of_an_administrator_never_lowers_the_coordinator_epoch(how: str) -> None:
+    """It has none (KIP-664): -1 passes, is in the log, and the entry keeps what it had, in replay too."""
+    kit = Kit()
+    kit.data(P, 0, txn=True)
+    mark(kit, TransactionMarker(P, 0, 5, True, 0))
+    kit.data(P, 1, txn=True)
+    if how == "snapshot":
+        kit.log.roll()  # what comes now is replayed onto the snapshot of before
+    (offset,), _ = mark(kit, TransactionMarker(P, 0, -1, False, 0, by_hand=True))
+    assert offset == 3 and kit.log.last_stable_offset == 4
+    assert read_end_marker(kit.log.read(3, 10_000, Bound.LOG_END).records) == EndMarker(ControlType.ABORT, -1)
+    if how == "replica":
+        stored = kit.log.read(0, 10_000, Bound.LOG_END).records
+        kit = Kit()
+        kit.log.append_replicated(stored)
+        kit.log.advance_high_watermark(4)
+    elif how == "power cut":
+        asyncio.run(kit.log.sync())
+        kit.crash()
+    elif how in ("kill", "snapshot"):
+        kit.crash(power_cut=False)
+    elif how == "clean":
+        kit.restart()
+    (row,) = kit.log.producers()
+    assert (row.producer_epoch, row.coordinator_epoch, row.current_txn_start_offset) == (0, 5, -1)
+    kit.data(P, 2, txn=True)
+    (refused,), _ = mark(kit, TransactionMarker(P, 0, 4, True, 0))
+    assert isinstance(refused, TransactionCoordinatorFenced), "an older coordinator is still known as one"
+    (refused,), _ = mark(kit, TransactionMarker(P, 0, -1, True, 0))
+    assert isinstance(refused, TransactionCoordinatorFenced), "only an administrator has none"
 
 
 def test_markers_keep_the_guard_of_the_next_transaction_by_version() -> None:

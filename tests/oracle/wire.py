@@ -20,13 +20,25 @@ from kio.schema.index import api_key_map
 from kio.serial import entity_reader, entity_writer
 
 from oracle.schemas import RESPONSES
-from twofold.wire.schema import init_producer_id_v7, txn_heartbeat_v0
+from twofold.wire.schema import (
+    init_producer_id_v6,
+    init_producer_id_v7,
+    txn_heartbeat_v0,
+    write_txn_markers_v1,
+    write_txn_markers_v2,
+)
 
 KEYS = {"".join(word.capitalize() for word in name.split("_")): key for key, name in api_key_map.items()}
 """API name as Kafka spells it -> key."""
 
 KEYS["TxnHeartbeat"] = 95  # a draft, which kio does not have; its bytes are pinned by vectors
 OURS = {("InitProducerId", 7): init_producer_id_v7, ("TxnHeartbeat", 0): txn_heartbeat_v0}
+TAGGED = {
+    ("InitProducerId", 6): init_producer_id_v6.InitProducerIdResponse,
+    ("WriteTxnMarkers", 1): write_txn_markers_v1.WriteTxnMarkersResponse,
+    ("WriteTxnMarkers", 2): write_txn_markers_v2.WriteTxnMarkersResponse,
+}
+"""Answers to which Twofold may add tags of its own. kio's reader refuses tags that it does not know."""
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 MILLISECOND = datetime.timedelta(milliseconds=1)
@@ -82,7 +94,10 @@ def decode_response(api: str, version: int, payload: bytes) -> tuple[int, dict[s
         if payload[offset] != 0:
             raise WireError(f"{api} v{version}: a response header with {payload[offset]} tagged fields")
         offset += 1
-    entity, size = entity_reader(schema)(payload, offset)
+    try:
+        entity, size = entity_reader(schema)(payload, offset)
+    except KeyError:
+        entity, size = entity_reader(TAGGED[api, version])(payload, offset)
     if offset + size != len(payload):
         raise WireError(f"{api} v{version}: {len(payload) - offset - size} bytes left after the answer")
     return correlation_id, to_dict(entity)

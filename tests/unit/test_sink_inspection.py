@@ -6,8 +6,7 @@ import pytest
 
 from twofold.cli.pipeline_report import age, plan, recovered_json, state_json
 from twofold.client.sequences import Identity
-from twofold.client.transaction_calls import NO_TIMEOUT_MS
-from twofold.client.transaction_model import TransactionDescription, TransactionState
+from twofold.client.transaction_model import NO_TIMEOUT_MS, TransactionDescription, TransactionState
 from twofold.records.batch import Record
 from twofold.sink.inspection import OpenTransaction, Scan, SinkState, Standing, Tally
 from twofold.sink.recovery import Recovered

@@ -18,6 +18,7 @@ from twofold.controller.image import MetadataImage
 from twofold.coordinator.group.context import Client, GroupConfig
 from twofold.coordinator.group.records import EndTransaction, LogRecord
 from twofold.coordinator.group.state import GroupsState
+from twofold.log.api import TransactionMarker
 from twofold.machine.runtime import Result
 from twofold.records.compression import Codec
 from twofold.wire.errors import CoordinatorNotAvailable, InvalidGroupId, KafkaError, NotCoordinator
@@ -143,11 +144,7 @@ class GroupService(CoordinatorService[GroupShard]):
     def complete_transaction(
         self,
         partition: int,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        committed: bool,
-        transaction_version: int = 2,
+        ending: TransactionMarker,
         *,
         durable: bool = False,
     ) -> "asyncio.Future[None]":
@@ -159,8 +156,8 @@ class GroupService(CoordinatorService[GroupShard]):
         if shard is None:
             raise NotCoordinator(f"{CONSUMER_OFFSETS}-{partition} is led by another broker")
         shard.check_active()
-        marker = EndTransaction(producer_id, producer_epoch, coordinator_epoch, committed, transaction_version)
-        shard.partition.two_phase.pop(producer_id, None)
+        marker = EndTransaction(*ending)
+        shard.partition.two_phase.pop(ending.producer_id, None)
         return shard.write_in_transaction(lambda state, now: Result([marker], None), durable=durable)
 
 

@@ -59,10 +59,11 @@ class GroupPort(ShardPort[LogRecord]):
 
     def write(self, partition: Partition, records: Sequence[LogRecord]) -> AppendResult:
         first = records[0]
+        by_hand = type(first) is EndTransaction and first.by_hand
         return partition.append(
             self._encode(partition, records),
             ALL_REPLICAS,
-            origin=Origin.COORDINATOR,
+            origin=Origin.ADMINISTRATOR if by_hand else Origin.COORDINATOR,
             guard=self.guard,
             durable=self.durable,
             transaction_version=first.transaction_version if type(first) is EndTransaction else 2,

@@ -161,11 +161,8 @@ def _complete_offsets(
 
     unsettled: list[tuple[int, asyncio.Future[None]]] = []
     for place, marker in enumerate(markers):
-        producer_id, producer_epoch, coordinator_epoch, commit, version = marker
         try:
-            future = broker.groups.complete_transaction(
-                index, producer_id, producer_epoch, coordinator_epoch, commit, version, durable=durable
-            )
+            future = broker.groups.complete_transaction(index, marker, durable=durable)
         except KafkaError as error:
             outcomes[place] = _told(error)
             continue

@@ -187,10 +187,10 @@ class TransactionService(CoordinatorService[TransactionShard]):
             decision = self.coordinator.init_producer_id(
                 entry, request, now_ms, pending=pending, server_version=self.server_version
             )
-            if decision.error is not None and decision.value is not None:
+            was_open = entry is not None and entry.state is State.ONGOING
+            if entry is not None and was_open and decision.value is not None and not request.keep_prepared_txn:
                 self.fenced += 1
-                if entry is not None:
-                    _audit(asker, "InitProducerId", request.transactional_id, entry, "abort")
+                _audit(asker, "InitProducerId", request.transactional_id, entry, "abort")
                 self.shard(request.transactional_id).aborted_by(
                     AbortCause.FENCE, request.transactional_id, decision.value
                 )

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from twofold.cli.common import print_table
 from twofold.cli.group_report import ranges
 from twofold.client import TopicPartition
-from twofold.client.transaction_calls import NO_TIMEOUT_MS
+from twofold.client.transaction_model import NO_TIMEOUT_MS
 from twofold.sink.inspection import OpenTransaction, SinkState, Tally
 from twofold.sink.recovery import Recovered
 from twofold.sink.register import Kind, Register

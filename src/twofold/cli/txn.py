@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -366,12 +365,6 @@ def duration(milliseconds: float) -> str:
             value = seconds / unit
             return f"{value:.1f} {name}" if value < 10 else f"{value:.0f} {name}"
     return f"{seconds / 86_400:.0f} d"
-
-
-def moment(timestamp_ms: int) -> str | None:
-    if timestamp_ms < 0:
-        return None
-    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _age_ms(timestamp_ms: int, now_ms: int) -> int:

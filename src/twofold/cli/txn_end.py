@@ -1,13 +1,16 @@
 """`twofold txn abort|complete|terminate`: the ways to end a transaction that its producer does not end.
 
-1. Nothing is ended without a question (`--yes` for scripts), which says what is going to happen.
+1. Nothing is ended without a question (`--yes` for scripts), which says what is going to happen. What was shown is what
+   is ended: where it has ended before the answer came, nothing is done. Where the broker cannot compare it at the
+   write, it is read again immediately before, and that is said.
 2. `abort` asks the coordinators first. What one of them has open is ended as a whole, by it. A bare marker, which ends
    the transaction in one partition alone, is written only where no coordinator is going to end it, or with
    `--partition-only`.
 3. `complete` ends a prepared transaction as the outside system has decided, or changes nothing.
 """
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Collection, Sequence
 from typing import Annotated
 
 import typer
@@ -32,12 +35,19 @@ from twofold.client import Admin, TopicPartition
 from twofold.client.errors import UnsupportedByBroker
 from twofold.client.open_transactions import NO_TIME_MS, OpenTransaction, find_open, owners_of, why_hanging
 from twofold.client.prepared import PreparedTxnState
-from twofold.client.transaction_model import AbortTransactionSpec, TransactionDescription, TransactionState
+from twofold.client.transaction_admin import check_prepared
+from twofold.client.transaction_model import (
+    AbortTransactionSpec,
+    EndedTransaction,
+    TransactionDescription,
+    moment,
+)
 from twofold.wire.errors import InvalidTxnState, TransactionalIdNotFound
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 NOTHING = "nothing was ended"
 NO_OFFSET = -1
+MOST_PLACES = 10
 
 
 def abort(
@@ -47,7 +57,7 @@ def abort(
     producer_id: Annotated[int | None, typer.Option("--producer-id")] = None,
     producer_epoch: Annotated[int | None, typer.Option("--producer-epoch")] = None,
     coordinator_epoch: Annotated[
-        int | None, typer.Option("--coordinator-epoch", help="With the two above, instead of --start-offset.")
+        int | None, typer.Option("--coordinator-epoch", help="With the two above, for brokers that want to know it.")
     ] = None,
     partition_only: Annotated[
         bool, typer.Option("--partition-only", help="End it in this partition alone, whatever its coordinator has.")
@@ -61,12 +71,13 @@ def abort(
 
     async def main() -> int:
         tp = TopicPartition(topic, partition)
-        triple = (producer_id, producer_epoch, coordinator_epoch)
-        given = sum(value is not None for value in triple)
-        if given != (0 if start_offset is not None else len(triple)):
+        numbers = (producer_id, producer_epoch, coordinator_epoch)
+        by_offset = start_offset is not None and numbers == (None, None, None)
+        if not by_offset and (start_offset is not None or producer_id is None or producer_epoch is None):
             raise CliError(
-                "say what to abort: --start-offset, or all of --producer-id, --producer-epoch and --coordinator-epoch; "
-                f"`twofold txn producers --topic {topic} --partition {partition}` shows them",
+                "say what to abort: --start-offset, or both of --producer-id and --producer-epoch (and for an older "
+                f"broker --coordinator-epoch); `twofold txn producers --topic {topic} --partition {partition}` shows "
+                "them",
                 USAGE,
             )
         async with connected(bootstrap_server, timeout) as admin:
@@ -74,12 +85,13 @@ def abort(
             if start_offset is not None:
                 found = await _at_offset(admin, tp, start_offset)
             else:
-                assert producer_id is not None and producer_epoch is not None and coordinator_epoch is not None
+                assert producer_id is not None and producer_epoch is not None
                 found = await _by_numbers(admin, tp, producer_id, producer_epoch, coordinator_epoch)
             owner = None if partition_only else await _owner(admin, found.producer_id)
             if owner is not None and why_hanging(found, owner) is None:
+                await _check_owner(admin, found)
                 return await _abort_whole(admin, found, owner, yes, output)
-            return await _abort_here(admin, _spec(found, start_offset, coordinator_epoch), yes, output)
+            return await _abort_here(admin, _spec(found, coordinator_epoch), yes, output)
 
     run_command(main, bootstrap_server)
 
@@ -93,12 +105,14 @@ async def _at_offset(admin: Admin, tp: TopicPartition, start_offset: int) -> Ope
 
 
 async def _by_numbers(
-    admin: Admin, tp: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int
+    admin: Admin, tp: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int | None
 ) -> OpenTransaction:
     """As the leader has it; where the broker is too old to tell, the caller knows all that is needed."""
     try:
         rows = (await find_open(admin, [tp])).get()[tp]
-    except UnsupportedByBroker:
+    except UnsupportedByBroker as error:
+        if coordinator_epoch is None:
+            raise CliError(f"{error}: add --coordinator-epoch, 0 if you do not know better", USAGE) from None
         return OpenTransaction(tp, producer_id, producer_epoch, coordinator_epoch, NO_OFFSET, NO_TIME_MS)
     found = next((row for row in rows if row.producer_id == producer_id), None)
     if found is None:
@@ -124,13 +138,27 @@ async def _owner(admin: Admin, producer_id: int) -> TransactionDescription | Non
         return None
 
 
-def _spec(found: OpenTransaction, start_offset: int | None, coordinator_epoch: int | None) -> AbortTransactionSpec:
+async def _check_owner(admin: Admin, found: OpenTransaction) -> None:
+    """Still open after its owner was described: so it is the transaction that the coordinator has open."""
+    if found.start_offset == NO_OFFSET:
+        return
+    for row in (await find_open(admin, [found.tp])).get()[found.tp]:
+        if (row.producer_id, row.start_offset) == (found.producer_id, found.start_offset):
+            return
+    raise CliError(
+        f"the transaction that began at offset {found.start_offset} of {found.tp} has ended meanwhile: {NOTHING}"
+    )
+
+
+def _spec(found: OpenTransaction, coordinator_epoch: int | None) -> AbortTransactionSpec:
+    """By its start offset, which `found` has unless the broker was too old to tell it."""
+    is_known = found.start_offset != NO_OFFSET
     return AbortTransactionSpec(
         tp=found.tp,
         producer_id=found.producer_id,
         producer_epoch=found.producer_epoch,
-        start_offset=start_offset,
-        coordinator_epoch=None if coordinator_epoch is None else max(0, coordinator_epoch),
+        start_offset=found.start_offset if is_known else None,
+        coordinator_epoch=None if is_known else coordinator_epoch,
     )
 
 
@@ -138,7 +166,7 @@ async def _abort_whole(
     admin: Admin, found: OpenTransaction, owner: TransactionDescription, yes: bool, output: OutputFormat
 ) -> int:
     name = owner.transactional_id
-    if owner.state is not TransactionState.ONGOING:
+    if not owner.is_ongoing:
         raise CliError(
             f"{name!r} is decided ({owner.state.value}) and is writing the marker of {found.tp}: "
             "wait, or look why the partition has no leader. --partition-only would break the decision"
@@ -146,30 +174,42 @@ async def _abort_whole(
     if not yes:
         where = ", ".join(map(str, sorted(owner.partitions)))
         confirm(
-            f"The coordinator has it open as {name!r}. Abort the whole transaction ({where}) and fence its producer?",
+            f"The coordinator has it open as {name!r} ({owner.in_words}). Abort the whole transaction ({where}) and "
+            "fence its producer?",
             NOTHING,
         )
-    await admin.force_terminate_transaction(name)
+    ended = await admin.force_terminate_transaction(name, expected=owner)
+    assert ended is not None
     if output is OutputFormat.JSON:
-        partitions = [str(tp) for tp in sorted(owner.partitions)]
-        print_json({"how": "terminated", "transactional_id": name, "partitions": partitions})
+        print_json({"how": "terminated", **_ended_json(ended)})
     else:
-        print(f"aborted the transaction of {name} in {_counted(owner)} and fenced its producer")
+        print(f"aborted {_what(ended)} and fenced its producer")
+        _say_if_inexact(ended.is_exact)
     return OK
 
 
 async def _abort_here(admin: Admin, spec: AbortTransactionSpec, yes: bool, output: OutputFormat) -> int:
+    since = "" if spec.start_offset is None else f" since offset {spec.start_offset}"
     if not yes:
         confirm(
-            f"Abort what producer {spec.producer_id} (epoch {spec.producer_epoch}) has open in {spec.tp}, and only "
-            "there?",
+            f"Abort what producer {spec.producer_id} (epoch {spec.producer_epoch}) has open in {spec.tp}{since}, and "
+            "only there?",
             NOTHING,
         )
-    await admin.abort_transaction(spec)
+    ended = await admin.abort_transaction(spec)
     if output is OutputFormat.JSON:
-        print_json({"how": "marker", "producer_id": spec.producer_id, "partitions": [str(spec.tp)]})
+        row = {
+            "how": "marker",
+            "producer_id": ended.producer_id,
+            "producer_epoch": ended.producer_epoch,
+            "start_offset": ended.start_offset,
+            "partitions": [str(ended.tp)],
+            "compared_at_write": ended.is_exact,
+        }
+        print_json(row)
     else:
-        print(f"aborted what producer {spec.producer_id} had open in {spec.tp}")
+        print(f"aborted what producer {ended.producer_id} (epoch {ended.producer_epoch}) had open in {ended.tp}{since}")
+        _say_if_inexact(ended.is_exact)
     return OK
 
 
@@ -195,19 +235,21 @@ def complete(
         if not prepared:
             raise CliError("--state is empty: nothing was prepared under it", USAGE)
         word = "commit" if commit else "abort"
-        if not yes:
-            confirm(f"{word.capitalize()} what {transactional_id!r} has prepared as {prepared}?", NOTHING)
         async with connected(bootstrap_server, timeout) as admin:
+            row = await _described(admin, transactional_id)
             try:
-                await admin.complete_transaction(transactional_id, prepared, commit=commit)
-            except TransactionalIdNotFound:
-                raise CliError(f"no coordinator knows {transactional_id!r}; {KNOWN_IDS}") from None
+                check_prepared(row, prepared)
             except InvalidTxnState as error:
                 raise CliError(error.message) from None
+            if not yes:
+                what = f"{word.capitalize()} what {transactional_id!r} has prepared as {prepared}"
+                confirm(f"{what} ({row.in_words}) in {_places(row.partitions)}?", NOTHING)
+            ended = await admin.complete_transaction(transactional_id, prepared, commit=commit, expected=row)
         if output is OutputFormat.JSON:
-            print_json({"transactional_id": transactional_id, "state": str(prepared), "decision": word})
+            print_json({"state": str(prepared), "decision": word, **_ended_json(ended)})
         else:
-            print(f"{'committed' if commit else 'aborted'} what {transactional_id} had prepared as {prepared}")
+            print(f"{'committed' if commit else 'aborted'} {_what(ended)}, which was prepared as {prepared}")
+            _say_if_inexact(ended.is_exact)
         return OK
 
     run_command(main, bootstrap_server)
@@ -224,27 +266,69 @@ def terminate(
 
     async def main() -> int:
         async with connected(bootstrap_server, timeout) as admin:
-            described = await admin.describe_transactions([transactional_id])
-            error = described.errors.get(transactional_id)
-            if isinstance(error, TransactionalIdNotFound):
-                raise CliError(f"no coordinator knows {transactional_id!r}; {KNOWN_IDS}")
-            if error is not None:
-                raise error
-            row = described.values[transactional_id]
+            row = await _described(admin, transactional_id)
+            if row.state.is_open and not row.is_ongoing:
+                raise CliError(
+                    f"{transactional_id!r} is decided ({row.state.value}), and its markers are missing in "
+                    f"{_places(row.partitions)}: {NOTHING}. Wait, or look why these partitions have no leader"
+                )
             if not yes:
-                is_open = row.state.is_open
-                what = f"abort its transaction in {_counted(row)}" if is_open else "it has none open"
-                confirm(f"{transactional_id!r} is {row.state.value}: {what}, and fence its producer?", NOTHING)
-            await admin.force_terminate_transaction(transactional_id)
+                what = f"abort its transaction in {_places(row.partitions)}" if row.is_ongoing else "it has none open"
+                confirm(f"{transactional_id!r} is {row.in_words}: {what}, and fence its producer?", NOTHING)
+            ended = await admin.force_terminate_transaction(transactional_id, expected=row)
+            assert ended is not None
         if output is OutputFormat.JSON:
-            print_json({"transactional_id": transactional_id, "state_before": row.state.value})
+            print_json({"state_before": row.state.value, **_ended_json(ended)})
         else:
-            print(f"terminated {transactional_id}, which was {row.state.value}")
+            what = f"aborted {_what(ended)} and fenced its producer" if row.is_ongoing else f"fenced {_who(ended)}"
+            print(f"terminated {transactional_id}, which was {row.state.value}: {what}")
+            _say_if_inexact(ended.is_exact)
         return OK
 
     run_command(main, bootstrap_server)
 
 
-def _counted(row: TransactionDescription) -> str:
-    count = len(row.partitions)
-    return f"{count:,} partition{'' if count == 1 else 's'}"
+# Common
+
+
+async def _described(admin: Admin, transactional_id: str) -> TransactionDescription:
+    described = await admin.describe_transactions([transactional_id])
+    if isinstance(described.errors.get(transactional_id), TransactionalIdNotFound):
+        raise CliError(f"no coordinator knows {transactional_id!r}; {KNOWN_IDS}")
+    return described.get()[transactional_id]
+
+
+def _who(ended: EndedTransaction) -> str:
+    return f"producer id {ended.producer_id}, epoch {ended.producer_epoch}"
+
+
+def _what(ended: EndedTransaction) -> str:
+    shown = f"{_who(ended)}, open since {moment(ended.start_ms)}"
+    return f"the transaction of {ended.transactional_id} ({shown}) in {_places(ended.partitions)}"
+
+
+def _places(partitions: Collection[TopicPartition]) -> str:
+    count = len(partitions)
+    names = ", ".join(map(str, sorted(partitions)[:MOST_PLACES]))
+    more = f" and {count - MOST_PLACES:,} more" if count > MOST_PLACES else ""
+    return f"{count:,} partition{'' if count == 1 else 's'}" + (f" ({names}{more})" if count else "")
+
+
+def _ended_json(ended: EndedTransaction) -> dict[str, object]:
+    return {
+        "transactional_id": ended.transactional_id,
+        "producer_id": ended.producer_id,
+        "producer_epoch": ended.producer_epoch,
+        "start_ms": ended.start_ms if ended.start_ms >= 0 else None,
+        "partitions": [str(tp) for tp in sorted(ended.partitions)],
+        "compared_at_write": ended.is_exact,
+    }
+
+
+def _say_if_inexact(is_exact: bool) -> None:
+    if not is_exact:
+        print(
+            "note: the broker did not confirm that it compared what was shown with what was open when it wrote. That "
+            "was read again immediately before, so the check was not atomic",
+            file=sys.stderr,
+        )

@@ -12,6 +12,7 @@ one `except KafkaError` sees all and `retriable` means the same everywhere.
      +- UnsupportedByBroker  the broker lacks the API, or every version of it that we speak
     InvalidTxnState
      +- IllegalTransactionCall   the producer's state does not allow the call; nothing was sent and nothing changed
+     +- EndedMeanwhile       the transaction that was shown is not the one that is open: an administrator ended nothing
     TransactionAbortable
      +- TransactionFailed    the transaction is lost: abort it, then the producer can go on
     ProducerFenced
@@ -105,6 +106,10 @@ class IllegalTransactionCall(_Plain, InvalidTxnState):
         super().__init__(message)
         self.call = call
         self.state = state
+
+
+class EndedMeanwhile(_Plain, InvalidTxnState):
+    pass
 
 
 class TransactionFailed(_Plain, TransactionAbortable):

@@ -2,8 +2,8 @@
 
 1. Coordinators are asked about ids, leaders about producers; with `broker_id` that broker is asked instead, whatever it
    is. What one broker refuses is told for that broker and hides nothing of the others.
-2. Whoever ends a transaction by its start offset ends that one or none: the offset is looked up at the leader first,
-   and a broker that knows KIP-664's field looks again when it writes.
+2. What is ended is what was shown, or nothing. By a marker: the start offset is looked up at the leader first, and a
+   broker that knows KIP-664's field compares it when it writes. By the coordinator: `shown_transactions`.
 3. Fencing asks for the id as its producer would, without two-phase commit: the transaction is aborted, its producer
    fenced, and a two-phase id loses its endless timeout.
 """
@@ -17,20 +17,31 @@ from twofold.client.admin_model import ProducerDescription, Results
 from twofold.client.cluster import Cluster
 from twofold.client.connection import Connection
 from twofold.client.coordinators import Coordinators, Kind
-from twofold.client.errors import GaveUp, UnsupportedByBroker
+from twofold.client.errors import EndedMeanwhile, GaveUp, UnsupportedByBroker
 from twofold.client.prepared import PreparedTxnState
-from twofold.client.transaction_calls import NO_TIMEOUT_MS, Terms, TransactionCalls, description
+from twofold.client.shown_transactions import end_shown, ended_meanwhile
+from twofold.client.transaction_calls import Started, Terms, TransactionCalls, description
 from twofold.client.transaction_model import (
+    NO_TIMEOUT_MS,
+    AbortedInPartition,
     AbortTransactionSpec,
+    EndedTransaction,
     FencedProducer,
     TransactionDescription,
     TransactionListing,
     TransactionState,
 )
-from twofold.client.waiting import Deadline
+from twofold.client.waiting import Deadline, retry
 from twofold.types import TopicPartition
 from twofold.wire.apis import KEYS
-from twofold.wire.errors import InvalidProducerEpoch, InvalidTxnState, KafkaError, ProducerFenced, error_for
+from twofold.wire.errors import (
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    KafkaError,
+    ProducerFenced,
+    TransactionCoordinatorFenced,
+    error_for,
+)
 from twofold.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
@@ -48,7 +59,11 @@ T = TypeVar("T")
 K = TypeVar("K")
 DURATIONS_SINCE = 1
 PATTERNS_SINCE = 2
+NO_OFFSET = -1
+NO_COORDINATOR_EPOCH = -1
+"""Of an administrator's markers (KIP-664)."""
 _FENCED = (ProducerFenced, InvalidProducerEpoch)
+_NOT_THAT_ONE = (InvalidTxnState.code, InvalidProducerEpoch.code)
 NO_DURATION = -1
 LIST_TRANSACTIONS = KEYS["ListTransactions"]
 FENCING_TIMEOUT_MS = 60_000
@@ -167,14 +182,43 @@ class TransactionAdminCalls(ABC):
 
     # Ending
 
-    async def abort_transaction(self, spec: AbortTransactionSpec) -> None:
+    async def abort_transaction(self, spec: AbortTransactionSpec) -> AbortedInPartition:
         """Write the marker of an abort to one partition, whatever the coordinator thinks: for a transaction that no
-        coordinator knows. `force_terminate_transaction` ends one that has a coordinator, in all of its partitions."""
-        coordinator_epoch = spec.coordinator_epoch
-        if spec.start_offset is not None:
-            coordinator_epoch = (await self._begun_at(spec)).coordinator_epoch
-        assert coordinator_epoch is not None
-        offsets = None if spec.start_offset is None else [spec.start_offset]
+        coordinator knows. `force_terminate_transaction` ends one that has a coordinator, in all of its partitions.
+
+        The transaction is looked up at the leader, and where it begins goes with the request: EndedMeanwhile, and
+        nothing is written, where another one is open by then."""
+        try:
+            found = await self._open_one(spec)
+        except UnsupportedByBroker:
+            if spec.coordinator_epoch is None:
+                raise
+            await self._write_abort(spec, None, max(spec.coordinator_epoch, 0))
+            return AbortedInPartition(spec.tp, spec.producer_id, spec.producer_epoch, None, is_exact=False)
+        start_offset = found.current_txn_start_offset
+        try:
+            is_exact = await self._write_abort(spec, start_offset, NO_COORDINATOR_EPOCH)
+        except TransactionCoordinatorFenced:
+            # Apache Kafka has no word for "an administrator": it wants the epoch of a coordinator, at least the last.
+            known = found.coordinator_epoch if spec.coordinator_epoch is None else spec.coordinator_epoch
+            if (await self._open_one(spec)).current_txn_start_offset != start_offset:
+                raise _begins_elsewhere(spec) from None
+            is_exact = await self._write_abort(spec, start_offset, max(known, 0))
+        return AbortedInPartition(spec.tp, spec.producer_id, spec.producer_epoch, start_offset, is_exact)
+
+    async def _open_one(self, spec: AbortTransactionSpec) -> ProducerDescription:
+        for row in (await self.describe_producers([spec.tp])).get()[spec.tp]:
+            if (row.producer_id, row.producer_epoch) != (spec.producer_id, spec.producer_epoch):
+                continue
+            if row.current_txn_start_offset == NO_OFFSET:
+                continue
+            if spec.start_offset is None or row.current_txn_start_offset == spec.start_offset:
+                return row
+        raise _begins_elsewhere(spec)
+
+    async def _write_abort(self, spec: AbortTransactionSpec, start_offset: int | None, coordinator_epoch: int) -> bool:
+        """Whether the leader has compared the start offset with what is open."""
+        offsets = None if start_offset is None else [start_offset]
         topic = WritableTxnMarkerTopic(
             name=spec.tp.topic, partition_indexes=[spec.tp.partition], txn_start_offsets=offsets
         )
@@ -183,33 +227,27 @@ class TransactionAdminCalls(ABC):
             producer_epoch=spec.producer_epoch,
             transaction_result=False,
             topics=[topic],
-            # Apache Kafka has no word for "whichever": the first one passes where no marker was written yet.
-            coordinator_epoch=max(coordinator_epoch, 0),
+            coordinator_epoch=coordinator_epoch,
         )
         deadline = self._cluster.deadline()
+        attempts = 0
 
-        async def attempt() -> None:
+        async def attempt() -> bool:
+            nonlocal attempts
             leader = (await self._cluster.leader(spec.tp, deadline)).leader
             request = WriteTxnMarkersRequest(markers=[marker])
+            attempts += 1
             response: WriteTxnMarkersResponse = await self._cluster.request(
                 leader, request, "WriteTxnMarkers", deadline
             )
-            code = response.markers[0].topics[0].partitions[0].error_code
-            if code:
-                raise error_for(code)(f"{spec.tp}: producer {spec.producer_id} was not aborted there")
+            row = response.markers[0].topics[0].partitions[0]
+            if row.error_code in _NOT_THAT_ONE:
+                raise _begins_elsewhere(spec, after_a_failure=attempts > 1)
+            if row.error_code:
+                raise error_for(row.error_code)(f"{spec.tp}: producer {spec.producer_id} was not aborted there")
+            return row.start_offset_checked
 
-        await self._cluster.retry(f"WriteTxnMarkers to {spec.tp}", attempt, deadline)
-
-    async def _begun_at(self, spec: AbortTransactionSpec) -> ProducerDescription:
-        for row in (await self.describe_producers([spec.tp])).get()[spec.tp]:
-            if row.current_txn_start_offset == spec.start_offset and row.producer_id == spec.producer_id:
-                if row.producer_epoch != spec.producer_epoch:
-                    break
-                return row
-        raise InvalidTxnState(
-            f"producer {spec.producer_id}, epoch {spec.producer_epoch} has no transaction in {spec.tp} that begins at "
-            f"offset {spec.start_offset}"
-        )
+        return await self._cluster.retry(f"WriteTxnMarkers to {spec.tp}", attempt, deadline)
 
     async def fence_producers(self, transactional_ids: Iterable[str]) -> Results[str, FencedProducer]:
         """End what is open under these ids and shut their producers out."""
@@ -217,12 +255,23 @@ class TransactionAdminCalls(ABC):
         found = await asyncio.gather(*(_settled(self._fence(name)) for name in names))
         return _results(zip(names, found, strict=True))
 
-    async def force_terminate_transaction(self, transactional_id: str) -> None:
+    async def force_terminate_transaction(
+        self, transactional_id: str, *, expected: TransactionDescription | None = None
+    ) -> EndedTransaction | None:
         """Abort the transaction of an id (KIP-939: also one that is prepared), and shut its producer out.
         TRANSACTIONAL_ID_NOT_FOUND for an id that nobody used: InitProducerId, which ends transactions, would create it.
-        The check is a request of its own, so an id that expires just then is created all the same."""
-        (await self.describe_transactions([transactional_id])).get()
-        await self._fence(transactional_id)
+
+        `expected` is what `describe_transactions` gave before: exactly that is ended, and returned. EndedMeanwhile, and
+        nothing is done, where the id has another transaction by then, or none."""
+        if expected is None:
+            # A request of its own: an id that expires just then is created all the same.
+            await self._described(transactional_id, self._cluster.deadline())
+            await self._fence(transactional_id)
+            return None
+        return await end_shown(self._cluster, self._transactions, self._described, expected, Terms(FENCING_TIMEOUT_MS))
+
+    async def _described(self, transactional_id: str, deadline: Deadline) -> TransactionDescription:
+        return (await self.describe_transactions([transactional_id], deadline=deadline)).get()[transactional_id]
 
     async def _fence(self, transactional_id: str) -> FencedProducer:
         started = await self._transactions.init(
@@ -231,32 +280,83 @@ class TransactionAdminCalls(ABC):
         return FencedProducer(started.identity.producer_id, started.identity.epoch)
 
     async def complete_transaction(
-        self, transactional_id: str, state: PreparedTxnState | str | bytes, *, commit: bool
-    ) -> None:
+        self,
+        transactional_id: str,
+        state: PreparedTxnState | str | bytes,
+        *,
+        commit: bool,
+        expected: TransactionDescription | None = None,
+    ) -> EndedTransaction:
         """End a prepared transaction as the outside system has decided (KIP-939). INVALID_TXN_STATE, and nothing is
-        done, where the id's open transaction is another."""
+        done, where the id's open transaction is another. `expected` is what `describe_transactions` gave before."""
         state = PreparedTxnState.parse(state)
-        described = (await self.describe_transactions([transactional_id])).get()[transactional_id]
-        found = PreparedTxnState.of(described.producer_id, described.producer_epoch)
-        if described.state is not TransactionState.ONGOING or found != state:
-            raise InvalidTxnState(
-                f"the coordinator has {transactional_id!r} in state {described.state.value} as {found}, not {state} "
-                f"in state {TransactionState.ONGOING.value}: nothing was changed; the last two-phase transaction that "
-                f"was decided: {described.last_two_phase or 'none is known'}"
-            )
         deadline, calls = self._cluster.deadline(), self._transactions
+        described = await self._described(transactional_id, deadline)
+        if expected is not None and not described.is_still(expected):
+            raise ended_meanwhile(expected, described)
+        check_prepared(described, state)
         try:
             await calls.end(transactional_id, state.identity, deadline, commit=commit, v2=None)
         except _FENCED:
             # A producer has taken the transaction over without ending it: it is now that producer's to end.
-            terms = Terms(NO_TIMEOUT_MS, two_phase=True)
-            started = await calls.init(transactional_id, terms, deadline, keep=True)
-            if started.ongoing != state:
-                raise InvalidTxnState(
-                    f"{transactional_id!r} had {started.ongoing or 'nothing'} prepared, not {state}, when its "
-                    "producer was taken over: it was not ended"
-                ) from None
+            started = await self._take_over(described, deadline)
             await calls.end(transactional_id, started.identity, deadline, commit=commit, v2=started.v2)
+        return EndedTransaction(
+            transactional_id,
+            described.producer_id,
+            described.producer_epoch,
+            described.start_ms,
+            described.partitions,
+            # A two-phase producer has an epoch for each transaction, which EndTxn names.
+            is_exact=described.is_two_phase and bool(calls.speaks_v2(transactional_id)),
+        )
+
+    async def _take_over(self, shown: TransactionDescription, deadline: Deadline) -> Started:
+        """Take the prepared transaction that was shown over, to end it. Where another one is open, nothing is done."""
+        terms = Terms(NO_TIMEOUT_MS, two_phase=True)
+
+        async def attempt() -> Started:
+            verdict = await self._transactions.init_if(shown.transactional_id, terms, shown, deadline, keep=True)
+            if isinstance(verdict.error, InvalidTxnState):
+                raise ended_meanwhile(shown, await self._described(shown.transactional_id, deadline))
+            if verdict.error is not None:
+                raise verdict.error
+            assert verdict.started is not None
+            return verdict.started
+
+        what = f"taking {shown.transactional_id!r} over"
+        started = await retry(self._cluster.runtime, self._cluster.config.retry_backoff, deadline, what, attempt)
+        if started.ongoing.identity != shown.identity:
+            raise InvalidTxnState(
+                f"{shown.transactional_id!r} had {started.ongoing or 'nothing'} prepared, not {shown.producer_id}:"
+                f"{shown.producer_epoch}, when its producer was taken over: it was not ended"
+            )
+        return started
+
+
+def check_prepared(described: TransactionDescription, state: PreparedTxnState) -> None:
+    """Whether that is what the id has open."""
+    found = PreparedTxnState.of(*described.identity)
+    if not described.is_ongoing or found != state:
+        raise InvalidTxnState(
+            f"the coordinator has {described.transactional_id!r} in state {described.state.value} as {found}, not "
+            f"{state} in state {TransactionState.ONGOING.value}: nothing was changed; the last two-phase transaction "
+            f"that was decided: {described.last_two_phase or 'none is known'}"
+        )
+
+
+def _begins_elsewhere(spec: AbortTransactionSpec, *, after_a_failure: bool = False) -> EndedMeanwhile:
+    where = "" if spec.start_offset is None else f" that begins at offset {spec.start_offset}"
+    done = "Nothing was done"
+    if after_a_failure:
+        done = (
+            "The answer to the first attempt was lost, so that attempt may have ended it: "
+            f"`twofold txn fate {spec.tp.topic} {spec.tp.partition}` shows what became of it"
+        )
+    return EndedMeanwhile(
+        f"producer {spec.producer_id}, epoch {spec.producer_epoch} has no transaction in {spec.tp}{where}: that "
+        f"transaction has ended meanwhile, or it never was there. {done}"
+    )
 
 
 def _check_filters(connection: Connection, request: ListTransactionsRequest) -> None:

@@ -20,9 +20,9 @@ from twofold.client.group_model import ConsumerGroupMetadata, OffsetAndMetadata
 from twofold.client.metadata import group_by_topic
 from twofold.client.prepared import PreparedTxnState
 from twofold.client.sequences import Identity
-from twofold.client.transaction_model import EndedTwoPhase, TransactionDescription, TransactionState
+from twofold.client.transaction_model import NO_TIMEOUT_MS, EndedTwoPhase, TransactionDescription, TransactionState
 from twofold.client.waiting import Deadline
-from twofold.types import NO_PRODUCER_ID, Ending, TopicPartition
+from twofold.types import NO_PRODUCER_ID, NO_TIMESTAMP, Ending, TopicPartition
 from twofold.wire.apis import KEYS
 from twofold.wire.errors import (
     InvalidTransactionTimeout,
@@ -68,7 +68,6 @@ V2_APIS = {PRODUCE: 12, END_TXN: 5, TXN_OFFSET_COMMIT: 5}
 LAST_ADD_PARTITIONS_OF_CLIENTS = 3
 TWO_PHASE_SINCE = 6
 HEARTBEATS_SINCE = 7
-NO_TIMEOUT_MS = 2**31 - 1
 # A broker that is asked what became of a transaction gets this long; the error is told without it otherwise.
 DESCRIBE_TIMEOUT_MS = 2_000
 SHORTEST_HEARTBEAT_TIMEOUT_MS = 2_000
@@ -88,6 +87,15 @@ class Started(NamedTuple):
     ongoing: PreparedTxnState
     v2: bool
     heartbeats: bool
+
+
+class Verdict(NamedTuple):
+    """What became of InitProducerId for a transaction that was shown: the coordinator's error, or None; and whether the
+    coordinator has compared that transaction with what is open. A broker that does not know the fields has not."""
+
+    error: KafkaError | None
+    was_compared: bool
+    started: Started | None = None
 
 
 class Terms(NamedTuple):
@@ -129,23 +137,45 @@ class TransactionCalls:
 
         async def attempt(connection: Connection) -> Started:
             _check_init(connection, terms, keep=keep)
-            request = InitProducerIdRequest(
-                transactional_id=transactional_id,
-                transaction_timeout_ms=terms.timeout_ms,
-                transaction_heartbeat_interval_ms=terms.interval_ms,
-                enable2_pc=terms.two_phase,
-                keep_prepared_txn=keep,
-            )
-            response = await self._init(connection, request, deadline)
-            ongoing = PreparedTxnState.of(response.ongoing_txn_producer_id, response.ongoing_txn_producer_epoch)
-            identity = Identity(response.producer_id, response.producer_epoch)
-            heartbeats = terms.interval_ms > 0 and self._check_heartbeats(connection, terms)
-            return Started(identity, ongoing, _speaks_v2(connection), heartbeats)
+            request = _init_request(transactional_id, terms, keep=keep)
+            return self._started(connection, terms, await self._init(connection, request, deadline))
 
         what = f"InitProducerId of {transactional_id!r}"
         return await self._coordinators.ask(
             Kind.TRANSACTION, transactional_id, what, attempt, deadline, patient=patient
         )
+
+    async def init_if(
+        self,
+        transactional_id: str,
+        terms: Terms,
+        shown: TransactionDescription,
+        deadline: Deadline,
+        *,
+        keep: bool = False,
+    ) -> Verdict:
+        """One attempt to take the id over if it still has what was shown: the open transaction, or none. What the
+        coordinator says is returned; an error on the way to it is raised, and then the outcome is not known."""
+
+        async def attempt(connection: Connection) -> Verdict:
+            _check_init(connection, terms, keep=keep)
+            request = _init_request(transactional_id, terms, keep=keep)
+            request.expected_producer_id = shown.producer_id
+            request.expected_producer_epoch = shown.producer_epoch
+            request.expected_start_ms = shown.start_ms if shown.is_ongoing else NO_TIMESTAMP
+            response: InitProducerIdResponse = await self._cluster.ask(connection, request, "InitProducerId", deadline)
+            if response.error_code:
+                return Verdict(_init_error(connection, request, response.error_code), response.expected_checked)
+            return Verdict(None, response.expected_checked, self._started(connection, terms, response))
+
+        what = f"InitProducerId of {transactional_id!r}"
+        return await self._coordinators.ask(Kind.TRANSACTION, transactional_id, what, attempt, deadline, patient=False)
+
+    def _started(self, connection: Connection, terms: Terms, response: InitProducerIdResponse) -> Started:
+        identity = Identity(response.producer_id, response.producer_epoch)
+        ongoing = PreparedTxnState.of(response.ongoing_txn_producer_id, response.ongoing_txn_producer_epoch)
+        heartbeats = terms.interval_ms > 0 and self._check_heartbeats(connection, terms)
+        return Started(identity, ongoing, _speaks_v2(connection), heartbeats)
 
     def _check_heartbeats(self, connection: Connection, terms: Terms) -> bool:
         """Whether the broker took the interval; the first that does not is named in the log."""
@@ -370,6 +400,16 @@ def _last_two_phase(row: DescribedRow) -> EndedTwoPhase | None:
         return None
     state = PreparedTxnState.of(row.last_two_phase_producer_id, row.last_two_phase_epoch)
     return EndedTwoPhase(state, Ending(row.last_two_phase_ending))
+
+
+def _init_request(transactional_id: str, terms: Terms, *, keep: bool) -> InitProducerIdRequest:
+    return InitProducerIdRequest(
+        transactional_id=transactional_id,
+        transaction_timeout_ms=terms.timeout_ms,
+        transaction_heartbeat_interval_ms=terms.interval_ms,
+        enable2_pc=terms.two_phase,
+        keep_prepared_txn=keep,
+    )
 
 
 def _speaks_v2(connection: Connection) -> bool:

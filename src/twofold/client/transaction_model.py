@@ -2,12 +2,16 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import NamedTuple
 
 from twofold.client.prepared import PreparedTxnState
 from twofold.client.sequences import Identity
 from twofold.types import Ending, TopicPartition
+
+NO_TIMEOUT_MS = 2**31 - 1
+"""The timeout of a two-phase transaction."""
 
 
 class TransactionState(StrEnum):
@@ -77,6 +81,27 @@ class TransactionDescription(NamedTuple):
     def identity(self) -> Identity:
         return Identity(self.producer_id, self.producer_epoch)
 
+    @property
+    def is_ongoing(self) -> bool:
+        return self.state is TransactionState.ONGOING
+
+    @property
+    def is_two_phase(self) -> bool:
+        """Whether only an outside decision ends its transactions (KIP-939)."""
+        return self.timeout_ms == NO_TIMEOUT_MS
+
+    def is_still(self, shown: "TransactionDescription") -> bool:
+        """Whether this is the transaction that was shown; where none was open, whether none is and the producer is the
+        same. Under the first protocol transactions share an epoch: they differ by their start."""
+        if self.identity != shown.identity or self.is_ongoing != shown.is_ongoing:
+            return False
+        return not shown.is_ongoing or self.start_ms == shown.start_ms
+
+    @property
+    def in_words(self) -> str:
+        since = f", open since {moment(self.start_ms)}" if self.is_ongoing else ""
+        return f"producer id {self.producer_id}, epoch {self.producer_epoch}, state {self.state.value}{since}"
+
     def beside(self, ours: Identity, prepared: Identity) -> str:
         """Our identity, or that of the transaction that we wanted to end, beside the coordinator's, in words."""
         if self.state is TransactionState.ONGOING and self.identity in (ours, prepared):
@@ -92,8 +117,9 @@ class TransactionDescription(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbortTransactionSpec:
-    """What is to be aborted in one partition. Exactly one of the last two: the offset at which the transaction begins
-    there, or the epoch of the coordinator in whose name it is ended."""
+    """What is to be aborted in one partition: what this producer has open there under this epoch; with a start offset,
+    only if it begins there. The epoch of a coordinator is for brokers that check it (Apache Kafka), where it is read
+    from the partition if it is not given, and is needed for brokers without DescribeProducers."""
 
     tp: TopicPartition
     producer_id: int
@@ -102,12 +128,39 @@ class AbortTransactionSpec:
     coordinator_epoch: int | None = None
 
     def __post_init__(self) -> None:
-        if (self.start_offset is None) == (self.coordinator_epoch is None):
+        if self.start_offset is not None and self.coordinator_epoch is not None:
             raise ValueError(
                 f"start_offset={self.start_offset} and coordinator_epoch={self.coordinator_epoch}: give one of them"
             )
         if self.start_offset is not None and self.start_offset < 0:
             raise ValueError(f"start_offset={self.start_offset} is no offset")
+
+
+def moment(timestamp_ms: int) -> str:
+    """As people and ISO 8601 write it, in UTC and to the millisecond."""
+    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class EndedTransaction(NamedTuple):
+    """What was ended, as it was shown before. `is_exact` says that the broker has compared it at the write; otherwise
+    it was read again immediately before, and another transaction may have come in between."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    start_ms: int
+    partitions: Collection[TopicPartition]
+    is_exact: bool
+
+
+class AbortedInPartition(NamedTuple):
+    """What was aborted in one partition alone; `start_offset` is None where the broker was too old to be asked."""
+
+    tp: TopicPartition
+    producer_id: int
+    producer_epoch: int
+    start_offset: int | None
+    is_exact: bool
 
 
 class FencedProducer(NamedTuple):

@@ -11,6 +11,7 @@ class Origin(Enum):
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
+    ADMINISTRATOR = "administrator"
     REPLICATION = "replication"
     RAFT = "raft"
 
@@ -33,13 +34,14 @@ class AppendResult(NamedTuple):
 
 
 class TransactionMarker(NamedTuple):
-    """The end of a producer's transaction, as its coordinator wants it written to a partition."""
+    """The end of a producer's transaction, as its coordinator, or an administrator, wants it written to a partition."""
 
     producer_id: int
     producer_epoch: int
     coordinator_epoch: int
     commit: bool
     transaction_version: int = 2  # of the producer; from 2 on every transaction ends with a higher epoch
+    by_hand: bool = False  # an administrator's (KIP-664), who has no coordinator epoch
 
 
 class MarkersResult(NamedTuple):

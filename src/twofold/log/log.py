@@ -28,7 +28,7 @@ from twofold.log.api import (
 )
 from twofold.log.cutting import CuttableLog
 from twofold.log.lookup import find_max_timestamp, find_timestamp
-from twofold.log.producer_table import MARKER_CHECKS, AppendChecks, Change
+from twofold.log.producer_table import AppendChecks, Change, marker_checks
 from twofold.log.producers import NO_OFFSET, ProducerEntry
 from twofold.log.scan import InvalidBatch
 from twofold.log.segment import Segment
@@ -190,9 +190,8 @@ class PartitionLog(CuttableLog):
         offset = self.log_end_offset
         for marker in markers:
             header, batch = marker_batch(marker, offset, leader_epoch, now_ms, stamps)
-            checks = MARKER_CHECKS[marker.transaction_version]
             try:
-                change = self._producers.evaluate(header, offset, marker, checks, pending)
+                change = self._producers.evaluate(header, offset, marker, marker_checks(marker), pending)
             except KafkaError as error:
                 outcomes.append(error)
                 continue
@@ -213,7 +212,7 @@ class PartitionLog(CuttableLog):
         offset = self.log_end_offset
         header, data = marker_batch(marker, offset, leader_epoch, now_ms, stamps)
         try:
-            change = self._producers.evaluate(header, offset, marker, MARKER_CHECKS[marker.transaction_version])
+            change = self._producers.evaluate(header, offset, marker, marker_checks(marker))
         except KafkaError as error:
             return MarkersResult([error], None)
         append_time_ms = now_ms if stamps else None

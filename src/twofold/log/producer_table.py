@@ -48,7 +48,12 @@ class AppendChecks(NamedTuple):
 
 
 # By the transaction version of a marker that a coordinator sends; there is no higher one.
-MARKER_CHECKS = tuple(AppendChecks(Origin.COORDINATOR, version) for version in range(3))
+_MARKER_CHECKS = tuple(AppendChecks(Origin.COORDINATOR, version) for version in range(3))
+_BY_HAND_CHECKS = tuple(AppendChecks(Origin.ADMINISTRATOR, version) for version in range(3))
+
+
+def marker_checks(marker: TransactionMarker) -> AppendChecks:
+    return (_BY_HAND_CHECKS if marker.by_hand else _MARKER_CHECKS)[marker.transaction_version]
 
 
 class Change(NamedTuple):
@@ -111,7 +116,8 @@ class ProducerTable:
         checks: AppendChecks,
     ) -> None:
         if marker is not None:
-            check_marker(entry, header, marker, checks.transaction_version)
+            by_hand = checks.origin is Origin.ADMINISTRATOR
+            check_marker(entry, header, marker, checks.transaction_version, by_hand)
             return
         verification = None
         if header.attributes & TRANSACTIONAL:

@@ -3,7 +3,8 @@
 1. An entry is a value. Checks and changes yield a new entry; whoever rejects a batch forgets it, so that a rejected
    batch leaves no trace.
 2. The window holds the last five batches of the current epoch. A new epoch, from data or a marker, clears it.
-3. The coordinator epoch of an entry never falls, except where a replica repeats what its leader decided.
+3. The coordinator epoch of an entry never falls, except where a replica repeats what its leader decided. The marker of
+   an administrator has none (-1): it passes, and the entry keeps the epoch that it has, live and in replay.
 4. Clients are held to their sequence numbers; what comes from a coordinator or from the leader is not.
 """
 
@@ -178,7 +179,11 @@ def after_data(entry: ProducerEntry | None, header: Header, base_offset: int) ->
 
 
 def check_marker(
-    entry: ProducerEntry | None, header: Header, marker: EndMarker | TransactionMarker, transaction_version: int
+    entry: ProducerEntry | None,
+    header: Header,
+    marker: EndMarker | TransactionMarker,
+    transaction_version: int,
+    by_hand: bool = False,
 ) -> None:
     if entry is None:
         if marker.coordinator_epoch < NO_COORDINATOR_EPOCH:
@@ -194,6 +199,8 @@ def check_marker(
             f"the marker's epoch {epoch} must be higher than that of the transaction which producer "
             f"{header.producer_id} has open since offset {entry.txn_first_offset}"
         )
+    if by_hand and marker.coordinator_epoch == NO_COORDINATOR_EPOCH:
+        return
     if marker.coordinator_epoch < entry.coordinator_epoch:
         raise _coordinator_fenced(header.producer_id, marker.coordinator_epoch, entry.coordinator_epoch)
 
@@ -211,7 +218,10 @@ def after_marker(
     """The entry after a marker, and the transaction that it ended if that held any data."""
     completed = None
     window: tuple[BatchMetadata, ...] = ()
+    coordinator_epoch = marker.coordinator_epoch
     if entry is not None:
+        if coordinator_epoch == NO_COORDINATOR_EPOCH:
+            coordinator_epoch = entry.coordinator_epoch
         if entry.txn_first_offset != NO_OFFSET:
             completed = CompletedTransaction(header.producer_id, entry.txn_first_offset, offset, not marker.commit)
         if entry.epoch == header.producer_epoch:
@@ -219,7 +229,7 @@ def after_marker(
     # The marker's own time counts as activity: a producer must not expire right after a long transaction (KAFKA-9144).
     updated = _new_tuple(
         ProducerEntry,
-        (header.producer_id, header.producer_epoch, marker.coordinator_epoch, header.max_timestamp, NO_OFFSET, window),
+        (header.producer_id, header.producer_epoch, coordinator_epoch, header.max_timestamp, NO_OFFSET, window),
     )
     return updated, completed
 

@@ -117,7 +117,7 @@ def marker_batch(
     marker: TransactionMarker, offset: int, leader_epoch: int, now_ms: int, log_append_time: bool
 ) -> tuple[Header, bytes]:
     """A marker at its place: the header as far as a log looks at it, and the bytes."""
-    producer_id, producer_epoch, coordinator_epoch, commit, _ = marker
+    producer_id, producer_epoch, coordinator_epoch, commit, _, _ = marker
     attributes = END_MARKER_ATTRIBUTES | LOG_APPEND_TIME if log_append_time else END_MARKER_ATTRIBUTES
     header = _new_tuple(
         Header,

@@ -15,8 +15,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 
 from twofold.client.sequences import Identity
-from twofold.client.transaction_calls import NO_TIMEOUT_MS, Terms, TransactionCalls
-from twofold.client.transaction_model import TransactionState
+from twofold.client.transaction_calls import Terms, TransactionCalls
+from twofold.client.transaction_model import NO_TIMEOUT_MS, TransactionState
 from twofold.client.waiting import Deadline
 from twofold.runtime.api import Runtime
 from twofold.sink.errors import DecidedDataLost

@@ -18,8 +18,8 @@ from twofold.client.admin_model import ConfigResource, ResourceType
 from twofold.client.cluster import Cluster
 from twofold.client.config import ProducerConfig
 from twofold.client.coordinators import Coordinators
-from twofold.client.transaction_calls import NO_TIMEOUT_MS, Terms, TransactionCalls
-from twofold.client.transaction_model import TransactionDescription, TransactionState
+from twofold.client.transaction_calls import Terms, TransactionCalls
+from twofold.client.transaction_model import NO_TIMEOUT_MS, TransactionDescription, TransactionState
 from twofold.client.waiting import Deadline
 from twofold.runtime.api import Runtime
 from twofold.sink import names

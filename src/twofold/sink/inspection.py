@@ -19,8 +19,7 @@ from twofold.client.metadata import group_by_topic
 from twofold.client.offsets import OffsetSpec, list_offsets
 from twofold.client.sequences import Identity
 from twofold.client.single_fetch import SingleFetch
-from twofold.client.transaction_calls import NO_TIMEOUT_MS
-from twofold.client.transaction_model import TransactionDescription, TransactionState
+from twofold.client.transaction_model import NO_TIMEOUT_MS, TransactionDescription, TransactionState
 from twofold.client.waiting import Deadline
 from twofold.records.batch import Record, iter_records
 from twofold.records.filtering import visible_batches

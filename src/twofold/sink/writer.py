@@ -26,7 +26,8 @@ from twofold.client.metadata import TopicMetadata
 from twofold.client.open_transaction import OpenTransaction
 from twofold.client.sender import Sender
 from twofold.client.sequences import Identity
-from twofold.client.transaction_calls import NO_TIMEOUT_MS, Terms, TransactionCalls
+from twofold.client.transaction_calls import Terms, TransactionCalls
+from twofold.client.transaction_model import NO_TIMEOUT_MS
 from twofold.client.waiting import Backoff, Deadline
 from twofold.records.batch import decrement_sequence
 from twofold.records.column_batch import EncodedBatch

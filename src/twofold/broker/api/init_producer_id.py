@@ -20,13 +20,18 @@
    beside enable2Pc. Served unless transaction.heartbeat.enable is false.
 8. Who ends an open transaction this way is in the broker's log.
 9. Any error comes with producer id and epoch -1.
+10. With the tagged fields ExpectedProducerId, ExpectedProducerEpoch and ExpectedStartMs (Twofold's own, for
+    administrators) the request acts only if that transaction is open under the id, or with a start of -1 only if none
+    is open. Otherwise nothing is done: INVALID_TXN_STATE (48), for an unknown id TRANSACTIONAL_ID_NOT_FOUND (105).
+    Success means that this request has aborted that transaction; its markers follow. The answer has the tag
+    ExpectedChecked, also with an error.
 """
 
 from typing import TYPE_CHECKING
 
 from twofold.broker.authorizer import Operation, ResourceType, cluster_allows
 from twofold.broker.context import RequestContext
-from twofold.coordinator.transaction.coordinator import InitRequest
+from twofold.coordinator.transaction.coordinator import Expected, InitRequest
 from twofold.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from twofold.wire.errors import (
     NONE,
@@ -67,6 +72,7 @@ async def handle(broker: "Broker", context: RequestContext, request: InitProduce
             request.enable2_pc,
             request.keep_prepared_txn,
             request.transaction_heartbeat_interval_ms,
+            _expected(request),
         ),
         context,
     )
@@ -76,6 +82,7 @@ async def handle(broker: "Broker", context: RequestContext, request: InitProduce
         producer_epoch=decision.producer_epoch,
         ongoing_txn_producer_id=decision.ongoing_producer_id,
         ongoing_txn_producer_epoch=decision.ongoing_producer_epoch,
+        expected_checked=_expected(request) is not None,
     )
 
 
@@ -85,7 +92,14 @@ def error_response(request: InitProducerIdRequest, error: KafkaError, version: i
         error_code=InvalidProducerEpoch.code if fenced else error.code,
         producer_id=NO_PRODUCER_ID,
         producer_epoch=NO_PRODUCER_EPOCH,
+        expected_checked=_expected(request) is not None,
     )
+
+
+def _expected(request: InitProducerIdRequest) -> Expected | None:
+    if request.expected_producer_id == NO_PRODUCER_ID:
+        return None
+    return Expected(request.expected_producer_id, request.expected_producer_epoch, request.expected_start_ms)
 
 
 def _authorize(broker: "Broker", context: RequestContext, transactional_id: str | None, two_phase: bool) -> None:

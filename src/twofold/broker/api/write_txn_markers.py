@@ -14,7 +14,8 @@
 7. The answer waits until every marker is as safe as acks=all asks for, at most `request.timeout.ms`.
 8. A topic with start offsets (KIP-664) is an administrator's: it ends exactly the transactions that begin there. As
    many offsets as partitions, and an abort, else INVALID_REQUEST (42). No such transaction: INVALID_TXN_STATE (48),
-   another epoch of its producer: 47. Coordinator epoch -1 stands for the one that the partition has.
+   another epoch of its producer: 47. Coordinator epoch -1, an administrator's, passes and is written; the partition
+   keeps the one that it has. Rows of these have the tag StartOffsetChecked, also with an error.
 9. Only administrators ask this over the network as long as one broker has all partitions: each request is logged, with
    who asked.
 """
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     from twofold.broker.broker import Broker
 
 KEY = 27
-ANY_COORDINATOR_EPOCH = -1
 
 Codes: TypeAlias = dict[int, dict[TopicPartition, int]]  # by producer id
 
@@ -87,7 +87,7 @@ def error_response(request: WriteTxnMarkersRequest, error: KafkaError, version: 
     for marker in request.markers:
         for topic_partition in _partitions(marker):
             codes.setdefault(marker.producer_id, {})[topic_partition] = error.code
-    return _response(codes)
+    return _response(codes, {(wanted.marker.producer_id, wanted.topic_partition) for wanted in _by_hand(request)})
 
 
 class _Writes:
@@ -99,6 +99,7 @@ class _Writes:
         self._done: asyncio.Future[None] | None = None
         for topic_partition, markers in self._by_partition(broker, request).items():
             self._write(broker, topic_partition, markers)
+        self._by_hand = {(wanted.marker.producer_id, wanted.topic_partition) for wanted in _by_hand(request)}
         for wanted in _by_hand(request):
             try:
                 marker = _marker_by_hand(broker, wanted)
@@ -165,7 +166,7 @@ class _Writes:
         return self.response()
 
     def response(self) -> WriteTxnMarkersResponse:
-        return _response(self._codes)
+        return _response(self._codes, self._by_hand)
 
 
 def _partitions(marker: WritableTxnMarker, *, by_hand: bool = True) -> Iterator[TopicPartition]:
@@ -208,11 +209,8 @@ def _marker_by_hand(broker: "Broker", wanted: _ByHand) -> TransactionMarker:
             f"producer {asked.producer_id} has epoch {found.producer_epoch} in {topic_partition}, "
             f"not {asked.producer_epoch}"
         )
-    epoch = asked.coordinator_epoch
-    if epoch == ANY_COORDINATOR_EPOCH:
-        epoch = found.coordinator_epoch
     # As of the first version, in which a marker has the epoch of what it ends.
-    return TransactionMarker(asked.producer_id, asked.producer_epoch, epoch, False, 0)
+    return TransactionMarker(asked.producer_id, asked.producer_epoch, asked.coordinator_epoch, False, 0, by_hand=True)
 
 
 def _audit(context: RequestContext, request: WriteTxnMarkersRequest) -> None:
@@ -241,13 +239,14 @@ def _marker(asked: WritableTxnMarker) -> TransactionMarker:
     )
 
 
-def _response(codes: Codes) -> WriteTxnMarkersResponse:
+def _response(codes: Codes, by_hand: set[tuple[int, TopicPartition]]) -> WriteTxnMarkersResponse:
     markers = []
     for producer_id, rows in codes.items():
         topics: dict[str, list[WritableTxnMarkerPartitionResult]] = {}
         for (topic, index), code in rows.items():
+            checked = (producer_id, TopicPartition(topic, index)) in by_hand
             topics.setdefault(topic, []).append(
-                WritableTxnMarkerPartitionResult(partition_index=index, error_code=code)
+                WritableTxnMarkerPartitionResult(partition_index=index, error_code=code, start_offset_checked=checked)
             )
         markers.append(
             WritableTxnMarkerResult(

@@ -109,6 +109,7 @@ class EndTransaction(NamedTuple):
     coordinator_epoch: int
     committed: bool
     transaction_version: int = 2
+    by_hand: bool = False
 
 
 LogRecord: TypeAlias = OffsetRecord | GroupRecord | EndTransaction

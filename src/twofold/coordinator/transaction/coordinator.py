@@ -11,6 +11,8 @@
    lost or the coordinator has moved since.
 4. The protocol of EndTxn follows the version of the request; that of a fence follows the server's transaction.version.
 5. No decision hands out epoch 32767.
+6. An administrator ends what was shown, or nothing: a request that names the expected transaction is refused where
+   another one is open, or none. Its success says that this request has ended it.
 """
 
 from collections.abc import Callable
@@ -36,7 +38,7 @@ from twofold.coordinator.transaction.transitions import (
     kept,
     reply_pair,
 )
-from twofold.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
+from twofold.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
 from twofold.wire.errors import (
     NONE,
     ConcurrentTransactions,
@@ -48,6 +50,7 @@ from twofold.wire.errors import (
     ProducerFenced,
     TransactionAbortable,
     TransactionalIdAuthorizationFailed,
+    TransactionalIdNotFound,
     UnsupportedVersion,
 )
 
@@ -69,6 +72,22 @@ class TransactionConfig:
         )
 
 
+class Expected(NamedTuple):
+    """The transaction that an administrator has seen under an id, as DescribeTransactions shows it. Under the first
+    protocol many transactions share an epoch, so the time of the start belongs to it; NO_TIMESTAMP: none was open."""
+
+    producer_id: int
+    producer_epoch: int
+    start_ms: int
+
+    def is_met_by(self, entry: Transaction) -> bool:
+        if (entry.producer_id, entry.producer_epoch) != (self.producer_id, self.producer_epoch):
+            return False
+        if self.start_ms == NO_TIMESTAMP:
+            return entry.state is not State.ONGOING
+        return entry.state is State.ONGOING and entry.start_ms == self.start_ms
+
+
 class InitRequest(NamedTuple):
     transactional_id: str
     timeout_ms: int
@@ -77,6 +96,7 @@ class InitRequest(NamedTuple):
     enable_2pc: bool = False
     keep_prepared_txn: bool = False
     heartbeat_interval_ms: int = 0
+    expected: Expected | None = None
 
     @property
     def names_producer(self) -> bool:
@@ -108,7 +128,7 @@ class Coordinator:
 
     def check_init(self, request: InitRequest) -> None:
         """What is wrong with the request itself, before anyone looks for its id."""
-        _, timeout_ms, _, _, enable_2pc, _, interval_ms = request
+        timeout_ms, enable_2pc, interval_ms = request.timeout_ms, request.enable_2pc, request.heartbeat_interval_ms
         if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
             raise InvalidRequest(
                 f"producer id {request.producer_id} and epoch {request.producer_epoch}: give both or neither"
@@ -139,6 +159,8 @@ class Coordinator:
         interval_ms = request.heartbeat_interval_ms
         if pending:
             raise _busy(request.transactional_id)
+        if request.expected is not None:
+            _check_expected(entry, request.transactional_id, request.expected)
         if entry is None:
             value = created(self._new_producer_id(), timeout_ms, interval_ms, now_ms)
             return Decision(value, value.producer_id, 0)
@@ -149,7 +171,11 @@ class Coordinator:
         if entry.state is State.ONGOING:
             if request.keep_prepared_txn:
                 return self._keep(entry, request, timeout_ms, now_ms)
-            return self.fence(entry, now_ms, server_version=server_version)
+            fenced = self.fence(entry, now_ms, server_version=server_version)
+            if request.expected is None or fenced.value is None:
+                return fenced
+            # Told at once, and not to come back: who comes back could not tell its own work from another's.
+            return Decision(fenced.value, *reply_pair(fenced.value))
         identity, previous_id, last_epoch = self._next_identity(entry, request)
         value = initialized(entry, identity, previous_id, last_epoch, timeout_ms, interval_ms, now_ms)
         return Decision(value, *identity)
@@ -406,6 +432,17 @@ def _check_keep(request: InitRequest, server_version: int) -> None:
         )
     if server_version < TV2:
         raise _too_old(request.transactional_id, "keeps its prepared transaction", server_version)
+
+
+def _check_expected(entry: Transaction | None, transactional_id: str, expected: Expected) -> None:
+    if entry is None:
+        raise TransactionalIdNotFound(f"{transactional_id!r} is not known here any more")
+    if not expected.is_met_by(entry):
+        raise InvalidTxnState(
+            f"{transactional_id!r} has producer id {entry.producer_id}, epoch {entry.producer_epoch}, state "
+            f"{entry.state.wire_name}, start {entry.start_ms}, and was expected to have {expected.producer_id}, epoch "
+            f"{expected.producer_epoch}, start {expected.start_ms}"
+        )
 
 
 def _may_init(entry: Transaction, request: InitRequest) -> bool:

@@ -64,13 +64,15 @@ class WriteTxnMarkersRequest(Message):
 
 
 class WritableTxnMarkerPartitionResult(Message):
-    __slots__ = ("partition_index", "error_code")
+    __slots__ = ("partition_index", "error_code", "start_offset_checked")
     partition_index: int
     error_code: int
+    start_offset_checked: bool
 
-    def __init__(self, *, partition_index: int, error_code: int) -> None:
+    def __init__(self, *, partition_index: int, error_code: int, start_offset_checked: bool = False) -> None:
         self.partition_index = partition_index
         self.error_code = error_code
+        self.start_offset_checked = start_offset_checked
 
 
 class WritableTxnMarkerTopicResult(Message):

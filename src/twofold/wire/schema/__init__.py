@@ -1,6 +1,7 @@
 """Where the schema of a message is: kio's, or for what kio lacks one of ours in its form.
 
 `_OWN` names those of ours: TxnHeartbeat and InitProducerId 7 (KIP-1309, a draft; the API key is provisional),
+InitProducerId 6 and 7 with the transaction that an administrator has seen,
 AddPartitionsToTxn 5, whose answer also says which transactions are two-phase ones, DescribeTransactions, whose answers
 kio does not always read and which tell how two-phase transactions ended, and WriteTxnMarkers with the start offsets of
 KIP-664.
@@ -11,6 +12,7 @@ import importlib
 _OWN = {
     ("add_partitions_to_txn", 5): "add_partitions_to_txn_v5",
     ("describe_transactions", 0): "describe_transactions_v0",
+    ("init_producer_id", 6): "init_producer_id_v6",
     ("init_producer_id", 7): "init_producer_id_v7",
     ("txn_heartbeat", 0): "txn_heartbeat_v0",
     ("write_txn_markers", 1): "write_txn_markers_v1",

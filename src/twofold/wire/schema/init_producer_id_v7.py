@@ -1,4 +1,4 @@
-"""InitProducerId 7 (KIP-1309): version 6 with the heartbeat interval between the timeout and the producer id."""
+"""InitProducerId 7 (KIP-1309): our version 6 with the heartbeat interval between the timeout and the producer id."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -8,7 +8,14 @@ from kio.schema.request_header.v2.header import RequestHeader
 from kio.schema.response_header.v1.header import ResponseHeader
 from kio.schema.types import ProducerId, TransactionalId
 from kio.static.constants import EntityType
-from kio.static.primitive import i16, i32, i32Timedelta
+from kio.static.primitive import i16, i32, i32Timedelta, i64
+
+from twofold.wire.schema.init_producer_id_v6 import (
+    EXPECTED_CHECKED,
+    EXPECTED_PRODUCER_EPOCH,
+    EXPECTED_PRODUCER_ID,
+    EXPECTED_START_MS,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +33,13 @@ class InitProducerIdRequest:
     producer_epoch: i16 = field(metadata={"kafka_type": "int16"}, default=i16(-1))
     enable2_pc: bool = field(metadata={"kafka_type": "bool"}, default=False)
     keep_prepared_txn: bool = field(metadata={"kafka_type": "bool"}, default=False)
+    expected_producer_id: ProducerId = field(
+        metadata={"kafka_type": "int64", "tag": EXPECTED_PRODUCER_ID}, default=ProducerId(-1)
+    )
+    expected_producer_epoch: i16 = field(
+        metadata={"kafka_type": "int16", "tag": EXPECTED_PRODUCER_EPOCH}, default=i16(-1)
+    )
+    expected_start_ms: i64 = field(metadata={"kafka_type": "int64", "tag": EXPECTED_START_MS}, default=i64(-1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,3 +57,4 @@ class InitProducerIdResponse:
     producer_epoch: i16 = field(metadata={"kafka_type": "int16"})
     ongoing_txn_producer_id: ProducerId = field(metadata={"kafka_type": "int64"}, default=ProducerId(-1))
     ongoing_txn_producer_epoch: i16 = field(metadata={"kafka_type": "int16"}, default=i16(-1))
+    expected_checked: bool = field(metadata={"kafka_type": "bool", "tag": EXPECTED_CHECKED}, default=False)

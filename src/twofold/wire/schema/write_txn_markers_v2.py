@@ -1,16 +1,18 @@
 """WriteTxnMarkers 2, as kio has it, with the tagged field that KIP-664 wants and Apache Kafka never shipped: where the
-transactions begin that an administrator means to abort. A broker that does not know it ignores it."""
+transactions begin that an administrator means to abort. A broker that does not know it ignores it, and its answer lacks
+the tag that says that it has looked."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from kio.schema.errors import ErrorCode
 from kio.schema.request_header.v2.header import RequestHeader
+from kio.schema.response_header.v1.header import ResponseHeader
 from kio.schema.types import ProducerId, TopicName
-from kio.schema.write_txn_markers.v2.response import WriteTxnMarkersResponse
 from kio.static.constants import EntityType
 from kio.static.primitive import i8, i16, i32, i64
 
-__all__ = ["WriteTxnMarkersRequest", "WriteTxnMarkersResponse"]
+START_OFFSETS_CHECKED = 100  # far from those that Apache Kafka would give next
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,3 +51,47 @@ class WriteTxnMarkersRequest:
     __api_key__: ClassVar[i16] = i16(27)
     __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
     markers: tuple[WritableTxnMarker, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WritableTxnMarkerPartitionResult:
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(2)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(27)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    partition_index: i32 = field(metadata={"kafka_type": "int32"})
+    error_code: ErrorCode = field(metadata={"kafka_type": "error_code"})
+    start_offset_checked: bool = field(metadata={"kafka_type": "bool", "tag": START_OFFSETS_CHECKED}, default=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WritableTxnMarkerTopicResult:
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(2)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(27)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    name: TopicName = field(metadata={"kafka_type": "string"})
+    partitions: tuple[WritableTxnMarkerPartitionResult, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WritableTxnMarkerResult:
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(2)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(27)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    producer_id: ProducerId = field(metadata={"kafka_type": "int64"})
+    topics: tuple[WritableTxnMarkerTopicResult, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteTxnMarkersResponse:
+    __type__: ClassVar = EntityType.response
+    __version__: ClassVar[i16] = i16(2)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(27)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    markers: tuple[WritableTxnMarkerResult, ...]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import twofold
 from support.dual_write_worker import example
 from support.server import TwofoldServer
 from twofold.client import Consumer, TopicPartition
@@ -62,6 +63,13 @@ class Shop:
         process = self.start()
         lines = read_lines(process)
         assert process.wait(60) == 0, lines
+
+    def last_words(self) -> str:
+        """What a writer says that ends with an error."""
+        command = [sys.executable, str(WORKER), self.address, self.database, self.name, str(ORDERS), str(PATIENT)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 1
+        return done.stderr
 
     def close(self) -> None:
         for process in self.processes:
@@ -230,18 +238,23 @@ def test_a_writer_whose_database_fails_after_prepare_rolls_back_aborts_and_goes_
     shop.check()
 
 
+def test_a_decision_that_an_administrator_aborted_stops_the_next_writer_with_its_state(shop: Shop) -> None:
+    shop.start_until("decided", "SIGKILL")
+    with twofold.Admin(bootstrap_servers=shop.address) as admin:
+        admin.force_terminate_transaction(shop.name)
+    for _ in range(2):
+        assert re.search(rf"PreparedAborted: transaction \d+:\d+ of '{shop.name}'.*aborted", shop.last_words())
+    with closing(sqlite3.connect(shop.database)) as db, db:  # what the guide says
+        db.execute("DELETE FROM orders WHERE number = 2")
+        db.execute("UPDATE writers SET prepared_state = ''")
+    shop.finish()
+    shop.check()
+
+
 def test_the_row_of_another_cluster_is_refused(shop: Shop) -> None:
     with closing(sqlite3.connect(shop.database)) as db, db:
         db.execute("UPDATE writers SET cluster = 'elsewhere'")
-    process = subprocess.run(
-        [sys.executable, str(WORKER), shop.address, shop.database, shop.name, "1", str(PATIENT)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert process.returncode == 1
-    assert re.search(rf"'{shop.name}' writes to cluster elsewhere, and this is cluster \S+", process.stderr)
+    assert re.search(rf"'{shop.name}' writes to cluster elsewhere, and this is cluster \S+", shop.last_words())
     assert shop.in_table() == []
 
 

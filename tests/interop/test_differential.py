@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from interop.cases import ALL, txn_version_1
+from interop.cases import ALL, group_version_0, txn_version_1
 from oracle.compare import Case, attempts, compare
 from oracle.driver import Connection
 from oracle.kafka import EXACT_SETTINGS, Oracle
@@ -43,6 +43,20 @@ def test_answers_agree(case: Case, oracle: Oracle, twofold: Twofold) -> None:
     must_agree(case, oracle, twofold)
 
 
+@pytest.fixture
+def without_consumer_groups(oracle: Oracle) -> Iterator[None]:
+    """Apache Kafka at group.version 0, where a new folder of Twofold begins."""
+    set_level(oracle, "group.version", 0)
+    yield
+    set_level(oracle, "group.version", 1)
+
+
+@pytest.mark.usefixtures("without_consumer_groups")
+@pytest.mark.parametrize("case", group_version_0.ALL, ids=str)
+def test_answers_agree_at_group_version_0(case: Case, oracle: Oracle, twofold: Twofold) -> None:
+    must_agree(case, oracle, twofold)
+
+
 def test_every_api_in_every_advertised_version_was_asked(twofold: Twofold) -> None:
     if len(RAN) < len(ALL):
         pytest.skip(f"{len(RAN)} of {len(ALL)} cases were chosen")
@@ -69,23 +83,27 @@ def set_back(oracle: Oracle, twofold: Twofold) -> Iterator[None]:
     """Both servers at transaction.version 1, whatever their clients speak."""
     servers = (oracle, twofold)
     for server in servers:
-        set_transaction_version(server, 1)
+        set_level(server, "transaction.version", 1)
     yield
     for server in servers:
-        set_transaction_version(server, 2)
+        set_level(server, "transaction.version", 2)
 
 
-def set_transaction_version(server: Oracle | Twofold, level: int) -> None:
-    update = {"feature": "transaction.version", "max_version_level": level, "upgrade_type": 1 if level > 1 else 2}
+def set_level(server: Oracle | Twofold, feature: str, level: int) -> None:
     with Connection(server.host, server.port) as connection:
+        now = finalized_level(connection, feature)
+        update = {"feature": feature, "max_version_level": level, "upgrade_type": 1 if level > now else 2}
         answer = connection.ask("UpdateFeatures", 1, timeout=5000, feature_updates=[update])
         assert answer["error_code"] == 0, answer
         for _ in attempts():
-            rows = connection.ask("ApiVersions", 3, client_software_name="t", client_software_version="1")
-            levels = {row["name"]: row["max_version_level"] for row in rows["finalized_features"]}
-            if levels.get("transaction.version") == level:
+            if finalized_level(connection, feature) == level:
                 return
-    raise AssertionError(f"{server.name} still has {levels}, not transaction.version {level}")
+    raise AssertionError(f"{server.name} still has not {feature} {level}")
+
+
+def finalized_level(connection: Connection, feature: str) -> int:
+    answer = connection.ask("ApiVersions", 3, client_software_name="t", client_software_version="1")
+    return {row["name"]: int(row["max_version_level"]) for row in answer["finalized_features"]}.get(feature, 0)
 
 
 @pytest.mark.usefixtures("set_back")

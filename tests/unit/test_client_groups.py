@@ -48,6 +48,7 @@ class GroupBroker(FakeBroker):
         self.offsets: dict[str, dict[TopicPartition, int]] = {}
         self.members: dict[str, list[DescribedGroupMember]] = {}
         self.modern: set[str] = set()
+        self.modern_error = errors.GroupIdNotFound.code
         self.unstable: set[TopicPartition] = set()
         self.loading = 0
 
@@ -112,7 +113,7 @@ class GroupBroker(FakeBroker):
         )
         rows = [
             modern.DescribedGroup(
-                error_code=0 if name in self.modern else errors.GroupIdNotFound.code,
+                error_code=0 if name in self.modern else self.modern_error,
                 group_id=name,
                 group_state="Reconciling",
                 group_epoch=3,
@@ -311,6 +312,18 @@ def test_a_group_that_does_not_exist_is_an_error_whatever_the_version(newest: in
     async def story(_: Simulation, one: GroupBroker, two: GroupBroker, admin: Admin) -> None:
         one.versions[KEYS["DescribeGroups"]] = (0, newest)
         one.led["gone"] = 1
+        found = await admin.describe_groups(["gone", "b"])
+        assert isinstance(found.errors["gone"], errors.GroupIdNotFound) and list(found.values) == ["b"]
+
+    play(story)
+
+
+def test_where_consumer_groups_are_switched_off_a_group_that_does_not_exist_is_not_found() -> None:
+    """At group.version 0 ConsumerGroupDescribe is there and answers UNSUPPORTED_VERSION."""
+
+    async def story(_: Simulation, one: GroupBroker, two: GroupBroker, admin: Admin) -> None:
+        one.led["gone"] = 1
+        one.modern_error = errors.UnsupportedVersion.code
         found = await admin.describe_groups(["gone", "b"])
         assert isinstance(found.errors["gone"], errors.GroupIdNotFound) and list(found.values) == ["b"]
 

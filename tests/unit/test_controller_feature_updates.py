@@ -44,7 +44,16 @@ def levels(image: MetadataImage, *updates: Update) -> dict[str, int]:
 
 
 def test_a_new_cluster_starts_at_its_initial_levels():
-    assert dict(IMAGE.features) == {MV: 30, GV: 1, TV: 2}
+    assert dict(IMAGE.features) == {MV: 30, TV: 2}
+
+
+def test_what_is_not_served_is_not_raised_and_may_go_down_where_a_folder_has_it():
+    for updates in ([(GV, 1, UP)], [(TV, 1, SAFE), (GV, 1, UP)]):
+        with pytest.raises(InvalidUpdateVersion, match=r"group\.version=1: .*KIP-848.* not served .* stays at 0"):
+            update(IMAGE, *updates)
+    raised = after(IMAGE, [FeatureLevel(GV, 1)])
+    assert update(raised, (GV, 1, UP)).records == []
+    assert levels(raised, (GV, 0, SAFE)) == {MV: 30, TV: 2}
 
 
 @pytest.mark.parametrize("kind", [SAFE, UNSAFE])
@@ -113,7 +122,6 @@ def test_metadata_version_goes_up():
 def at(level: int) -> MetadataImage:
     """The image at a level of metadata.version, with what needs a higher one switched off."""
     off = [FeatureLevel(TV, 0)] if level < 24 else []
-    off += [FeatureLevel(GV, 0)] if level < 22 else []
     return after(IMAGE, [*off, FeatureLevel(MV, level)])
 
 
@@ -156,7 +164,7 @@ def test_eligible_leader_replicas_are_switched_off_below_their_level():
     assert levels(image, (MV, 23, UNSAFE), *off) == {MV: 23, "share.version": 1, elr: 1}
 
 
-@pytest.mark.parametrize(("name", "level", "needs"), [(TV, 1, 24), (TV, 3, 24), (GV, 1, 22)])
+@pytest.mark.parametrize(("name", "level", "needs"), [(TV, 1, 24), (TV, 3, 24)])
 def test_a_feature_needs_its_metadata_version(name: str, level: int, needs: int):
     low = at(needs - 1)
     with pytest.raises(InvalidUpdateVersion, match=f"{name}={level} needs metadata.version {needs} .* it is at"):
@@ -165,7 +173,14 @@ def test_a_feature_needs_its_metadata_version(name: str, level: int, needs: int)
     high = after(at(needs), [FeatureLevel(name, level)])
     with pytest.raises(InvalidUpdateVersion, match="lower it to 0 in the same request"):
         update(high, (MV, needs - 1, UNSAFE))
-    assert levels(high, (MV, needs - 1, UNSAFE), (name, 0, SAFE)) == {MV: needs - 1} | ({GV: 1} if name == TV else {})
+    assert levels(high, (MV, needs - 1, UNSAFE), (name, 0, SAFE)) == {MV: needs - 1}
+
+
+def test_a_group_version_that_a_folder_has_keeps_metadata_version_up():
+    high = after(at(22), [FeatureLevel(GV, 1)])
+    with pytest.raises(InvalidUpdateVersion, match=r"group\.version=1 needs .* lower it to 0 in the same request"):
+        update(high, (MV, 21, UNSAFE))
+    assert levels(high, (MV, 21, UNSAFE), (GV, 0, SAFE)) == {MV: 21}
 
 
 def test_a_feature_that_somebody_else_switched_on_below_its_level_goes_down_and_off():

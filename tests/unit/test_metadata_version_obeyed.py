@@ -169,14 +169,14 @@ def test_a_level_that_went_down_goes_up_again():
     async def story() -> None:
         controller = await started(disk)
         await controller.update_features(down_to(12))
-        await controller.update_features(updates((MV, 30, UP), (TV, 2, UP), (GV, 1, UP)))
+        await controller.update_features(updates((MV, 30, UP), (TV, 2, UP)))
         await controller.create_topics(create(topic("a", LARGE)))
         await controller.stop()
 
     run(story())
     records = records_in(value for batch in batches(disk) for value in batch)
     assert any(isinstance(record, EndTransaction) for record in records)
-    assert dict(run(restarted(disk)).features) == {MV: 30, TV: 2, GV: 1}
+    assert dict(run(restarted(disk)).features) == {MV: 30, TV: 2}
 
 
 @pytest.mark.parametrize("level", [7, 12, 13, 30])

@@ -35,6 +35,7 @@ from twofold.wire.errors import (
     NotCoordinator,
     UnknownMemberId,
     UnknownTopicOrPartition,
+    UnsupportedVersion,
     error_for,
     raise_for,
 )
@@ -135,7 +136,9 @@ class GroupCalls:
         response: consumer_group_describe.ConsumerGroupDescribeResponse = await self._cluster.ask(
             connection, request, "ConsumerGroupDescribe", deadline
         )
-        return {row.group_id: _described_consumer_group(row, node) for row in response.groups}
+        # UNSUPPORTED_VERSION: the cluster has switched such groups off (group.version 0), so there is no such group.
+        served = [row for row in response.groups if row.error_code != UnsupportedVersion.code]
+        return {row.group_id: _described_consumer_group(row, node) for row in served}
 
     async def delete_groups(self, groups: Iterable[str]) -> Results[str, None]:
         """With all their offsets. A group that has members is not deleted: NON_EMPTY_GROUP."""

@@ -7,7 +7,8 @@ the answer for all of them, INVALID_UPDATE_VERSION (95).
 2. An upgrade type other than UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE.
 3. A negative level; a feature that this controller does not know; a level that this controller or any registered
    broker cannot work with.
-4. A lower level as UPGRADE; a higher one as a downgrade. The level that holds already is fine as either.
+4. A lower level as UPGRADE; a higher one as a downgrade. The level that holds already is fine as either. A higher level
+   of what is not served yet.
 5. metadata.version goes down as a safe downgrade only past levels that did not change the metadata, as an unsafe one to
    any level (Apache Kafka refuses that): what the lower level cannot carry is gone at once, eligible leader replicas
    are switched off below the level that has them, and what is written from then on has the versions of that level. The
@@ -82,6 +83,8 @@ def _check(image: MetadataImage, update: FeatureUpdateKey, context: Context) -> 
         raise _refusal(update, f"it is at {now}: to go down, ask for a downgrade")
     if level > now and update.upgrade_type != UpgradeType.UPGRADE:
         raise _refusal(update, f"it is at {now}: a downgrade cannot lead up")
+    if level > now and (reason := _SUPPORTED[name].not_served):
+        raise _refusal(update, f"{reason}, so it stays at {now}")
     if name == METADATA_VERSION and level < now:
         _check_downgrade(update, now)
 

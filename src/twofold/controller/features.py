@@ -13,6 +13,7 @@ class SupportedFeature(NamedTuple):
     max_version: int
     initial: int  # the level that a new cluster starts at; 0 is off
     needs: int = 0  # the metadata.version without which the feature is off
+    not_served: str = ""  # why nobody may raise it, though a directory that has it raised can be opened
 
 
 TRANSACTION_VERSION = "transaction.version"
@@ -21,7 +22,9 @@ ELIGIBLE_LEADER_REPLICAS_VERSION = "eligible.leader.replicas.version"
 
 SUPPORTED_FEATURES = (
     SupportedFeature(METADATA_VERSION, OLDEST, NEWEST, NEWEST),
-    SupportedFeature(GROUP_VERSION, 0, 1, 1, needs=22),
+    SupportedFeature(
+        GROUP_VERSION, 0, 1, 0, needs=22, not_served="the consumer protocol (KIP-848) is not served by Twofold yet"
+    ),
     SupportedFeature(TRANSACTION_VERSION, 0, 3, 2, needs=24),
 )
 

@@ -19,13 +19,16 @@ ID = "orders"
 
 
 def prepare_and_keep(server: TwofoldServer) -> PreparedTxnState:
+    """With all fields that only Twofold writes: how the one before ended, and what the producer that keeps asks for."""
     settings = {"bootstrap_servers": server.bootstrap_servers, "transactional_id": ID}
     with Producer(transaction_two_phase_commit_enable=True, **settings) as first:
         first.init_transactions()
+        with first.transaction() as transaction:
+            transaction.send("t", b"first order")
         first.begin_transaction()
-        first.send("t", b"first order")
+        first.send("t", b"second order")
         state = first.prepare_transaction()
-    with Producer(transaction_two_phase_commit_enable=True, **settings) as second:
+    with Producer(transaction_timeout_ms=5_000, **settings) as second:
         second.init_transactions(keep_prepared_txn=True)
     return state
 
@@ -58,7 +61,7 @@ def test_apache_kafka_ends_a_transaction_that_twofold_kept(tmp_path: Path, commi
                 time.sleep(0.05)
             asked = [{"name": "t", "partitions": [{"partition_index": 0, "timestamp": -1}]}]
             offsets = wire.ask("ListOffsets", 2, replica_id=-1, isolation_level=1, topics=asked)
-            assert offsets["topics"][0]["partitions"][0]["offset"] == 2, "the record and its marker: readers go on"
+            assert offsets["topics"][0]["partitions"][0]["offset"] == 4, "the records and their markers: readers go on"
     finally:
         oracle.stop()
 

@@ -5,6 +5,7 @@
 2. While a transaction is kept its own identity and its partitions do not change; the client's identity goes up by one,
    or to a producer id of its own.
 3. What follows the end of a kept transaction belongs to the client that ended it.
+4. How the last two-phase transaction of an id ended is in every record after it, and is what the database says.
 """
 
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from twofold.coordinator.transaction.records import NEVER_MS, Transaction
 from twofold.coordinator.transaction.states import State
 from twofold.log.log import PartitionLog
 from twofold.records.batch import Header
+from twofold.types import Ending
 
 Pair = tuple[int, int]
 
@@ -29,11 +31,14 @@ class TwoPhaseWatch(TxnWatch):
         """Ends that somebody has asked for."""
         self.decided = 0
         self.keeps = 0
+        self.remembered = 0
 
     def _check_transition(self, transactional_id: str, new: Transaction | None) -> None:
         known = self.known.get(transactional_id)
         old = known.value if known is not None else None
         text = (transactional_id, ":", old, "is followed by", new)
+        if new is not None:
+            self._check_outcome(old, new, text)
         if old is not None and new is not None and old.state is State.ONGOING:
             self._check_kept(old, new, text)
             if new.state in PREPARED:
@@ -65,6 +70,21 @@ class TwoPhaseWatch(TxnWatch):
             must(self.is_committed(pair) == commit, *text, "and the outside says commit =", self.is_committed(pair))
             must((pair, commit) in self.asked, *text, "and nobody asked for it")
             self.decided += 1
+
+    def _check_outcome(self, old: Transaction | None, new: Transaction, text: tuple[object, ...]) -> None:
+        if old is None:
+            must(new.last_two_phase is None, *text)
+            return
+        last = new.last_two_phase
+        if old.state is State.ONGOING and new.state in PREPARED and old.timeout_ms == NEVER_MS:
+            pair = (old.producer_id, old.producer_epoch)
+            must(last is not None and last[:2] == pair, *text, "and does not say how", pair, "ended")
+        else:
+            must(last == old.last_two_phase, *text, "and forgets how the last one ended")
+        if last is not None:
+            committed = last.ending == Ending.COMMITTED
+            must(self.is_committed(last[:2]) == committed, *text, "and the outside says commit =", not committed)
+            self.remembered += 1
 
     def _check_kept(self, old: Transaction, new: Transaction, text: tuple[object, ...]) -> None:
         if new.state is not State.ONGOING or new.next_producer_epoch < 0:

@@ -337,6 +337,8 @@ class TwoPhaseOutcome:
     repeated: int
     rotated: int
     """Producer ids beyond the first of each transactional id."""
+    remembered: int
+    """Records that say how an earlier two-phase transaction ended, each compared with the database."""
 
 
 def simulate_two_phase(seed: int, plan: TwoPhasePlan | None = None) -> TwoPhaseOutcome:
@@ -381,4 +383,5 @@ def _simulate(plan: TwoPhasePlan, watch: TwoPhaseWatch, sim: BrokerSimulation, e
         deaths=world.deaths,
         repeated=world.ghost.repeated if world.ghost is not None else 0,
         rotated=len(watch.producer_ids) - len({app.transactional_id for app in plan.writers}),
+        remembered=watch.remembered,
     )

@@ -59,6 +59,7 @@ def test_the_two_phase_runs_are_worth_their_time() -> None:
     assert sum(outcome.aborted for outcome in outcomes) > 4 * number
     assert sum(outcome.starts for outcome in outcomes) > 2 * number
     assert sum(outcome.decided for outcome in outcomes) > 8 * number, "by the database, and checked when it happened"
+    assert sum(outcome.remembered for outcome in outcomes) > 8 * number
     assert any(outcome.repeated for outcome in outcomes), "requests that come twice"
     assert any(outcome.rotated > 1 for outcome in outcomes), "epochs that ran out"
 

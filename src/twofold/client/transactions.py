@@ -384,7 +384,7 @@ class Transactions:
         except UnsupportedByBroker:
             last = None
         if last is None or last.state != state:
-            log.warning(
+            log.info(
                 "complete_transaction(%s) of %r: no transaction was left open, and the coordinator does not know what "
                 "became of this one (the last two-phase transaction that it knows: %s)",
                 state, self._transactional_id, last or "none",

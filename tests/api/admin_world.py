@@ -101,7 +101,7 @@ class PureController:
     async def create_topics(self, request: Any) -> Any:
         return await self._run(topics.create_topics, request)
 
-    async def delete_topics(self, request: Any) -> Any:
+    async def delete_topics(self, request: Any, guard: Any) -> Any:
         return await self._run(topics.delete_topics, request)
 
     async def create_partitions(self, request: Any) -> Any:

@@ -7,6 +7,7 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -128,6 +129,7 @@ def test_the_fields_of_two_phase_commit_are_shown(tmp_path: Path, dump: Dump) ->
     entry = Transaction(
         7, 3, NEVER_MS, State.ONGOING, frozenset({TopicPartition("t", 0)}), 20, 10, 7, 8, 3, 4, 2, 500,
         Ended(7, 2, Ending.TERMINATED), NextTerms(60_000, 500),
+        topic_ids=frozenset({("t", UUID(int=9))}),
     )  # fmt: skip
     builder = BatchBuilder()
     builder.add(encode_key("loader"), encode_value(entry, 1), 20)
@@ -141,6 +143,7 @@ def test_the_fields_of_two_phase_commit_are_shown(tmp_path: Path, dump: Dump) ->
         "next_producer_epoch": 4, "last_producer_epoch": 2, "heartbeat_interval_ms": 500, "two_phase": True,
         "last_two_phase": {"state": "7:2", "ending": "terminated"},
         "next_terms": {"timeout_ms": 60_000, "heartbeat_interval_ms": 500},
+        "topic_ids": {"t": "AAAAAAAAAAAAAAAAAAAACQ"},
     }  # fmt: skip
 
 

@@ -10,9 +10,11 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
+from uuid import UUID
 
 from twofold.broker.context import RequestContext
 from twofold.broker.coordinator_service import CoordinatorService
@@ -20,6 +22,7 @@ from twofold.broker.markers import MarkerSender
 from twofold.broker.missing_markers import Outcome, proven_outcome
 from twofold.broker.transaction_shard import Decide, TransactionShard
 from twofold.broker.transaction_sweeps import TransactionSweeps
+from twofold.broker.wholeness import check_committable, check_nothing_is_lost
 from twofold.config.internal_topics import TRANSACTION_STATE
 from twofold.controller.delta import ImageDelta
 from twofold.controller.features import TRANSACTION_VERSION
@@ -37,7 +40,7 @@ from twofold.wire.errors import (
     InvalidRequest,
     InvalidUpdateVersion,
     KafkaError,
-    TransactionAbortable,
+    UnknownTopicOrPartition,
 )
 
 if TYPE_CHECKING:
@@ -66,7 +69,7 @@ class TransactionService(CoordinatorService[TransactionShard]):
     def __init__(self, broker: "Broker") -> None:
         super().__init__(broker)
         self.config = TransactionConfig.from_settings(broker.settings)
-        self.coordinator = Coordinator(self.config, broker.producer_ids.take)
+        self.coordinator = Coordinator(self.config, broker.producer_ids.take, self._topic_id)
         self.markers = MarkerSender(broker)
         self.sweeps = TransactionSweeps(self, broker)
         self.silent = 0  # transactions that were aborted because no heartbeats came
@@ -74,6 +77,7 @@ class TransactionService(CoordinatorService[TransactionShard]):
         self.fenced = 0  # ... because another producer took over their id
         self.expired_ids = 0
         self._going_down = 0  # requests that lower transaction.version below 2
+        self.being_deleted: Counter[str] = Counter()  # topics, by the requests that delete them
 
     @property
     def server_version(self) -> int:
@@ -109,6 +113,10 @@ class TransactionService(CoordinatorService[TransactionShard]):
                 f"{entry.producer_id}:{entry.producer_epoch}, and below {TV2} a prepared state would not tell "
                 "transactions apart: complete them first; `twofold txn list --two-phase` shows them"
             )
+
+    def _topic_id(self, name: str) -> UUID | None:
+        topic = self._broker.image.topic(name)
+        return None if topic is None else topic.topic_id
 
     def _value_version(self) -> int:
         return 1 if self.server_version >= 1 else 0
@@ -187,6 +195,8 @@ class TransactionService(CoordinatorService[TransactionShard]):
             decision = self.coordinator.init_producer_id(
                 entry, request, now_ms, pending=pending, server_version=self.server_version
             )
+            if entry is not None and request.enable_2pc and decision.ongoing_producer_id != NO_PRODUCER_ID:
+                self._check_vow(request.transactional_id, entry)
             was_open = entry is not None and entry.state is State.ONGOING
             if entry is not None and was_open and decision.value is not None and not request.keep_prepared_txn:
                 self.fenced += 1
@@ -197,6 +207,11 @@ class TransactionService(CoordinatorService[TransactionShard]):
             return decision
 
         return self._decide(request.transactional_id, decide)
+
+    def _check_vow(self, transactional_id: str, entry: Transaction) -> None:
+        """Before an open transaction becomes a two-phase one: who recovers what is one already may find it damaged."""
+        if not is_two_phase(entry):
+            check_nothing_is_lost(self._broker, transactional_id, entry)
 
     def add_partitions(
         self,
@@ -216,11 +231,21 @@ class TransactionService(CoordinatorService[TransactionShard]):
             )  # fmt: skip
             if decision.value is not None and is_two_phase(decision.value):
                 self._check_may_begin()
+            if decision.value is not None and self.being_deleted:
+                self._check_not_deleted(partitions)
             if entry is not None and entry.heartbeat_interval_ms:
                 self.shard(transactional_id).is_alive(transactional_id)
             return decision
 
         return self._decide(transactional_id, decide)
+
+    def _check_not_deleted(self, partitions: frozenset[TopicPartition]) -> None:
+        for topic, index in sorted(partitions):
+            if self.is_being_deleted(topic):
+                raise UnknownTopicOrPartition(f"{topic}-{index}: the topic is being deleted")
+
+    def is_being_deleted(self, topic: str) -> bool:
+        return topic in self.being_deleted
 
     def end(
         self,
@@ -238,7 +263,7 @@ class TransactionService(CoordinatorService[TransactionShard]):
             )  # fmt: skip
             if decision.value is not None:
                 if commit and entry is not None:
-                    self._check_whole(transactional_id, entry)
+                    check_committable(self._broker, transactional_id, entry)
                 if entry is not None and is_two_phase(entry):
                     _audit(asker, "EndTxn", transactional_id, entry, "commit" if commit else "abort")
                 if decision.value.heartbeat_interval_ms:
@@ -246,21 +271,6 @@ class TransactionService(CoordinatorService[TransactionShard]):
             return decision
 
         return self._decide(transactional_id, decide)
-
-    def _check_whole(self, transactional_id: str, entry: Transaction) -> None:
-        """What an administrator has aborted by offset (KIP-664) in one partition cannot be committed any more, and so
-        the whole transaction cannot: its client must hear of that."""
-        if entry.client_version < 2:
-            return  # a transaction of the first protocol ends under its own epoch
-        for topic, index in entry.partitions:
-            try:
-                partition = self._broker.replicas.leader(topic, index)
-            except KafkaError:
-                continue  # deleted, or led by another broker
-            if partition.log.was_ended_by_hand(entry.producer_id, entry.producer_epoch):
-                raise TransactionAbortable(
-                    f"what {transactional_id!r} wrote to {topic}-{index} was aborted by hand: abort the rest"
-                )
 
     def heartbeat(self, transactional_id: str, producer_id: int, producer_epoch: int) -> None:
         """A sign of life; raises what its producer should know."""

@@ -69,6 +69,7 @@ def transaction_state(record: Record, most: int) -> tuple[Any, Any]:
     row["two_phase"] = value.timeout_ms == NEVER_MS
     if value.last_two_phase is not None:
         row["last_two_phase"] = _ended(value.last_two_phase)
+    row["topic_ids"] = {topic: plain(topic_id, most) for topic, topic_id in sorted(value.topic_ids)}
     return key, row
 
 

@@ -35,6 +35,7 @@ from twofold.client.errors import (
 )
 from twofold.client.group_model import ConsumerGroupMetadata, OffsetAndMetadata
 from twofold.client.heartbeats import Heartbeats
+from twofold.client.lost_partitions import lost_partitions
 from twofold.client.open_transaction import OpenTransaction
 from twofold.client.prepared import PreparedTxnState, TransactionOutcome
 from twofold.client.sequences import Identity
@@ -562,6 +563,10 @@ class Transactions:
             self._fate = found.last_two_phase
         message = error.message or "the coordinator refused"
         if isinstance(error, TransactionAbortable) and found.state == "Ongoing":
+            lost = await lost_partitions(self._cluster, found)
+            if lost:
+                gone = f"what the transaction wrote to {', '.join(map(str, lost))} is gone"
+                return type(error)(f"{message}: {gone}, so it can only be aborted")
             return type(error)(f"{message}: an administrator has aborted a part of the open transaction")
         beside = found.beside(identity, self.prepared.identity)
         if isinstance(error, _FENCING) and not self.prepared and found.identity != identity:

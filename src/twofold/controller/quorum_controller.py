@@ -27,7 +27,7 @@ from twofold.controller.loader import Entry, refuse_transactions, segments
 from twofold.controller.operation import Operation
 from twofold.controller.records import MetadataRecord, encode_all
 from twofold.controller.replay import ControllerState, MetadataMachine, OpenTransaction
-from twofold.controller.topics import create_partitions, create_topics, delete_topics
+from twofold.controller.topics import UNGUARDED, DeletionGuard, create_partitions, create_topics, delete_topics
 from twofold.controller.writer import MetadataWriter
 from twofold.machine.runtime import MachineRuntime
 from twofold.runtime.api import Runtime
@@ -174,8 +174,15 @@ class QuorumController:
     async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
         return await self._handle(create_topics, request)
 
-    async def delete_topics(self, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-        return await self._handle(delete_topics, request)
+    async def delete_topics(
+        self, request: DeleteTopicsRequest, guard: DeletionGuard = UNGUARDED
+    ) -> DeleteTopicsResponse:
+        try:
+            return await self._handle(
+                lambda image, request, context: delete_topics(image, request, context, guard), request
+            )
+        finally:
+            guard.release()
 
     async def create_partitions(self, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
         return await self._handle(create_partitions, request)

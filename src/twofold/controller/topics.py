@@ -304,10 +304,33 @@ def _decide_growth(
 # -- DeleteTopics
 
 
+class DeletionGuard:
+    """Whether a topic may be deleted at all, which only those know who keep its records. This one allows everything."""
+
+    def hold(self, topic: str) -> None:
+        """Raise why a topic has to stay; else it can be deleted until `release`."""
+
+    def release(self) -> None:
+        """What was held is gone, or stays."""
+
+
+UNGUARDED = DeletionGuard()
+
+
 def delete_topics(
-    image: MetadataImage, request: DeleteTopicsRequest, context: Context
+    image: MetadataImage, request: DeleteTopicsRequest, context: Context, guard: DeletionGuard = UNGUARDED
 ) -> Operation[DeleteTopicsResponse]:
     """By name up to version 5, by name or id from version 6. A topic that is asked for twice, in any way, stays."""
+    try:
+        return (yield from _delete_topics(image, request, context, guard))
+    except GeneratorExit:
+        guard.release()  # it was only looked at, or the controller stops: nothing of it is written
+        raise
+
+
+def _delete_topics(
+    image: MetadataImage, request: DeleteTopicsRequest, context: Context, guard: DeletionGuard
+) -> Operation[DeleteTopicsResponse]:
     asked = Counter((state.name, state.topic_id) for state in request.topics)
     asked.update((name, None) for name in request.topic_names)
     found: dict[UUID, list[tuple[str | None, UUID | None]]] = {}
@@ -322,8 +345,13 @@ def delete_topics(
         yield None
     for found_id, ways in found.items():
         name = image.topic_names[found_id]
-        if len(ways) > 1:
-            results.append(_kept(name, found_id, InvalidRequest("the topic is given by its name and by its id")))
+        try:
+            if len(ways) > 1:
+                raise InvalidRequest("the topic is given by its name and by its id")
+            guard.hold(name)
+        except KafkaError as error:
+            results.append(_kept(name, found_id, error))
+            yield None
         else:
             results.append(DeletableTopicResult(name=name, topic_id=found_id, error_code=NONE))
             yield RemoveTopic(found_id)

@@ -535,6 +535,17 @@ class PartitionLog(CuttableLog):
             return False
         return entry.last_timestamp > since_ms
 
+    def has_lost_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Whether the log begins behind the first record of what the producer has open under this epoch."""
+        self.ensure_open()
+        entry = self._producers.entries.get(producer_id)
+        return (
+            entry is not None
+            and entry.epoch == epoch
+            and entry.txn_first_offset != NO_OFFSET
+            and entry.txn_first_offset < self.log_start_offset
+        )
+
     def expire_producers(self, now_ms: int) -> int:
         """Forget producers that were silent for producer.id.expiration.ms; returns how many."""
         if self._listing is not None:

@@ -1,6 +1,7 @@
 """The bytes of `__transaction_state`."""
 
 import contextlib
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -76,6 +77,14 @@ VECTORS = {
         "06 00 08 000000000000002a 01 08 0000000000000049 02 02 0002 03 02 0006 "
         "65 0b 000000000000002a 0004 01 66 08 00007530 000003e8",
     ),
+    "v1 ongoing, two-phase, with the id of one of its topics": (
+        1,
+        Transaction(
+            42, 5, NEVER, ONGOING, partitions("t-1", "u-0"), T, T, 42, topic_ids=frozenset({("u", UUID(int=9))})
+        ),
+        "0001 000000000000002a 0005 7fffffff 01 03 0274 02 00000001 00 0275 02 00000000 "
+        "01 64 10 00000000000000000000000000000009 0000018bcfe56800 0000018bcfe56800 01 00 08 000000000000002a",
+    ),
 }
 
 
@@ -124,6 +133,15 @@ def transactions(draw):
         draw(st.none() | st.builds(Ended, ids, epochs, st.integers(-128, 127))),
         draw(st.none() | st.builds(NextTerms, timeouts, st.integers(0, NEVER))),
     )
+
+
+@given(names, found_partitions, st.sampled_from(["t", "orders", "x" * 249]), st.uuids())
+def test_the_id_of_a_topic_is_written_with_it_and_read(name, found, topic, topic_id):
+    found |= {TopicPartition(topic, 0)}
+    value = a_transaction(ONGOING)._replace(partitions=found, topic_ids=frozenset({(topic, topic_id)}))
+    assert decode(encode_key(name), encode_value(value, 1)) == TransactionRecord(name, value)
+    plain = value._replace(topic_ids=frozenset())
+    assert len(encode_value(value, 1)) == len(encode_value(plain, 1)) + 18
 
 
 @given(names, transactions())

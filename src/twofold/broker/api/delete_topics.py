@@ -6,7 +6,9 @@
    (100), rows with both or neither (42), topics asked for twice (42, and kept).
 3. `delete.topic.enable=false`: TOPIC_DELETION_DISABLED (73), INVALID_REQUEST (42) before version 3, which does not
    know that error.
-4. A deleted topic is gone when the answer goes out. Where that takes longer than `timeout_ms`, the answer is
+4. A topic that holds records of an open two-phase transaction: POLICY_VIOLATION (44), with the transactional id
+   (`broker.topic_deletion`).
+5. A deleted topic is gone when the answer goes out. Where that takes longer than `timeout_ms`, the answer is
    REQUEST_TIMED_OUT (7) for every topic.
 """
 
@@ -16,6 +18,7 @@ from uuid import UUID
 from twofold.broker.authorizer import Operation, ResourceType
 from twofold.broker.context import RequestContext
 from twofold.broker.forwarding import forward
+from twofold.broker.topic_deletion import TopicDeletion
 from twofold.wire.errors import InvalidRequest, KafkaError, TopicAuthorizationFailed, TopicDeletionDisabled
 from twofold.wire.message import replace
 from twofold.wire.messages.delete_topics import (
@@ -36,7 +39,8 @@ DELETION_DISABLED_SINCE = 3
 async def handle(broker: "Broker", context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     names = [name for name in request.topic_names if _may_delete(broker, context, name)]
     states = [state for state in request.topics if _may_delete(broker, context, _name_of(broker, state))]
-    call = broker.controller.delete_topics(replace(request, topic_names=names, topics=states))
+    wanted = replace(request, topic_names=names, topics=states)
+    call = broker.controller.delete_topics(wanted, TopicDeletion(broker))
     response = await forward(broker, call, timeout_ms=request.timeout_ms, name="DeleteTopics")
     allowed, allowed_names = set(states), set(names)  # there may be thousands
     refused = [

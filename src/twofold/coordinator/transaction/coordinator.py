@@ -18,9 +18,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
+from uuid import UUID
 
 from twofold.config.settings import Settings
-from twofold.coordinator.transaction.records import NEVER_MS, Transaction
+from twofold.coordinator.transaction.records import NEVER_MS, NO_TOPIC_IDS, Transaction
 from twofold.coordinator.transaction.states import EXPIRABLE, PREPARING, Event, State
 from twofold.coordinator.transaction.transitions import (
     EPOCH_MAX,
@@ -119,10 +120,17 @@ NOTHING = Decision(None)
 
 
 class Coordinator:
-    def __init__(self, config: TransactionConfig, new_producer_id: Callable[[], int]) -> None:
-        """`new_producer_id` raises CoordinatorLoadInProgress when it has none at hand (KAFKA-14417)."""
+    def __init__(
+        self,
+        config: TransactionConfig,
+        new_producer_id: Callable[[], int],
+        topic_id: Callable[[str], UUID | None] = lambda topic: None,
+    ) -> None:
+        """`new_producer_id` raises CoordinatorLoadInProgress when it has none at hand (KAFKA-14417). `topic_id` tells
+        which topic a name stands for now."""
         self.config = config
         self._new_producer_id = new_producer_id
+        self._topic_id = topic_id
 
     # --- InitProducerId ---
 
@@ -200,7 +208,19 @@ class Coordinator:
     def _keep(self, entry: Transaction, request: InitRequest, timeout_ms: int, now_ms: int) -> Decision:
         """KIP-939: the transaction goes on, and only who recovered it may end it."""
         value = kept(entry, self._new_producer_id, timeout_ms, request.heartbeat_interval_ms, now_ms)
+        value = self._with_topic_ids(value, entry, entry.partitions)
         return Decision(value, *client_pair(value), entry.producer_id, entry.producer_epoch)
+
+    def _with_topic_ids(
+        self, value: Transaction, entry: Transaction, partitions: frozenset[TopicPartition]
+    ) -> Transaction:
+        """What is prepared in a topic is prepared in that topic, not in a later one of its name."""
+        if not is_two_phase(value):
+            return value
+        known = entry.topic_ids if entry.state is State.ONGOING else NO_TOPIC_IDS
+        names = {topic for topic, _ in partitions} - {topic for topic, _ in known}
+        found = ((topic, self._topic_id(topic)) for topic in names)
+        return value._replace(topic_ids=known | {(topic, topic_id) for topic, topic_id in found if topic_id})
 
     # --- AddPartitionsToTxn, AddOffsetsToTxn ---
 
@@ -239,7 +259,7 @@ class Coordinator:
             raise _busy(transactional_id)
         elif server_version < TV2 and is_two_phase(entry):
             raise _too_old(transactional_id, "begins a two-phase transaction", server_version)
-        return Decision(added(entry, partitions, client_version, now_ms))
+        return Decision(self._with_topic_ids(added(entry, partitions, client_version, now_ms), entry, partitions))
 
     def verify(
         self, entry: Transaction | None, producer_id: int, producer_epoch: int, partitions: frozenset[TopicPartition]

@@ -7,7 +7,8 @@
 3. Tags 0 to 3 are Kafka's (previous and next producer id, the client's transaction.version, next epoch). Tag 4 is the
    last epoch, tag 100 the heartbeat interval, tag 101 how the last two-phase transaction of the id ended, tag 102 the
    terms that count after a kept transaction; readers pass over tags they do not know. A tag that says what would be
-   assumed without it is not written.
+   assumed without it is not written. A topic of a two-phase transaction has a tag of its own, 100 with the topic's id,
+   so that a topic that was deleted and created anew is known to be another.
 4. Keys and values of versions that nobody knows yet are for the reader to complain about and pass over. Bytes that do
    not hold what their version promises raise `MalformedRecord`, and nothing else does.
 5. A million of them are read when a broker starts, so this is written by hand: a value without partitions takes two
@@ -19,6 +20,7 @@ from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias
+from uuid import UUID
 
 from twofold.coordinator.transaction.states import RECORDED, State
 from twofold.machine.schema import MalformedRecord
@@ -34,6 +36,9 @@ NEVER_MS = 0x7FFF_FFFF
 NO_TIMEOUT_OF_THE_KIP = -1
 
 NO_PARTITIONS: frozenset[TopicPartition] = frozenset()
+
+TopicIds: TypeAlias = frozenset[tuple[str, UUID]]
+NO_TOPIC_IDS: TopicIds = frozenset()
 
 
 class Ended(NamedTuple):
@@ -72,6 +77,7 @@ class Transaction(NamedTuple):
     heartbeat_interval_ms: int = 0
     last_two_phase: Ended | None = None  # stays until the id expires, so that a stored state can be asked about
     next_terms: NextTerms | None = None  # of the client that keeps a transaction; they count when that is complete
+    topic_ids: TopicIds = NO_TOPIC_IDS  # of an open two-phase transaction: which topics they were
 
 
 class TransactionRecord(NamedTuple):
@@ -111,6 +117,9 @@ HEARTBEAT_INTERVAL = 100
 LAST_TWO_PHASE = 101
 NEXT_TERMS = 102
 
+TOPIC_ID = 100  # of a topic
+_TOPIC_ID_TAG = bytes((1, TOPIC_ID, 16))  # the number of tags, the tag, the size of its value
+
 # Previous and next producer id, the client's version, next and last epoch, heartbeat interval, last two-phase
 # transaction, next terms.
 Tags: TypeAlias = tuple[int, int, int, int, int, int, Ended | None, NextTerms | None]
@@ -141,7 +150,7 @@ def encode_value(value: Transaction, version: int) -> bytes:
         if state is State.EMPTY:
             middle = b"\x00"
         else:
-            middle = _flexible_partitions(partitions) if partitions else b"\x01"
+            middle = _flexible_partitions(partitions, value.topic_ids) if partitions else b"\x01"
         return b"".join((head, middle, times, _tags(value)))
     if state is State.EMPTY:
         middle = b"\xff\xff\xff\xff"
@@ -159,8 +168,9 @@ def _by_topic(partitions: frozenset[TopicPartition]) -> list[tuple[str, list[int
 
 
 @lru_cache(maxsize=1024)
-def _flexible_partitions(partitions: frozenset[TopicPartition]) -> bytes:
+def _flexible_partitions(partitions: frozenset[TopicPartition], topic_ids: TopicIds) -> bytes:
     topics = _by_topic(partitions)
+    ids = dict(topic_ids)
     out = bytearray(encode_uvarint(len(topics) + 1))
     for topic, indexes in topics:
         raw = topic.encode()
@@ -169,7 +179,11 @@ def _flexible_partitions(partitions: frozenset[TopicPartition]) -> bytes:
         out += raw
         out += encode_uvarint(count + 1)
         out += _INT32.pack(indexes[0]) if count == 1 else struct.pack(f">{count}i", *indexes)
-        out.append(0)
+        if topic in ids:
+            out += _TOPIC_ID_TAG
+            out += ids[topic].bytes
+        else:
+            out.append(0)
     return bytes(out)
 
 
@@ -186,7 +200,7 @@ def _old_partitions(partitions: frozenset[TopicPartition]) -> bytes:
 
 def _tags(value: Transaction) -> bytes:
     """The tagged fields, in the order of their tags, after their number."""
-    if value[8:] == _USUAL_TAGS and value.previous_producer_id != NO_PRODUCER_ID:
+    if value[8:-1] == _USUAL_TAGS and value.previous_producer_id != NO_PRODUCER_ID:
         return _ONE_LONG_TAG.pack(1, PREVIOUS_PRODUCER_ID, 8, value.previous_producer_id)
     fields = []
     if value.previous_producer_id != NO_PRODUCER_ID:
@@ -240,12 +254,13 @@ def _decode_value(data: bytes) -> Transaction | None:
         raise MalformedRecord(f"the status {status} of producer id {producer_id} is none that a record can have")
     if timeout_ms == NO_TIMEOUT_OF_THE_KIP:
         timeout_ms = NEVER_MS
+    topic_ids = NO_TOPIC_IDS
     if not version:
         partitions, at = _read_old(data)
     elif data[_HEAD_SIZE] < 2:  # null or none
         partitions, at = (NO_PARTITIONS if data[_HEAD_SIZE] else None), _HEAD_SIZE + 1
     else:
-        partitions, at = _read_flexible(data)
+        partitions, topic_ids, at = _read_flexible(data)
     if state is State.EMPTY:
         partitions = NO_PARTITIONS
     elif partitions is None:
@@ -253,7 +268,7 @@ def _decode_value(data: bytes) -> Transaction | None:
     last_update_ms, start_ms = _TIMES.unpack_from(data, at)
     tags = _read_tags(data, at + _TIMES_SIZE) if version else NO_TAGS
     head = (producer_id, epoch, timeout_ms, state, partitions, last_update_ms, start_ms)
-    return _new_tuple(Transaction, head + tags)
+    return _new_tuple(Transaction, (*head, *tags, topic_ids))
 
 
 @lru_cache(maxsize=10_000)
@@ -268,8 +283,9 @@ def _indexes(data: bytes, at: int, count: int) -> tuple[int, ...]:
     return struct.unpack_from(f">{count}i", data, at)
 
 
-def _read_flexible(data: bytes) -> tuple[frozenset[TopicPartition], int]:
+def _read_flexible(data: bytes) -> tuple[frozenset[TopicPartition], TopicIds, int]:
     found: list[TopicPartition] = []
+    ids: list[tuple[str, UUID]] = []
     topics, at = decode_uvarint(data, _HEAD_SIZE)
     if topics > len(data):
         raise MalformedRecord(f"{topics} topics are announced in {len(data)} bytes")
@@ -286,8 +302,11 @@ def _read_flexible(data: bytes) -> tuple[frozenset[TopicPartition], int]:
         else:
             found += [TopicPartition(topic, index) for index in _indexes(data, at, count - 1)]
         at += 4 * (count - 1)
-        at = at + 1 if data[at] == 0 else _skip_tags(data, at)
-    return frozenset(found), at
+        if data[at] == 0:
+            at += 1
+        else:
+            at = _read_topic_tags(data, at, topic, ids)
+    return frozenset(found), frozenset(ids) if ids else NO_TOPIC_IDS, at
 
 
 def _read_old(data: bytes) -> tuple[frozenset[TopicPartition] | None, int]:
@@ -317,14 +336,19 @@ def _read_old(data: bytes) -> tuple[frozenset[TopicPartition] | None, int]:
     return frozenset(found), at
 
 
-def _skip_tags(data: bytes, at: int) -> int:
+def _read_topic_tags(data: bytes, at: int, topic: str, ids: list[tuple[str, UUID]]) -> int:
     count, at = decode_uvarint(data, at)
     for _ in range(count):
-        _, at = decode_uvarint(data, at)
+        tag, at = decode_uvarint(data, at)
         size, at = decode_uvarint(data, at)
-        at += size
-        if at > len(data):
+        end = at + size
+        if end > len(data):
             raise MalformedRecord(f"a tagged field of {size} bytes reaches beyond the {len(data)} that are there")
+        if tag == TOPIC_ID:
+            if size != 16:
+                raise MalformedRecord(f"the id of topic {topic!r} has {size} bytes")
+            ids.append((topic, UUID(bytes=data[at:end])))
+        at = end
     return at
 
 

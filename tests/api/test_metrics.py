@@ -7,6 +7,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from api.two_phase_node import TwoPhaseNode, two_phase
 from api.txn_node import Node, exact, held_markers, simulated
 from twofold.broker.metric_families import FAMILIES, HISTOGRAM
 from twofold.broker.metrics import BrokerCollector, Scraper, name_of, text_of
@@ -76,6 +77,29 @@ async def test_open_transactions_are_told_by_state_and_age(node: Node) -> None:
     page = await scrape(node)
     assert page("twofold_txn_open", state="Ongoing") == 1
     assert 4 <= (page("twofold_txn_oldest_open_seconds") or 0) < 4.1
+
+
+@two_phase()
+async def test_the_longest_open_two_phase_transaction_is_told_apart_from_others(node: TwoPhaseNode) -> None:
+    age = "twofold_txn_two_phase_oldest_open_seconds"
+    plain = await node.init("plain")
+    assert await node.add(plain, 0, name="plain") == [0]
+    await node.sleep(5)
+    page = await scrape(node)
+    assert page(age) == 0 and (page("twofold_txn_oldest_open_seconds") or 0) >= 5
+    pair = await node.prepared("older")
+    await node.sleep(7)
+    await node.prepared("younger")
+    await node.sleep(4)
+    assert 11 <= ((await scrape(node))(age) or 0) < 11.5
+    found = await node.keep("older")
+    await node.sleep(1)
+    assert found.ongoing == pair and 12 <= ((await scrape(node))(age) or 0) < 12.5, (
+        "taking it over starts no clock anew"
+    )
+    assert isinstance(await node.end(found.pair, True, version=5, name="older"), tuple)
+    await node.sleep(1)
+    assert 6 <= ((await scrape(node))(age) or 0) < 6.5
 
 
 @simulated()

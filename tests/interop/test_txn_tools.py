@@ -374,6 +374,31 @@ def test_force_ends_what_is_prepared_and_says_so_in_the_log(cli: Cli, twofold_se
     assert re.search(line, twofold_server.log_text())
 
 
+def test_open_two_phase_transactions_are_listed_with_their_states_the_oldest_first(
+    cli: Cli, twofold_server: TwofoldServer
+) -> None:
+    topic, prefix = make_topic(twofold_server), fresh("app")
+    mine = ("--transactional-id-pattern", f"{prefix}.*")
+    plain = session(twofold_server, f"{prefix}-plain")
+    plain.write(topic, 0, "a")
+    assert cli(twofold_server, "list", "--two-phase", *mine).stdout == "no open two-phase transaction\n"
+    names = [f"{prefix}-z", f"{prefix}-a"]
+    states = [prepared(twofold_server, topic, name) for name in names]
+    rows = ask_json(cli, twofold_server, "list", "--two-phase", *mine)
+    assert [row["transactional_id"] for row in rows] == names, "the oldest first, and not the other kind"
+    assert [f"{row['producer_id']}:{row['producer_epoch']}" for row in rows] == states
+    assert all(row["duration_ms"] >= 0 and row["partitions"] == [f"{topic}-0"] for row in rows)
+    lines = cli(twofold_server, "list", "--two-phase", *mine).stdout.splitlines()
+    expected = [[name, "Ongoing", state] for name, state in zip(names, states, strict=True)]
+    assert [line.split()[:3] for line in lines[1:]] == expected
+    assert ask_json(cli, twofold_server, "list", "--two-phase", *mine, "--duration-filter", "600000") == []
+    # What it shows is what `complete` takes.
+    for name, state in zip(names, states, strict=True):
+        cli(twofold_server, "complete", "--transactional-id", name, "--state", state, "--commit", "--yes")
+    assert ask_json(cli, twofold_server, "list", "--two-phase", *mine) == []
+    assert len(ask_json(cli, twofold_server, "list", *mine)) == 3
+
+
 # Who waits
 
 

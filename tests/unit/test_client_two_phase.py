@@ -456,3 +456,23 @@ def test_a_producer_resumes_only_its_own_id_and_only_before_it_starts() -> None:
             await producer.resume("id", 1, 0)
 
     play(story)
+
+
+def test_a_producer_whose_transaction_was_taken_over_is_told_by_whom_and_what_to_do() -> None:
+    """Its own epoch is the one that the coordinator shows, so two equal numbers would explain nothing."""
+
+    async def story(world: World) -> None:
+        original, state = await prepared(world)
+        await participant(world, "heir", keep=True)
+        with pytest.raises(Fenced) as told:
+            await original.commit_transaction()
+        message = str(told.value)
+        assert f"transaction {state} is still open" in message
+        assert (
+            "another producer has taken the transaction over with init_transactions(keep_prepared_txn=True)" in message
+        )
+        assert f"it has producer id {state.producer_id}, epoch {state.epoch}" in message
+        assert f"`twofold txn complete --transactional-id id --state {state}` and the decision" in message
+        assert "but our epoch is" not in message
+
+    play(story)

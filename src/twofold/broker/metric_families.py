@@ -187,6 +187,10 @@ DISK_SHORT = _own("disk_short", "1 while the disk is full and clients cannot wri
 TXN_IDS = _own("txn_ids", "Transactional ids that the coordinator knows.")
 TXN_OPEN = _own("txn_open", "Transactions that are open (Ongoing) or decided and not complete.", "state")
 TXN_OLDEST = _own("txn_oldest_open_seconds", "Age of the oldest open transaction; 0 where none is open.")
+TXN_TWO_PHASE_OLDEST = _own(
+    "txn_two_phase_oldest_open_seconds",
+    "Age of the oldest open two-phase transaction (KIP-939), which only an outside decision ends; 0 without one.",
+)
 TXN_EXPIRED = _own("txn_expired_ids", "Transactional ids removed because nobody used them.", kind=COUNTER)
 MARKERS_PENDING = _own("txn_markers_pending", "Decided transactions of which a marker is still to be written.")
 TXN_END = _own(

@@ -23,6 +23,7 @@ from twofold.broker import metric_families as families
 from twofold.broker.durations import Durations
 from twofold.broker.metric_families import Family
 from twofold.coordinator.transaction.states import State
+from twofold.coordinator.transaction.transitions import is_two_phase
 from twofold.log.log import PartitionLog
 from twofold.types import TopicPartition
 from twofold.version import VERSION
@@ -256,7 +257,8 @@ class BrokerCollector:
         shards = service.led()
         open_by_state = dict.fromkeys((State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT), 0)
         ids = preparing = 0
-        oldest_ms: int | None = None
+        now_ms = self._broker.runtime.clock.wall_ms()
+        oldest_ms = oldest_two_phase_ms = now_ms
         for shard in shards:
             state = shard.committed
             entries = state.entries
@@ -268,15 +270,17 @@ class BrokerCollector:
                     open_by_state[entries[transactional_id].state] += 1
                 yield None
             for piece in _slices(state.ongoing, IDS_PER_PIECE):
-                first = min(entries[transactional_id].start_ms for transactional_id in piece)
-                oldest_ms = first if oldest_ms is None else min(first, oldest_ms)
+                found = [entries[transactional_id] for transactional_id in piece]
+                oldest_ms = min(oldest_ms, *(entry.start_ms for entry in found))
+                vowed = (entry.start_ms for entry in found if is_two_phase(entry))
+                oldest_two_phase_ms = min(oldest_two_phase_ms, min(vowed, default=now_ms))
                 yield None
-        now_ms = self._broker.runtime.clock.wall_ms()
-        age_ms = 0 if oldest_ms is None else max(0, now_ms - oldest_ms)
+        age_ms = now_ms - oldest_ms
         markers = service.markers
         yield _one(families.TXN_IDS, ids)
         yield _metric(families.TXN_OPEN, [({"state": key.wire_name}, n) for key, n in open_by_state.items()])
         yield _one(families.TXN_OLDEST, age_ms / 1000)
+        yield _one(families.TXN_TWO_PHASE_OLDEST, (now_ms - oldest_two_phase_ms) / 1000)
         yield _one(families.OPEN_TIME, age_ms)
         yield _one(families.TXN_EXPIRED, service.expired_ids)
         yield _one(families.TIMED_OUT, service.timed_out)

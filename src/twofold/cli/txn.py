@@ -37,6 +37,7 @@ from twofold.client.open_transactions import (
     Hanging,
     find_blocked,
     find_hanging,
+    find_two_phase,
 )
 from twofold.client.transaction_model import TransactionDescription, TransactionListing, TransactionState
 from twofold.wire.errors import InvalidRegularExpression, KafkaError, TransactionalIdNotFound
@@ -68,6 +69,10 @@ def list_transactions(
     pattern: Annotated[
         str | None, typer.Option("--transactional-id-pattern", metavar="RE", help="Only ids that match (RE2).")
     ] = None,
+    two_phase: Annotated[
+        bool,
+        typer.Option("--two-phase", help="Only open two-phase transactions, the oldest first, and how to name them."),
+    ] = False,
     broker_id: BrokerId = None,
     bootstrap_server: BootstrapServer = DEFAULT_SERVER,
     output: Format = OutputFormat.TABLE,
@@ -77,6 +82,8 @@ def list_transactions(
 
     async def main() -> int:
         states = [_state(word) for word in state or ()]
+        if two_phase and not states:
+            states = [known for known in TransactionState if known.is_open]
         async with connected(bootstrap_server, timeout) as admin:
             await check_broker(admin, broker_id)
             results = await admin.list_transactions(
@@ -85,8 +92,11 @@ def list_transactions(
                 pattern=pattern,
                 broker_id=broker_id,
             )
-        rows = [row for _, found in sorted(results.values.items()) for row in sorted(found)]
-        if output is OutputFormat.JSON:
+            rows = [row for _, found in sorted(results.values.items()) for row in sorted(found)]
+            vowed = await find_two_phase(admin, rows) if two_phase else []
+        if two_phase:
+            _print_two_phase(vowed, output)
+        elif output is OutputFormat.JSON:
             print_json([_listed_json(row) for row in rows])
         elif results.values:
             cells = ((row.transactional_id, row.coordinator_id, row.producer_id, row.state.value) for row in rows)
@@ -125,6 +135,30 @@ def describe(
         return failed("describe", results.errors, {TransactionalIdNotFound: UNKNOWN_ID})
 
     run_command(main, bootstrap_server)
+
+
+def _print_two_phase(rows: Sequence[TransactionDescription], output: OutputFormat) -> None:
+    now_ms = int(time.time() * 1000)
+    if output is OutputFormat.JSON:
+        print_json([_described_json(row, now_ms) for row in rows])
+        return
+    if not rows:
+        print("no open two-phase transaction")
+        return
+    print_table(
+        ["TRANSACTIONAL ID", "STATE", "TO COMPLETE IT, --state", "OPEN FOR", "PARTITIONS"],
+        [
+            (
+                row.transactional_id,
+                row.state.value,
+                f"{row.producer_id}:{row.producer_epoch}" if row.is_ongoing else "-",
+                duration(_age_ms(row.start_ms, now_ms)),
+                len(row.partitions),
+            )
+            for row in rows
+        ],
+        right=["OPEN FOR", "PARTITIONS"],
+    )
 
 
 UNKNOWN_ID = f"no coordinator knows it; {KNOWN_IDS}"

@@ -23,7 +23,7 @@ from twofold.client.config import ConsumerConfig
 from twofold.client.errors import UnsupportedByBroker
 from twofold.client.offsets import OffsetSpec
 from twofold.client.single_fetch import SingleFetch
-from twofold.client.transaction_model import TransactionDescription, TransactionState
+from twofold.client.transaction_model import TransactionDescription, TransactionListing, TransactionState
 from twofold.records.batch import iter_headers
 from twofold.types import TopicPartition
 from twofold.wire.errors import KafkaError, OffsetOutOfRange, TransactionalIdNotFound
@@ -195,6 +195,24 @@ async def owners_of(admin: Admin, producer_ids: Collection[int]) -> dict[int, Tr
         for row in described.values.values():
             owners[row.producer_id] = row
     return owners
+
+
+async def find_two_phase(admin: Admin, listed: Iterable[TransactionListing]) -> list[TransactionDescription]:
+    """Those of these transactions that only an outside decision ends (KIP-939), the oldest first. A listing does not
+    tell, so they are described. What has ended since it was listed is left out."""
+    states = {row.transactional_id: row.state for row in listed}
+    found: list[TransactionDescription] = []
+    for some in _slices(sorted(states), IDS_AT_ONCE):
+        described = await admin.describe_transactions(some)
+        for error in described.errors.values():
+            if not isinstance(error, TransactionalIdNotFound):
+                raise error
+        found += [
+            row
+            for name, row in described.values.items()
+            if row.is_two_phase and row.state.is_open == states[name].is_open
+        ]
+    return sorted(found, key=lambda row: (row.start_ms, row.transactional_id))
 
 
 async def first_timestamps(admin: Admin, rows: Iterable[OpenTransaction]) -> dict[OpenTransaction, int]:

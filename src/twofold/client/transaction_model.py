@@ -104,10 +104,19 @@ class TransactionDescription(NamedTuple):
 
     def beside(self, ours: Identity, prepared: Identity) -> str:
         """Our identity, or that of the transaction that we wanted to end, beside the coordinator's, in words."""
-        if self.state is TransactionState.ONGOING and self.identity in (ours, prepared):
+        if self.is_ongoing and self.identity in (ours, prepared):
+            state = f"{self.producer_id}:{self.producer_epoch}"
             return (
-                f"the transaction of producer id {self.producer_id}, epoch {self.producer_epoch} is still open, but "
-                f"our epoch is {ours.epoch}, and another producer has taken the transaction over to end it"
+                f"transaction {state} is still open, but another producer has taken the transaction over with "
+                "init_transactions(keep_prepared_txn=True), so this one cannot end it any more (it has producer id "
+                f"{ours.producer_id}, epoch {ours.epoch}). Let that producer end it, take it over again in the same "
+                f"way, or end it with `twofold txn complete --transactional-id {self.transactional_id} --state "
+                f"{state}` and the decision, --commit or --abort"
+            )
+        if self.identity == ours:
+            return (
+                f"the coordinator has the same producer id {ours.producer_id}, epoch {ours.epoch}, but in state "
+                f"{self.state.value}, where there is nothing left to decide"
             )
         return (
             f"we have producer id {ours.producer_id}, epoch {ours.epoch}, the coordinator has producer id "

@@ -296,7 +296,7 @@ class Driver:
         if found is None:
             return "is not known to its coordinator any more"
         if found.state is not TransactionState.ONGOING or found.identity != participant.ongoing:
-            return f"is over ({found.beside(participant.client, participant.ongoing)})"
+            return f"is over: the coordinator has {found.in_words} now"
         if conditions.mode is Mode.TWO_PHASE:
             if found.timeout_ms != NO_TIMEOUT_MS:
                 return f"has a timeout of {found.timeout_ms} ms, and was to have none"

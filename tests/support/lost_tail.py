@@ -57,13 +57,16 @@ def lose_markers(server: TwofoldServer, *partitions: TopicPartition) -> None:
 
 
 def lose_markers_unnoticed(server: TwofoldServer, *partitions: TopicPartition) -> None:
-    """The same to a folder that says it was closed cleanly, as one that was copied back from somewhere may."""
+    """The same to a folder that says it was closed cleanly, as one that was copied back from somewhere may. Nothing was
+    aborted before in these partitions."""
     assert server.stop() == 0
     assert (server.data / CLEAN_SHUTDOWN).exists()
     for partition in partitions:
         folder = server.data / str(partition)
         cut_marker(folder)
         max(folder.glob("*.snapshot")).unlink()
+        for index in folder.glob("*.txnindex"):
+            index.unlink()
 
 
 def cut_marker(folder: Path) -> None:

@@ -8,7 +8,7 @@ from twofold.cli.common import CliError, OutputFormat
 from twofold.cli.txn_end import _abort_whole
 from twofold.client import Admin
 from twofold.client.open_transactions import OpenTransaction, Reason, why_hanging
-from twofold.client.transaction_model import AbortTransactionSpec, TransactionDescription, TransactionState
+from twofold.client.transaction_model import AbortTransactionSpec, Decided, TransactionDescription, TransactionState
 from twofold.types import TopicPartition
 
 TP = TopicPartition("t", 0)
@@ -16,8 +16,15 @@ OTHER = TopicPartition("t", 1)
 OPEN = OpenTransaction(TP, 7, 3, -1, 100, 5)
 
 
-def owner(state: TransactionState, *, epoch: int = 3, partitions: tuple[TopicPartition, ...] = (TP,)):
-    return TransactionDescription("x", 1, state, 7, epoch, 60_000, 1, partitions)
+def owner(
+    state: TransactionState,
+    *,
+    epoch: int = 3,
+    partitions: tuple[TopicPartition, ...] = (TP,),
+    decided: tuple[int, int, bool] | None = None,
+):
+    shown = None if decided is None else Decided(*decided)
+    return TransactionDescription("x", 1, state, 7, epoch, 60_000, 1, partitions, decided=shown)
 
 
 @pytest.mark.parametrize(
@@ -32,8 +39,13 @@ def owner(state: TransactionState, *, epoch: int = 3, partitions: tuple[TopicPar
         (owner(TransactionState.PREPARE_COMMIT, epoch=4), None),
         (owner(TransactionState.PREPARE_ABORT, epoch=4), None),
         (owner(TransactionState.PREPARE_ABORT, epoch=4, partitions=(OTHER,)), Reason.NOT_MEMBER),
-        (owner(TransactionState.COMPLETE_COMMIT, epoch=4, partitions=()), Reason.NOT_MEMBER),
-        (owner(TransactionState.EMPTY, partitions=()), Reason.NOT_MEMBER),
+        (owner(TransactionState.COMPLETE_COMMIT, epoch=4, partitions=()), Reason.UNPROVEN),
+        (owner(TransactionState.EMPTY, partitions=()), Reason.UNPROVEN),
+        # The record says how it was decided, so the partition has lost the marker.
+        (owner(TransactionState.COMPLETE_COMMIT, epoch=4, partitions=(), decided=(7, 3, True)), Reason.COMMIT_LOST),
+        (owner(TransactionState.COMPLETE_ABORT, epoch=4, partitions=(), decided=(7, 3, False)), Reason.ABORT_LOST),
+        (owner(TransactionState.COMPLETE_COMMIT, epoch=5, partitions=(), decided=(7, 4, True)), Reason.UNPROVEN),
+        (owner(TransactionState.PREPARE_COMMIT, epoch=4, decided=(7, 3, True)), None),
     ],
 )
 def test_why_a_transaction_hangs(found, reason):

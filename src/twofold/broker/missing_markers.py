@@ -25,7 +25,7 @@ from twofold.coordinator.transaction.proofs import (
     Pair,
     Unproven,
     by_producer,
-    proven,
+    outcome_of,
     set_apart,
 )
 from twofold.coordinator.transaction.records import TransactionRecord
@@ -63,13 +63,11 @@ class Outcome(NamedTuple):
 
 def proven_outcome(shards: Iterable["TransactionShard"], pair: Pair) -> Outcome | None:
     """What the newest records of the ids prove about a pair."""
-    producer_id = pair.producer_id
     for shard in shards:
         for transactional_id, entry in shard.committed.entries.items():
-            if producer_id in (entry.producer_id, entry.previous_producer_id):
-                for found, commit in proven(entry):
-                    if found == pair:
-                        return Outcome(transactional_id, commit, shard.epoch)
+            commit = outcome_of(entry, pair)
+            if commit is not None:
+                return Outcome(transactional_id, commit, shard.epoch)
     return None
 
 

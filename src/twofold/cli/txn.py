@@ -29,6 +29,7 @@ from twofold.cli.topic import connected
 from twofold.cli.txn_end import abort, complete, terminate
 from twofold.cli.txn_fate import fate
 from twofold.cli.txn_place import KNOWN_IDS, check_broker, check_partition, chosen_partitions
+from twofold.cli.txn_repair import repair
 from twofold.cli.txn_words import table
 from twofold.client import TopicPartition
 from twofold.client.open_transactions import (
@@ -311,16 +312,26 @@ def _hanging(
                 ],
                 right=["PRODUCER", "EPOCH", "START OFFSET", "OPEN FOR"],
             )
-            first = found[0].transaction
-            print(
-                f"\nend one with: twofold txn abort --topic {first.tp.topic} --partition {first.tp.partition} "
-                f"--start-offset {first.start_offset}"
-            )
+            print(f"\n{_advice(found)}")
         else:
             print(f"no hanging transaction in {len(chosen):,} partitions")
         return failed("look at", errors)
 
     run_command(main, bootstrap_server)
+
+
+def _advice(found: Sequence[Hanging]) -> str:
+    """What to do about the first of each kind."""
+    lines = []
+    for is_decided, words in ((True, "write the missing marker of one"), (False, "end one")):
+        first = next((row.transaction for row in found if row.reason.is_decided == is_decided), None)
+        if first is not None:
+            verb = "repair" if is_decided else "abort"
+            lines.append(
+                f"{words} with: twofold txn {verb} --topic {first.tp.topic} --partition {first.tp.partition} "
+                f"--start-offset {first.start_offset}"
+            )
+    return "\n".join(lines)
 
 
 @txn_app.command("blocked", epilog=EXIT_CODES)
@@ -375,6 +386,7 @@ def watch(
 
 
 txn_app.command("abort", epilog=EXIT_CODES)(abort)
+txn_app.command("repair", epilog=EXIT_CODES)(repair)
 txn_app.command("complete", epilog=EXIT_CODES)(complete)
 txn_app.command("terminate", epilog=EXIT_CODES)(terminate)
 txn_app.command("fate", epilog=EXIT_CODES)(fate)

@@ -87,7 +87,10 @@ def abort(
             else:
                 assert producer_id is not None and producer_epoch is not None
                 found = await _by_numbers(admin, tp, producer_id, producer_epoch, coordinator_epoch)
-            owner = None if partition_only else await _owner(admin, found.producer_id)
+            owner = await _owner(admin, found.producer_id)
+            await _check_undecided(admin, found, owner)
+            if partition_only:
+                owner = None
             if owner is not None and why_hanging(found, owner) is None:
                 await _check_owner(admin, found)
                 return await _abort_whole(admin, found, owner, yes, output)
@@ -148,6 +151,18 @@ async def _check_owner(admin: Admin, found: OpenTransaction) -> None:
     raise CliError(
         f"the transaction that began at offset {found.start_offset} of {found.tp} has ended meanwhile: {NOTHING}"
     )
+
+
+async def _check_undecided(admin: Admin, found: OpenTransaction, owner: TransactionDescription | None) -> None:
+    """Also with --partition-only: to abort what was decided would tear it, or write the wrong marker twice."""
+    reason = why_hanging(found, owner)
+    if owner is not None and reason is not None and reason.is_decided:
+        await _check_owner(admin, found)
+        raise CliError(
+            f"the transaction of {owner.transactional_id!r} that begins at offset {found.start_offset} of {found.tp}: "
+            f"{reason.value}; {NOTHING}. Write the marker with: twofold txn repair --topic {found.tp.topic} "
+            f"--partition {found.tp.partition} --start-offset {found.start_offset}"
+        )
 
 
 def _spec(found: OpenTransaction, coordinator_epoch: int | None) -> AbortTransactionSpec:

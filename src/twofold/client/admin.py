@@ -35,6 +35,7 @@ from twofold.client.metadata import Node, TopicMetadata, group_by_topic, topic_e
 from twofold.client.offsets import ListedOffset, list_offsets
 from twofold.client.storage_calls import StorageCalls
 from twofold.client.transaction_admin import TransactionAdminCalls
+from twofold.client.transaction_repair import TransactionRepairCalls
 from twofold.client.waiting import Deadline
 from twofold.runtime.api import Runtime
 from twofold.runtime.real import real_runtime
@@ -113,7 +114,7 @@ T = TypeVar("T")
 _WRONG_BROKER = (NotController, NotLeaderOrFollower)
 
 
-class Admin(GroupCalls, StorageCalls, TransactionAdminCalls):
+class Admin(GroupCalls, StorageCalls, TransactionAdminCalls, TransactionRepairCalls):
     """`async with Admin(bootstrap_servers=...) as admin`; must be made while its loop runs."""
 
     def __init__(self, *, runtime: Runtime | None = None, **options: Unpack[ClientOptions]) -> None:

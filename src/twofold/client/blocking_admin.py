@@ -84,6 +84,7 @@ class Admin:
     list_transactions = _blocking(aio.Admin.list_transactions)
     describe_transactions = _blocking(aio.Admin.describe_transactions)
     abort_transaction = _blocking(aio.Admin.abort_transaction)
+    repair_transaction = _blocking(aio.Admin.repair_transaction)
     fence_producers = _blocking(aio.Admin.fence_producers)
     force_terminate_transaction = _blocking(aio.Admin.force_terminate_transaction)
     complete_transaction = _blocking(aio.Admin.complete_transaction)

@@ -5,9 +5,12 @@
 2. A transaction is hanging where no coordinator has its producer, where the coordinator has another epoch of it open,
    or where the partition is not part of what the coordinator has open. While markers are being written the
    coordinator's epoch is ahead, and the partition is listed until it has its marker: that is not hanging.
-3. A transaction lasts from its first record, which is looked up in the log; what a leader tells is the last write.
-4. Requests are bounded: so many partitions, ids or fetches at a time.
-5. What holds readers back can be seen without knowing who does: where a broker is too old to tell, that is said, and
+3. Where the coordinator's record shows that it was decided, the partition has lost the marker (a power cut took it).
+   To abort it would tear the transaction: it is to be repaired. Where the id has no transaction any more and its record
+   shows nothing, it may be a late batch or such a loss, and nobody can tell.
+4. A transaction lasts from its first record, which is looked up in the log; what a leader tells is the last write.
+5. Requests are bounded: so many partitions, ids or fetches at a time.
+6. What holds readers back can be seen without knowing who does: where a broker is too old to tell, that is said, and
    the rest is shown.
 """
 
@@ -54,6 +57,14 @@ class Reason(StrEnum):
     UNKNOWN = "unknown to the coordinator"
     EPOCH = "epoch differs"
     NOT_MEMBER = "partition not in the transaction"
+    UNPROVEN = "not in the transaction, and the coordinator's record shows no outcome"
+    COMMIT_LOST = "decided: commit, marker missing here"
+    ABORT_LOST = "decided: abort, marker missing here"
+
+    @property
+    def is_decided(self) -> bool:
+        """Not to be aborted: `twofold txn repair` writes the marker of what was decided."""
+        return self in (Reason.COMMIT_LOST, Reason.ABORT_LOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +183,10 @@ def why_hanging(row: OpenTransaction, owner: TransactionDescription | None) -> R
     if owner is None:
         return Reason.UNKNOWN
     if row.tp not in owner.partitions:
-        return Reason.NOT_MEMBER
+        committed = owner.outcome_of(row.producer_id, row.producer_epoch)
+        if committed is not None:
+            return Reason.COMMIT_LOST if committed else Reason.ABORT_LOST
+        return Reason.NOT_MEMBER if owner.state.is_open else Reason.UNPROVEN
     if owner.state is TransactionState.ONGOING and owner.producer_epoch != row.producer_epoch:
         return Reason.EPOCH
     return None
@@ -185,7 +199,10 @@ async def owners_of(admin: Admin, producer_ids: Collection[int]) -> dict[int, Tr
         return {}
     wanted = sorted(producer_ids) if len(producer_ids) <= FILTERED_PRODUCERS else []
     listed = (await admin.list_transactions(producer_ids=wanted)).get()
-    names = {row.transactional_id for rows in listed.values() for row in rows if row.producer_id in producer_ids}
+    # One that had a new producer id after its last epoch is listed under the old one, too.
+    names = {
+        row.transactional_id for rows in listed.values() for row in rows if wanted or row.producer_id in producer_ids
+    }
     owners: dict[int, TransactionDescription] = {}
     for some in _slices(sorted(names), IDS_AT_ONCE):
         described = await admin.describe_transactions(some)
@@ -194,6 +211,10 @@ async def owners_of(admin: Admin, producer_ids: Collection[int]) -> dict[int, Tr
                 raise error
         for row in described.values.values():
             owners[row.producer_id] = row
+            if row.decided is not None:
+                owners.setdefault(row.decided.producer_id, row)
+            if row.last_two_phase is not None:
+                owners.setdefault(row.last_two_phase.state.producer_id, row)
     return owners
 
 

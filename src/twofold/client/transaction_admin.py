@@ -157,7 +157,7 @@ class TransactionAdminCalls(ABC):
         first = names[0]
 
         async def ask(connection: Connection) -> Results[str, TransactionDescription]:
-            request = DescribeTransactionsRequest(transactional_ids=names)
+            request = DescribeTransactionsRequest(transactional_ids=names, outcomes=True)
             response: DescribeTransactionsResponse = await self._cluster.ask(
                 connection, request, "DescribeTransactions", deadline
             )

@@ -20,7 +20,13 @@ from twofold.client.group_model import ConsumerGroupMetadata, OffsetAndMetadata
 from twofold.client.metadata import group_by_topic
 from twofold.client.prepared import PreparedTxnState
 from twofold.client.sequences import Identity
-from twofold.client.transaction_model import NO_TIMEOUT_MS, EndedTwoPhase, TransactionDescription, TransactionState
+from twofold.client.transaction_model import (
+    NO_TIMEOUT_MS,
+    Decided,
+    EndedTwoPhase,
+    TransactionDescription,
+    TransactionState,
+)
 from twofold.client.waiting import Deadline
 from twofold.types import NO_PRODUCER_ID, NO_TIMESTAMP, Ending, TopicPartition
 from twofold.wire.apis import KEYS
@@ -73,6 +79,7 @@ DESCRIBE_TIMEOUT_MS = 2_000
 SHORTEST_HEARTBEAT_TIMEOUT_MS = 2_000
 
 _ENDINGS = frozenset(Ending)
+COMMITTED, ABORTED = 1, 2  # outcomes, as DescribeTransactions numbers them
 
 log = logging.getLogger(__name__)
 
@@ -391,6 +398,9 @@ def description(row: DescribedRow, coordinator_id: int) -> TransactionDescriptio
         row.transaction_start_time_ms,
         tuple(TopicPartition(topic.topic, index) for topic in row.topics for index in topic.partitions),
         _last_two_phase(row),
+        Decided(row.decided_producer_id, row.decided_epoch, row.decided_outcome == COMMITTED)
+        if row.decided_outcome in (COMMITTED, ABORTED)
+        else None,
     )
 
 

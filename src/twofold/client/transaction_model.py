@@ -62,6 +62,14 @@ class EndedTwoPhase(NamedTuple):
         return f"{self.state} {'committed' if self.is_committed else 'aborted'}"
 
 
+class Decided(NamedTuple):
+    """A transaction whose outcome the coordinator's record proves, by the producer id and epoch that wrote it."""
+
+    producer_id: int
+    producer_epoch: int
+    commit: bool
+
+
 class TransactionDescription(NamedTuple):
     """`start_ms` is -1 where none has begun. While markers are written, `partitions` are those that still lack one.
     Of a transaction that was kept the identity is that under which the records were written. `last_two_phase` is the
@@ -76,6 +84,17 @@ class TransactionDescription(NamedTuple):
     start_ms: int
     partitions: Collection[TopicPartition]
     last_two_phase: EndedTwoPhase | None = None
+    decided: Decided | None = None
+    """The transaction whose outcome the record shows; None where it shows none, and from Apache Kafka."""
+
+    def outcome_of(self, producer_id: int, producer_epoch: int) -> bool | None:
+        """Whether the transaction with this identity was committed, or aborted; None where the record does not say."""
+        ended = self.last_two_phase
+        if ended is not None and ended.state.identity == Identity(producer_id, producer_epoch):
+            return ended.is_committed
+        if self.decided is not None and self.decided[:2] == (producer_id, producer_epoch):
+            return self.decided.commit
+        return None
 
     @property
     def identity(self) -> Identity:
@@ -170,6 +189,17 @@ class AbortedInPartition(NamedTuple):
     producer_epoch: int
     start_offset: int | None
     is_exact: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairTransactionSpec:
+    """The marker that one partition has lost: of the transaction that begins at an offset there, as it was decided."""
+
+    tp: TopicPartition
+    producer_id: int
+    producer_epoch: int
+    start_offset: int
+    commit: bool
 
 
 class FencedProducer(NamedTuple):

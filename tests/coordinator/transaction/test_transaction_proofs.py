@@ -6,9 +6,9 @@ import pytest
 
 from twofold.coordinator.transaction.coordinator import Coordinator, InitRequest, TransactionConfig
 from twofold.coordinator.transaction.proofs import Evidence, Missing, Orphan, Pair, by_producer, proven, set_apart
-from twofold.coordinator.transaction.records import NEVER_MS, Transaction
+from twofold.coordinator.transaction.records import NEVER_MS, Ended, Transaction
 from twofold.coordinator.transaction.states import PREPARING, State
-from twofold.types import TopicPartition
+from twofold.types import Ending, TopicPartition
 from twofold.wire.errors import KafkaError
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -55,8 +55,10 @@ class History:
         if entry.next_producer_epoch >= 0:
             holder = (entry.next_producer_id, entry.next_producer_epoch)
         if random.random() < 0.5:
-            add = coordinator.add_partitions
-            self.write(add(entry, "x", *holder, frozenset({random.choice((A, B))}), TV2, 1, pending=False).value)
+            added = frozenset({random.choice((A, B))})
+            self.write(
+                coordinator.add_partitions(entry, "x", *holder, added, TV2, 1, pending=False, server_version=TV2).value
+            )
         else:
             commit = random.random() < 0.5
             self.write(coordinator.end(entry, "x", *holder, commit, 1, version=TV2, pending=False).value)
@@ -108,6 +110,9 @@ def entry(**fields: object) -> Transaction:
         (entry(client_version=1), []),
         (entry(last_producer_epoch=-1), []),
         (entry(last_producer_epoch=32767), []),
+        (entry(state=State.EMPTY, last_two_phase=Ended(7, 1, Ending.COMMITTED)), [(Pair(7, 1), True)]),
+        (entry(state=State.ONGOING, last_two_phase=Ended(5, 1, Ending.TERMINATED)), [(Pair(5, 1), False)]),
+        (entry(state=State.EMPTY, last_two_phase=Ended(7, 1, 99)), []),
         (entry(state=State.PREPARE_COMMIT, next_producer_id=9, next_producer_epoch=1), [(Pair(7, 3), True)]),
     ],
 )

@@ -7,6 +7,8 @@
    one with none. Topics that may not be described are left out.
 3. In tagged fields: how the last two-phase transaction of the id ended, and which producer id and epoch it had while it
    was open (KIP-939). Without one they are not written.
+4. Whoever asks for outcomes (a tagged field) is told, in tagged fields, the transaction whose outcome the record of the
+   id proves (`coordinator.transaction.proofs`), by the pair of producer id and epoch that wrote it.
 """
 
 from typing import TYPE_CHECKING
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING
 from twofold.broker.authorizer import Operation, ResourceType
 from twofold.broker.context import RequestContext
 from twofold.coordinator.transaction.overview import Description, describe
+from twofold.coordinator.transaction.proofs import Pair
 from twofold.coordinator.transaction.records import Ended
 from twofold.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from twofold.wire.errors import NONE, InvalidRequest, KafkaError, TransactionalIdAuthorizationFailed
@@ -30,13 +33,15 @@ if TYPE_CHECKING:
 KEY = 65
 
 _NONE_ENDED = Ended(NO_PRODUCER_ID, NO_PRODUCER_EPOCH, 0)
+NO_PAIR = Pair(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+NOT_DECIDED, COMMITTED, ABORTED = range(3)
 
 
 def handle(
     broker: "Broker", context: RequestContext, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse:
     return DescribeTransactionsResponse(
-        transaction_states=[_row(broker, context, transactional_id) for transactional_id in request.transactional_ids]
+        transaction_states=[_row(broker, context, name, request.outcomes) for name in request.transactional_ids]
     )
 
 
@@ -48,13 +53,15 @@ def error_response(
     )
 
 
-def _row(broker: "Broker", context: RequestContext, transactional_id: str) -> TransactionState:
+def _row(broker: "Broker", context: RequestContext, transactional_id: str, outcomes: bool) -> TransactionState:
     try:
         found = _describe(broker, context, transactional_id)
     except KafkaError as error:
         return _error_row(transactional_id, error)
     authorize = broker.authorizer.authorize
     ended = found.last_two_phase or _NONE_ENDED
+    decided = found.decided if outcomes else None
+    pair, committed = decided or (NO_PAIR, False)
     return TransactionState(
         error_code=NONE,
         transactional_id=transactional_id,
@@ -71,6 +78,9 @@ def _row(broker: "Broker", context: RequestContext, transactional_id: str) -> Tr
         last_two_phase_producer_id=ended.producer_id,
         last_two_phase_epoch=ended.producer_epoch,
         last_two_phase_ending=ended.ending,
+        decided_producer_id=pair.producer_id,
+        decided_epoch=pair.producer_epoch,
+        decided_outcome=NOT_DECIDED if decided is None else COMMITTED if committed else ABORTED,
     )
 
 

@@ -16,7 +16,11 @@
    many offsets as partitions, and an abort, else INVALID_REQUEST (42). No such transaction: INVALID_TXN_STATE (48),
    another epoch of its producer: 47. Coordinator epoch -1, an administrator's, passes and is written; the partition
    keeps the one that it has. Rows of these have the tag StartOffsetChecked, also with an error.
-9. Only administrators ask this over the network as long as one broker has all partitions: each request is logged, with
+9. With the tag Repair such a topic has lost the marker of a decided transaction. The record of its coordinator must
+   show the very outcome that is asked for, else 48. What is written is the coordinator's marker, and it is synced.
+10. An abort of what a coordinator's record shows as committed is refused (48), with start offsets or without, where it
+   is open. While a coordinator is loaded nobody knows: COORDINATOR_LOAD_IN_PROGRESS (14).
+11. Only administrators ask this over the network as long as one broker has all partitions: each request is logged, with
    who asked.
 """
 
@@ -29,11 +33,13 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from twofold.broker.authorizer import Operation, cluster_allows
 from twofold.broker.context import RequestContext
 from twofold.broker.markers import NEWEST_VERSION, Outcomes, write_markers
+from twofold.coordinator.transaction.proofs import Pair
 from twofold.log.api import TransactionMarker
 from twofold.types import TopicPartition
 from twofold.wire.errors import (
     NONE,
     ClusterAuthorizationFailed,
+    CoordinatorLoadInProgress,
     InvalidProducerEpoch,
     InvalidRequest,
     InvalidTxnState,
@@ -67,6 +73,7 @@ class _ByHand(NamedTuple):
     topic_partition: TopicPartition
     start_offset: int | None
     """None where there is not one for each partition."""
+    repair: bool
 
 
 def handle(
@@ -107,11 +114,18 @@ class _Writes:
                 self._codes.setdefault(wanted.marker.producer_id, {})[wanted.topic_partition] = error.code
                 log.info("%s: not aborted by hand: %s", wanted.topic_partition, error)
             else:
-                self._write(broker, wanted.topic_partition, [marker])
+                self._write(broker, wanted.topic_partition, [marker], durable=wanted.repair)
 
-    def _write(self, broker: "Broker", topic_partition: TopicPartition, markers: list[TransactionMarker]) -> None:
+    def _write(
+        self,
+        broker: "Broker",
+        topic_partition: TopicPartition,
+        markers: list[TransactionMarker],
+        *,
+        durable: bool = False,
+    ) -> None:
         settle = partial(self._settle, topic_partition, markers)
-        outcomes = write_markers(broker, *topic_partition, markers, settle)
+        outcomes = write_markers(broker, *topic_partition, markers, settle, durable=durable)
         if outcomes is None:
             self._waiting += 1
         else:
@@ -134,6 +148,9 @@ class _Writes:
                     row[topic_partition] = UnknownTopicOrPartition.code
                 elif asked.transaction_version < 0:
                     row[topic_partition] = UnknownServerError.code
+                elif (refused := _refused(broker, topic_partition, asked)) is not None:
+                    log.info("%s: not aborted: %s", topic_partition, refused)
+                    row[topic_partition] = refused.code
                 else:
                     row.setdefault(topic_partition, NONE)
                     found.setdefault(topic_partition, []).append(marker)
@@ -173,7 +190,7 @@ def _partitions(marker: WritableTxnMarker, *, by_hand: bool = True) -> Iterator[
     return (
         TopicPartition(topic.name, index)
         for topic in marker.topics
-        if by_hand or topic.txn_start_offsets is None
+        if by_hand or (topic.txn_start_offsets is None and not topic.repair)
         for index in topic.partition_indexes
     )
 
@@ -182,19 +199,22 @@ def _by_hand(request: WriteTxnMarkersRequest) -> Iterator[_ByHand]:
     for marker in request.markers:
         for topic in marker.topics:
             offsets = topic.txn_start_offsets
+            if offsets is None and topic.repair:
+                offsets = ()
             if offsets is None:
                 continue
             fits = len(offsets) == len(topic.partition_indexes)
             for place, index in enumerate(topic.partition_indexes):
-                yield _ByHand(marker, TopicPartition(topic.name, index), offsets[place] if fits else None)
+                start_offset = offsets[place] if fits else None
+                yield _ByHand(marker, TopicPartition(topic.name, index), start_offset, topic.repair)
 
 
 def _marker_by_hand(broker: "Broker", wanted: _ByHand) -> TransactionMarker:
     """The marker that ends a transaction where an administrator saw it begin; nothing happens in between."""
-    asked, topic_partition, start_offset = wanted
+    asked, topic_partition, start_offset, repair = wanted
     if start_offset is None:
         raise InvalidRequest(f"TxnStartOffsets must have one offset for each partition of {topic_partition.topic}")
-    if asked.transaction_result:
+    if asked.transaction_result and not repair:
         raise InvalidRequest("an administrator may abort what begins at an offset, not commit it")
     if broker.image.partition(*topic_partition) is None:
         raise UnknownTopicOrPartition(f"there is no {topic_partition}")
@@ -209,8 +229,47 @@ def _marker_by_hand(broker: "Broker", wanted: _ByHand) -> TransactionMarker:
             f"producer {asked.producer_id} has epoch {found.producer_epoch} in {topic_partition}, "
             f"not {asked.producer_epoch}"
         )
+    pair = Pair(asked.producer_id, asked.producer_epoch)
+    if repair:
+        return _missing_marker(broker, topic_partition, pair, asked.transaction_result)
+    _check_not_committed(broker, topic_partition, pair)
     # As of the first version, in which a marker has the epoch of what it ends.
     return TransactionMarker(asked.producer_id, asked.producer_epoch, asked.coordinator_epoch, False, 0, by_hand=True)
+
+
+def _missing_marker(broker: "Broker", topic_partition: TopicPartition, pair: Pair, commit: bool) -> TransactionMarker:
+    """The marker of what was decided, if it was decided so; nothing happens between this and the write."""
+    outcome = broker.transactions.proven_outcome(pair)
+    if outcome is None or outcome.commit != commit:
+        said = "shows no outcome" if outcome is None else f"says {'commit' if outcome.commit else 'abort'}"
+        raise InvalidTxnState(
+            f"{topic_partition}: no repair of producer {pair.producer_id}, epoch {pair.producer_epoch} to "
+            f"{'commit' if commit else 'abort'}: the coordinator's record {said}"
+        )
+    return outcome.marker(pair)
+
+
+def _check_not_committed(broker: "Broker", topic_partition: TopicPartition, pair: Pair) -> None:
+    outcome = broker.transactions.proven_outcome(pair)
+    if outcome is not None and outcome.commit:
+        raise InvalidTxnState(
+            f"the transaction of {outcome.transactional_id!r} (producer {pair.producer_id}, epoch "
+            f"{pair.producer_epoch}) was committed, {topic_partition} lacks its marker: `twofold txn repair` writes it"
+        )
+
+
+def _refused(broker: "Broker", topic_partition: TopicPartition, asked: WritableTxnMarker) -> KafkaError | None:
+    """Why a marker without a start offset must not be written: it would abort a part of what was committed."""
+    if asked.transaction_result:
+        return None
+    try:
+        partition_log = broker.replicas.leader(*topic_partition).log
+        pair = Pair(asked.producer_id, asked.producer_epoch)
+        if any((producer_id, epoch) == pair for _, producer_id, epoch in partition_log.open_transactions()):
+            _check_not_committed(broker, topic_partition, pair)
+    except KafkaError as error:
+        return error if isinstance(error, InvalidTxnState | CoordinatorLoadInProgress) else None
+    return None
 
 
 def _audit(context: RequestContext, request: WriteTxnMarkersRequest) -> None:
@@ -218,10 +277,11 @@ def _audit(context: RequestContext, request: WriteTxnMarkersRequest) -> None:
         where = ", ".join(map(str, _partitions(marker)))
         if where:
             log.warning(
-                "WriteTxnMarkers by %s (%s, client %s): %s producer %d, epoch %d, in %s",
+                "WriteTxnMarkers by %s (%s, client %s): %s%s producer %d, epoch %d, in %s",
                 context.principal,
                 context.client_host,
                 context.client_id,
+                "repair: " if any(topic.repair for topic in marker.topics) else "",
                 "commit" if marker.transaction_result else "abort",
                 marker.producer_id,
                 marker.producer_epoch,

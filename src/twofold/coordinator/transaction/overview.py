@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from twofold.coordinator.transaction.proofs import Pair, proven
 from twofold.coordinator.transaction.records import Ended, Transaction
 from twofold.coordinator.transaction.states import State
 from twofold.types import TopicPartition
@@ -29,6 +30,8 @@ class Description(NamedTuple):
     producer_epoch: int
     topics: dict[str, list[int]]
     last_two_phase: Ended | None = None
+    decided: tuple[Pair, bool] | None = None
+    """The transaction whose outcome the record proves, and whether it was committed."""
 
 
 class Listing(NamedTuple):
@@ -56,6 +59,7 @@ def describe(
         entry.producer_epoch,
         topics,
         entry.last_two_phase,
+        next(proven(entry), None),
     )
 
 
@@ -86,12 +90,18 @@ class Filter:
     def passes(self, transactional_id: str, entry: Transaction, now_ms: int) -> bool:
         if self.states is not None and entry.state not in self.states:
             return False
-        if self.producer_ids is not None and entry.producer_id not in self.producer_ids:
+        if self.producer_ids is not None and not self._has_producer(entry):
             return False
         # An id that has had no transaction began at -1, so it is older than any duration.
         if self.duration_ms >= 0 and now_ms - entry.start_ms <= self.duration_ms:
             return False
         return self.is_match is None or self.is_match(transactional_id)
+
+    def _has_producer(self, entry: Transaction) -> bool:
+        """Under the producer id that it has, or that of the transaction whose outcome it proves: an id that was given a
+        new one at the end of its epochs is found by the old one, too."""
+        wanted = self.producer_ids or ()
+        return entry.producer_id in wanted or any(pair.producer_id in wanted for pair, _ in proven(entry))
 
 
 def list_transactions(

@@ -22,7 +22,7 @@ told again where a record of the coordinator says so:
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from twofold.coordinator.transaction.records import Transaction
@@ -35,9 +35,10 @@ from twofold.coordinator.transaction.transitions import (
     initialized,
     is_two_phase,
 )
-from twofold.types import NO_PRODUCER_EPOCH, TopicPartition
+from twofold.types import NO_PRODUCER_EPOCH, Ending, TopicPartition
 
 _COMMITTED = frozenset({State.PREPARE_COMMIT, State.COMPLETE_COMMIT})
+_ENDINGS = frozenset(Ending)
 _DECIDED = PREPARING | {State.COMPLETE_COMMIT, State.COMPLETE_ABORT}
 
 
@@ -98,6 +99,9 @@ def proven(entry: Transaction) -> Iterator[tuple[Pair, bool]]:
             pair = Pair(entry.previous_producer_id, entry.last_producer_epoch)
         if pair.producer_epoch != NO_PRODUCER_EPOCH and pair.marker_epoch <= EPOCH_MAX:
             yield pair, entry.state in _COMMITTED
+    ended = entry.last_two_phase
+    if ended is not None and ended.ending in _ENDINGS:
+        yield Pair(ended.producer_id, ended.producer_epoch), ended.ending == Ending.COMMITTED
 
 
 def is_cared_for(entry: Transaction, partition: TopicPartition, pair: Pair) -> bool:
@@ -105,6 +109,23 @@ def is_cared_for(entry: Transaction, partition: TopicPartition, pair: Pair) -> b
     if partition not in entry.partitions:
         return False
     return entry.state in PREPARING or (entry.state is State.ONGOING and entry[:2] == pair)
+
+
+def _may_concern(entry: Transaction, producer_ids: Container[int]) -> bool:
+    """Whether a record may say something about one of the producer ids; asked of every record that is loaded."""
+    ended = entry.last_two_phase
+    return (
+        entry.producer_id in producer_ids
+        or entry.previous_producer_id in producer_ids
+        or (ended is not None and ended.producer_id in producer_ids)
+    )
+
+
+def outcome_of(entry: Transaction, pair: Pair) -> bool | None:
+    """Whether the record proves that the transaction was committed, or aborted; None where it proves neither."""
+    if not _may_concern(entry, (pair.producer_id,)):
+        return None
+    return next((commit for found, commit in proven(entry) if found == pair), None)
 
 
 class Evidence:
@@ -118,7 +139,7 @@ class Evidence:
 
     def note(self, transactional_id: str, value: Transaction) -> None:
         orphans = self._orphans
-        if value.producer_id not in orphans and value.previous_producer_id not in orphans:
+        if not _may_concern(value, orphans):
             return  # almost always
         if value.producer_id in orphans:
             self._owners[value.producer_id] = transactional_id

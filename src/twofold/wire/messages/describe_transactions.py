@@ -8,11 +8,13 @@ from twofold.wire.message import Message
 class DescribeTransactionsRequest(Message):
     """API key 65, versions 0-0."""
 
-    __slots__ = ("transactional_ids",)
+    __slots__ = ("transactional_ids", "outcomes")
     transactional_ids: Sequence[str]
+    outcomes: bool
 
-    def __init__(self, *, transactional_ids: Sequence[str] = ()) -> None:
+    def __init__(self, *, transactional_ids: Sequence[str] = (), outcomes: bool = False) -> None:
         self.transactional_ids = transactional_ids
+        self.outcomes = outcomes
 
 
 class TopicData(Message):
@@ -38,6 +40,9 @@ class TransactionState(Message):
         "last_two_phase_producer_id",
         "last_two_phase_epoch",
         "last_two_phase_ending",
+        "decided_producer_id",
+        "decided_epoch",
+        "decided_outcome",
     )
     error_code: int
     transactional_id: str
@@ -50,6 +55,9 @@ class TransactionState(Message):
     last_two_phase_producer_id: int
     last_two_phase_epoch: int
     last_two_phase_ending: int
+    decided_producer_id: int
+    decided_epoch: int
+    decided_outcome: int
 
     def __init__(
         self,
@@ -65,6 +73,9 @@ class TransactionState(Message):
         last_two_phase_producer_id: int = -1,
         last_two_phase_epoch: int = -1,
         last_two_phase_ending: int = 0,
+        decided_producer_id: int = -1,
+        decided_epoch: int = -1,
+        decided_outcome: int = 0,
     ) -> None:
         self.error_code = error_code
         self.transactional_id = transactional_id
@@ -77,6 +88,9 @@ class TransactionState(Message):
         self.last_two_phase_producer_id = last_two_phase_producer_id
         self.last_two_phase_epoch = last_two_phase_epoch
         self.last_two_phase_ending = last_two_phase_ending
+        self.decided_producer_id = decided_producer_id
+        self.decided_epoch = decided_epoch
+        self.decided_outcome = decided_outcome
 
 
 class DescribeTransactionsResponse(Message):

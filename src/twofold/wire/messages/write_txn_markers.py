@@ -6,17 +6,24 @@ from twofold.wire.message import Message
 
 
 class WritableTxnMarkerTopic(Message):
-    __slots__ = ("name", "partition_indexes", "txn_start_offsets")
+    __slots__ = ("name", "partition_indexes", "txn_start_offsets", "repair")
     name: str
     partition_indexes: Sequence[int]
     txn_start_offsets: Sequence[int] | None
+    repair: bool
 
     def __init__(
-        self, *, name: str, partition_indexes: Sequence[int] = (), txn_start_offsets: Sequence[int] | None = None
+        self,
+        *,
+        name: str,
+        partition_indexes: Sequence[int] = (),
+        txn_start_offsets: Sequence[int] | None = None,
+        repair: bool = False,
     ) -> None:
         self.name = name
         self.partition_indexes = partition_indexes
         self.txn_start_offsets = txn_start_offsets
+        self.repair = repair
 
 
 class WritableTxnMarker(Message):

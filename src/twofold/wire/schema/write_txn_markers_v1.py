@@ -26,6 +26,8 @@ class WritableTxnMarkerTopic:
     partition_indexes: tuple[i32, ...] = field(metadata={"kafka_type": "int32"}, default=())
     # Parallel to the indexes; without it the marker is a coordinator's.
     txn_start_offsets: tuple[i64, ...] | None = field(metadata={"kafka_type": "int64", "tag": 0}, default=None)
+    # The marker of a decided transaction that the partitions have lost; the broker compares it with what was decided.
+    repair: bool = field(metadata={"kafka_type": "bool", "tag": 100}, default=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from twofold.broker.authorizer import CLUSTER_NAME, Operation
 from twofold.broker.dispatch import served_apis
 from twofold.config.internal_topics import coordinator_partition
 from twofold.controller.records import FeatureLevel, PartitionChange
-from twofold.log.api import ProducerRow
+from twofold.log.api import OpenTransaction, ProducerRow
 from twofold.types import TopicPartition
 
 CLIENT = {"client_software_name": "test", "client_software_version": "1.0"}
@@ -313,6 +313,9 @@ class KnownProducers:
     def producers(self) -> list[ProducerRow]:
         return self.rows
 
+    def open_transactions(self) -> list[OpenTransaction]:
+        return [OpenTransaction(100, 8, 0, since_ms=1500, is_exact=False)]
+
 
 async def producers(world: World, *topics: tuple[str, list[int]]) -> list[Any]:
     rows = [{"name": name, "partition_indexes": indexes} for name, indexes in topics]
@@ -333,13 +336,14 @@ async def test_producers_of_a_partition_are_told_and_an_untouched_one_has_none()
     )
     found = await producers(world, ("t", [0, 1]))
     fields = ("producer_id", "producer_epoch", "last_sequence", "last_timestamp", "coordinator_epoch")
-    fields += ("current_txn_start_offset",)
+    fields += ("current_txn_start_offset", "current_txn_start_time_ms", "current_txn_start_time_is_bound")
+    rows = ((7, 1, 9, 1600, -1, -1, -1, False), (8, 0, -1, -1, 3, 100, 1500, True))
     assert found == [
         (
             "t",
             0,
             0,
-            [dict(zip(fields, row, strict=True)) for row in ((7, 1, 9, 1600, -1, -1), (8, 0, -1, -1, 3, 100))],
+            [dict(zip(fields, row, strict=True)) for row in rows],
         ),
         ("t", 1, 0, []),
     ]

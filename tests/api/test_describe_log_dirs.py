@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from api.admin_world import Deny
-from api.sim_node import SimNode, simulated
+from api.sim_node import NODE, SimNode, simulated
 from twofold.broker.authorizer import CLUSTER_NAME, Operation
 from twofold.records.batch import BatchBuilder
 
@@ -69,9 +69,10 @@ async def test_only_the_partitions_asked_for(node: SimNode) -> None:
 
 
 @simulated(SimNode)
-async def test_a_log_that_nobody_has_opened_since_the_start_has_its_size(node: SimNode) -> None:
+async def test_a_log_that_was_not_opened_since_the_start_has_its_size(node: SimNode) -> None:
     size = await write(node)
     await node.broker.stop()
+    node.sim.disk(NODE).fail_reads(1_000, match="/data/t-0/")  # or the first look would open it
     await node.start()
     assert sizes(await describe(node))["t", 0] == size
     log = node.broker.logs.get(("t", 0))  # type: ignore[arg-type]

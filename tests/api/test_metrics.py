@@ -267,7 +267,7 @@ async def test_the_stable_offset_of_a_partition_and_its_lag_are_told(node: Node)
 
 
 @simulated(transaction_max_timeout_ms=900_000)
-async def test_a_transaction_is_late_by_its_first_batch_even_if_it_goes_on_writing(node: Node) -> None:
+async def test_a_transaction_is_late_by_its_start_even_if_it_goes_on_writing(node: Node) -> None:
     pair = await node.init(timeout=900_000)
     assert await node.add(pair, 0) == [0]
     node.broker.transactions.coordinator.is_timed_out = lambda *_: False  # type: ignore[method-assign]

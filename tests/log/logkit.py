@@ -152,6 +152,10 @@ class Kit:
         self.disk.crash(power_cut=power_cut)
         return self.start()
 
+    def keep_times(self) -> None:
+        """What a running broker does every minute."""
+        asyncio.run(self.manager.keep_producer_times())
+
     # Appending in few words
 
     def append(self, batch: bytes, **options: Any) -> AppendResult:

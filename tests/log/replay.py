@@ -10,6 +10,7 @@ from twofold.log.snapshots import decode_snapshot
 from twofold.log.txn_index import AbortedEntry
 from twofold.records.batch import Header, crc_is_valid, iter_headers, read_header
 from twofold.runtime.files import read_file
+from twofold.types import NO_TIMESTAMP
 
 
 def stored_batches(log: PartitionLog) -> list[bytes]:
@@ -101,11 +102,14 @@ def assert_producers(log: PartitionLog, table: ProducerTable) -> None:
         window = found[pid].window
         assert entry.window[len(entry.window) - len(window) :] == window
         assert bool(window) == bool(entry.window)
-        assert found[pid]._replace(window=()) == entry._replace(window=())
+        assert found[pid].appended_ms != NO_TIMESTAMP, "nobody would know when to forget it"
+        assert found[pid]._replace(window=(), appended_ms=NO_TIMESTAMP) == entry._replace(window=())
     unstable = min(
         (entry.txn_first_offset for entry in table.entries.values() if entry.txn_first_offset >= 0), default=-1
     )
-    assert log._producers.oldest_open_transaction() == table.oldest_open_transaction()
+    opened = [one[:3] for one in log._producers.open_transactions()]
+    assert opened == [one[:3] for one in table.open_transactions()]
+    assert all(one.since_ms != NO_TIMESTAMP for one in log._producers.open_transactions())
     end = log.log_end_offset
     assert log.last_stable_offset == (end if unstable < 0 else max(unstable, log.log_start_offset))
 

@@ -173,7 +173,7 @@ def test_appends_do_not_walk_the_producers_or_the_open_transactions(producers: i
         log.advance_high_watermark(log.log_end_offset)
         assert log.last_stable_offset > 0
     assert CountedLookups.walks == 0
-    assert next(iter(log._producers._ongoing.values())) == 1
+    assert log.oldest_open_transaction().producer_id == 1
 
 
 def test_aborted_transactions_are_looked_up_only_where_they_are() -> None:

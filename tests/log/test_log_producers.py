@@ -258,11 +258,13 @@ def test_empty_txn_no_index() -> None:
 def test_late_txn() -> None:
     kit = Kit()
     kit.data(P, 0, txn=True, timestamp=NOW - 5000)
+    kit.clock.now_ms += 60_000
     kit.data(P, 1, txn=True, timestamp=NOW)
     kit.data(8, 0, txn=True)
-    assert kit.log.oldest_open_transaction() == (0, P, NOW - 5000)
+    assert kit.log.oldest_open_transaction() == (0, P, 0, NOW, True)
     kit.restart()
-    assert kit.log.oldest_open_transaction() == (0, P, NOW - 5000)
+    kit.log.ensure_open()
+    assert kit.log.oldest_open_transaction() == (0, P, 0, NOW, True)
     kit.log.truncate_to(0)
     assert kit.log.oldest_open_transaction() is None
 

@@ -196,17 +196,21 @@ def test_markers_keep_the_guard_of_the_next_transaction_by_version() -> None:
 # 71
 
 
-def test_an_open_transaction_is_as_old_as_its_first_batch_whatever_happens_to_the_log() -> None:
+def test_an_open_transaction_is_as_old_as_its_first_append_whatever_happens_to_the_log() -> None:
     """Also behind a snapshot, after a roll, and where the oldest ends: the next one is the oldest then."""
     kit = Kit()
     kit.data(P, 0, txn=True, timestamp=NOW - 9000)
-    kit.data(8, 0, txn=True, timestamp=NOW - 4000)
+    kit.clock.now_ms += 5000
+    kit.data(8, 0, txn=True, timestamp=NOW + 4000)
     kit.log.roll()
+    kit.clock.now_ms += 5000
     kit.data(P, 1, txn=True, timestamp=NOW)
-    assert kit.log.oldest_open_transaction() == (0, P, NOW - 9000)
-    assert kit.crash(power_cut=False).oldest_open_transaction() == (0, P, NOW - 9000)
+    assert kit.log.oldest_open_transaction() == (0, P, 0, NOW, True)
+    kit.keep_times()
+    kit.clock.now_ms += 5000
+    assert kit.crash(power_cut=False).oldest_open_transaction() == (0, P, 0, NOW, True)
     mark(kit, TransactionMarker(P, 1, 0, True))
-    assert kit.log.oldest_open_transaction() == (1, 8, NOW - 4000)
+    assert kit.log.oldest_open_transaction() == (1, 8, 0, NOW + 5000, True)
     mark(kit, TransactionMarker(8, 1, 0, True))
     assert kit.log.oldest_open_transaction() is None
 

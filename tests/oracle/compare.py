@@ -20,7 +20,8 @@ HOUR_MS = 3_600_000
 ORDERED = {"synonyms", "batches", "aborted_transactions", "replica_nodes", "isr_nodes", "offline_replicas"}
 MASKED = {"host": "<host>", "port": "<port>", "cluster_id": "<cluster id>"}
 PRESENCE = {"error_message", "documentation", "batch_index_error_message"}
-DROPPED = {"throttle_time"}
+DROPPED = {"throttle_time", "current_txn_start_time_ms", "current_txn_start_time_is_bound"}
+"""The last two are tags that only Twofold writes (DescribeProducers)."""
 
 
 class Server(Protocol):

@@ -1,7 +1,8 @@
 """Answers that kio cannot read as they are.
 
 A transaction that has not begun has the start time -1, which kio's schema refuses: here it is a plain number. The last
-three fields are tags that only Twofold writes: how the last two-phase transaction ended.
+three fields are tags that only Twofold writes: how the last two-phase transaction ended. So are the last two of a
+producer: since when its transaction is open.
 """
 
 from dataclasses import dataclass, field
@@ -9,9 +10,9 @@ from typing import ClassVar
 
 from kio.schema.describe_transactions.v0 import response as described
 from kio.schema.errors import ErrorCode
-from kio.schema.types import ProducerId, TransactionalId
+from kio.schema.types import ProducerId, TopicName, TransactionalId
 from kio.static.constants import EntityType
-from kio.static.primitive import i8, i16, i32Timedelta, i64
+from kio.static.primitive import i8, i16, i32, i32Timedelta, i64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,5 +46,60 @@ class DescribeTransactionsResponse:
     transaction_states: tuple[TransactionState, ...]
 
 
-RESPONSES: dict[tuple[str, int], type] = {("DescribeTransactions", 0): DescribeTransactionsResponse}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerState:
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(61)
+    __header_schema__: ClassVar = described.ResponseHeader
+    producer_id: ProducerId = field(metadata={"kafka_type": "int64"})
+    producer_epoch: i32 = field(metadata={"kafka_type": "int32"})
+    last_sequence: i32 = field(metadata={"kafka_type": "int32"})
+    last_timestamp: i64 = field(metadata={"kafka_type": "int64"})
+    coordinator_epoch: i32 = field(metadata={"kafka_type": "int32"})
+    current_txn_start_offset: i64 = field(metadata={"kafka_type": "int64"})
+    current_txn_start_time_ms: i64 = field(metadata={"kafka_type": "int64", "tag": 101}, default=i64(-1))
+    current_txn_start_time_is_bound: bool = field(metadata={"kafka_type": "bool", "tag": 102}, default=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducersOfPartition:
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(61)
+    __header_schema__: ClassVar = described.ResponseHeader
+    partition_index: i32 = field(metadata={"kafka_type": "int32"})
+    error_code: ErrorCode = field(metadata={"kafka_type": "error_code"})
+    error_message: str | None = field(metadata={"kafka_type": "string"})
+    active_producers: tuple[ProducerState, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducersOfTopic:
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(61)
+    __header_schema__: ClassVar = described.ResponseHeader
+    name: TopicName = field(metadata={"kafka_type": "string"})
+    partitions: tuple[ProducersOfPartition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeProducersResponse:
+    __type__: ClassVar = EntityType.response
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(61)
+    __header_schema__: ClassVar = described.ResponseHeader
+    throttle_time: i32Timedelta = field(metadata={"kafka_type": "timedelta_i32"})
+    topics: tuple[ProducersOfTopic, ...]
+
+
+RESPONSES: dict[tuple[str, int], type] = {
+    ("DescribeProducers", 0): DescribeProducersResponse,
+    ("DescribeTransactions", 0): DescribeTransactionsResponse,
+}
 """API and version -> what reads its answer instead of kio's own schema."""

@@ -9,6 +9,8 @@ from pathlib import Path
 from oracle.kafka import is_ready
 from oracle.processes import free_port, spawn, stop, wait_until
 
+LATE_CLOCK = Path(__file__).parent / "late_clock.py"
+
 
 class TwofoldServer:
     name = "twofold"
@@ -18,6 +20,7 @@ class TwofoldServer:
         self.data = directory / "data"
         self.output = directory / "output.log"
         self.settings = dict(settings)
+        self.behind_s = 0  # its clock, from the next start on
         self.host, self.port = "127.0.0.1", free_port()
         self._process: subprocess.Popen[bytes] | None = None
         directory.mkdir(parents=True, exist_ok=True)
@@ -34,7 +37,8 @@ class TwofoldServer:
     def start(self, *, wait: bool = True) -> None:
         options = [part for key, value in self.settings.items() for part in ("-o", f"{key}={value}")]
         listen = ["--listen", self.bootstrap_servers, "--data", str(self.data)]
-        self._process = spawn([sys.executable, "-m", "twofold", "serve", *listen, *options], output=self.output)
+        program = ["-m", "twofold"] if not self.behind_s else [str(LATE_CLOCK), str(self.behind_s)]
+        self._process = spawn([sys.executable, *program, "serve", *listen, *options], output=self.output)
         if wait:
             wait_until(lambda: is_ready(self.host, self.port), self._process, patience_s=30, output=self.output)
 

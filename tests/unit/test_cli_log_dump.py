@@ -15,6 +15,7 @@ from twofold.cli import log_batches
 from twofold.cli.app import run_app
 from twofold.coordinator.transaction.records import NEVER_MS, Ended, NextTerms, Transaction, encode_key, encode_value
 from twofold.coordinator.transaction.states import State
+from twofold.log.producer_times import ProducerState, ProducerTime, encode_times
 from twofold.records.batch import HEADER_SIZE, BatchBuilder, compute_crc
 from twofold.records.compression import Codec
 from twofold.records.control import end_transaction_marker
@@ -108,6 +109,22 @@ def test_a_partition_shows_its_transactions_in_every_file(maker: str, folders: d
     open_since = {row["producer_id"]: row["open_since_offset"] for row in of(rows, "producer")}
     assert open_since[1] is None and open_since[3] == 4
     assert of(rows, "epoch") == [{"what": "epoch", "epoch": 0, "start_offset": 0}]
+
+
+def test_when_producers_wrote_is_shown(tmp_path: Path, dump: Dump) -> None:
+    times = {
+        7: ProducerTime(ProducerState(1, 104, 900, 100), 2000, 1000, True),
+        8: ProducerTime(ProducerState(0, 99, 900, -1), 3000, -1, False),
+    }
+    path = tmp_path / "producer-times"
+    path.write_bytes(encode_times(times))
+    code, rows = dump(path)
+    assert (code, rows[0]["kind"]) == (0, "producer-times")
+    fields = ("producer_id", "appended_ms", "open_since_offset", "open_since_ms", "is_exact")
+    found = [tuple(row[name] for name in fields) for row in of(rows, "producer")]
+    assert found == [(7, 2000, 100, 1000, True), (8, 3000, None, None, None)]
+    path.write_bytes(encode_times(times)[:-1])
+    assert dump(path)[0] == 1
 
 
 @pytest.mark.parametrize("maker", MAKERS)

@@ -5,9 +5,18 @@ import asyncio
 import pytest
 
 from twofold.cli.common import CliError, OutputFormat
+from twofold.cli.txn import open_for
 from twofold.cli.txn_end import _abort_whole
 from twofold.client import Admin
-from twofold.client.open_transactions import OpenTransaction, Reason, why_hanging
+from twofold.client.open_transactions import (
+    NO_TIME_MS,
+    Began,
+    OpenTransaction,
+    Reason,
+    ToldBy,
+    began,
+    why_hanging,
+)
 from twofold.client.transaction_model import AbortTransactionSpec, Decided, TransactionDescription, TransactionState
 from twofold.types import TopicPartition
 
@@ -50,6 +59,40 @@ def owner(
 )
 def test_why_a_transaction_hangs(found, reason):
     assert why_hanging(OPEN, found) is reason
+
+
+TOLD = OPEN._replace(began_ms=3000)
+
+
+@pytest.mark.parametrize(
+    ("row", "found", "first_timestamp", "age"),
+    [
+        (TOLD, owner(TransactionState.ONGOING), 9, (1, ToldBy.COORDINATOR)),
+        (TOLD, owner(TransactionState.PREPARE_COMMIT, epoch=4), 9, (1, ToldBy.COORDINATOR)),
+        (TOLD, None, 9, (3000, ToldBy.LEADER)),
+        (TOLD, owner(TransactionState.ONGOING, epoch=4), 9, (3000, ToldBy.LEADER)),
+        (TOLD, owner(TransactionState.ONGOING, partitions=(OTHER,)), 9, (3000, ToldBy.LEADER)),
+        (TOLD._replace(began_is_bound=True), None, 9, (3000, ToldBy.BOUND)),
+        (OPEN, None, 9, (9, ToldBy.RECORD)),
+        (OPEN, None, NO_TIME_MS, (NO_TIME_MS, ToldBy.NOBODY)),
+    ],
+)
+def test_an_age_is_the_coordinators_then_the_leaders_then_what_the_records_say(row, found, first_timestamp, age):
+    assert began(row, found, first_timestamp) == age
+
+
+@pytest.mark.parametrize(
+    ("since", "text"),
+    [
+        (Began(1000, ToldBy.COORDINATOR), "60 s"),
+        (Began(1000, ToldBy.LEADER), "60 s"),
+        (Began(1000, ToldBy.BOUND), "at least 60 s"),
+        (Began(1000, ToldBy.RECORD), "60 s by its records"),
+        (Began(NO_TIME_MS, ToldBy.NOBODY), "-"),
+    ],
+)
+def test_what_is_not_certain_about_an_age_is_said_with_it(since, text):
+    assert open_for(since, 61_000) == text
 
 
 def test_states_that_are_not_known_are_unknown():

@@ -90,7 +90,7 @@ class FirstLook:
             known.ensure_open()
             if must_sync_first(known):
                 self._unsynced.append(known)
-            elif known.first_open_transaction() is not None or known.high_watermark < known.log_end_offset:
+            elif known.oldest_open_transaction() is not None or known.high_watermark < known.log_end_offset:
                 self._lead(known)
         except KafkaStorageError as error:
             self._could_not(known, error)

@@ -105,8 +105,7 @@ PRODUCER_IDS = _kafka(
 )
 LATE = _kafka(
     "kafka.server:type=ReplicaManager,name=PartitionsWithLateTransactionsCount:Value",
-    "Partitions with a transaction that is open for longer than transaction.max.timeout.ms and five minutes, counted "
-    "from its first batch.",
+    "Partitions with a transaction that is open for longer than transaction.max.timeout.ms and five minutes.",
 )
 LSO_LAG = _kafka(
     "kafka.cluster:type=Partition,name=LastStableOffsetLag,topic=t,partition=0:Value",
@@ -130,9 +129,15 @@ LSO = _own(
 )  # fmt: skip
 PARTITION_OPEN = _own(
     "txn_partition_open_seconds",
-    "Age of the oldest open transaction of the partition, from its first batch; only where one is open.",
+    "Age of the oldest open transaction of the partition; only where one is open. From its start at the coordinator, "
+    "or from the append of its first batch where no coordinator has it.",
     "topic", "partition",
 )  # fmt: skip
+AT_LEAST = _own(
+    "txn_partitions_open_at_least",
+    "Partitions whose oldest open transaction is older than its age says, because its first append is not known: the "
+    "broker was killed within a minute of it, or the folder is another program's. Its age counts from the start.",
+)
 NOT_LOOKED_AT = _own(
     "partitions_not_looked_at",
     "Partitions with a log that the broker has not opened since its start: their transactions, stable offsets and "

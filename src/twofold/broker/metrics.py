@@ -13,7 +13,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from prometheus_client import ProcessCollector, generate_latest
@@ -22,12 +22,13 @@ from prometheus_client.core import Metric
 from twofold.broker import metric_families as families
 from twofold.broker.durations import Durations
 from twofold.broker.metric_families import Family
+from twofold.coordinator.transaction.records import Transaction
 from twofold.coordinator.transaction.states import State
 from twofold.coordinator.transaction.transitions import is_two_phase
+from twofold.log.api import OpenTransaction
 from twofold.log.log import PartitionLog
 from twofold.types import TopicPartition
 from twofold.version import VERSION
-from twofold.wire.errors import KafkaError
 
 if TYPE_CHECKING:
     from twofold.broker.broker import Broker
@@ -37,7 +38,6 @@ RUNNING = 3  # as Kafka numbers the states of a broker
 LATE_MARGIN_MS = 300_000
 SAMPLES_PER_PIECE = 100
 PARTITIONS_PER_PIECE = 100
-READS_PER_PIECE = 10
 IDS_PER_PIECE = 1000
 
 T = TypeVar("T")
@@ -80,7 +80,6 @@ class BrokerCollector:
         self._broker = broker
         self._max_partitions = broker.settings.int("metrics.max.partitions")
         self._process: Any = ProcessCollector(registry=None)
-        self._began: dict[PartitionLog, tuple[int, int]] = {}  # first offset of the oldest transaction, when that was
         self.last_scrape_s = 0.0
 
     def collect(self) -> Iterator[Metric]:
@@ -192,25 +191,38 @@ class BrokerCollector:
     def _open_transactions(self, logs: list[PartitionLog]) -> Iterator[Piece]:
         now_ms = self._broker.runtime.clock.wall_ms()
         late_ms = self._broker.settings.int("transaction.max.timeout.ms") + LATE_MARGIN_MS
-        began: dict[PartitionLog, tuple[int, int]] = {}
+        owners: dict[int, Transaction] = {}
+        if logs:
+            yield from self._find_owners(owners)
         names: list[TopicPartition] = []
         ages: list[float] = []
-        late = 0
-        for piece in _slices(logs, READS_PER_PIECE):
+        late = bounds = 0
+        for piece in _slices(logs, PARTITIONS_PER_PIECE):
             for partition_log in piece:
-                stable = partition_log.last_stable_offset
-                first_ms = self._first_batch_ms(partition_log, stable)
-                if first_ms is not None:
-                    began[partition_log] = (stable, first_ms)
-                    age_ms = max(0, now_ms - first_ms)
+                oldest = partition_log.oldest_open_transaction()
+                if oldest is not None:
+                    name = partition_log.topic_partition
+                    since_ms, is_exact = open_since(oldest, name, owners.get(oldest.producer_id))
+                    age_ms = max(0, now_ms - since_ms)
                     late += age_ms > late_ms
-                    names.append(partition_log.topic_partition)
+                    bounds += not is_exact
+                    names.append(name)
                     ages.append(age_ms / 1000)
             yield None
-        self._began = began
         yield _one(families.LATE, late)
+        yield _one(families.AT_LEAST, bounds)
         most = self._max_partitions
         yield Rows(families.PARTITION_OPEN, names[:most], ages[:most])
+
+    def _find_owners(self, owners: dict[int, Transaction]) -> Iterator[Piece]:
+        """What coordinators have open or are ending, by producer id."""
+        for shard in self._broker.transactions.led():
+            state = shard.committed
+            for piece in _slices(chain(state.ongoing, state.preparing), IDS_PER_PIECE):
+                for transactional_id in piece:
+                    entry = state.entries[transactional_id]
+                    owners[entry.producer_id] = entry
+                yield None
 
     def _counts_of_the_image(self) -> Iterator[Piece]:
         image, node_id = self._broker.image, self._broker.node_id
@@ -229,18 +241,6 @@ class BrokerCollector:
         yield _one(families.LEADERS, led)
         yield _one(families.ALL_PARTITIONS, total)
         yield _one(families.LEADERLESS, leaderless)
-
-    def _first_batch_ms(self, partition_log: PartitionLog, stable: int) -> int | None:
-        """When the oldest open transaction began; looked up on disk once for each."""
-        known = self._began.get(partition_log)
-        if known is not None and known[0] == stable:
-            return known[1]
-        try:
-            oldest = partition_log.oldest_open_transaction()
-        except (KafkaError, OSError) as error:
-            log.warning("%s: since when its oldest transaction is open cannot be read: %s", partition_log, error)
-            return None
-        return None if oldest is None else oldest[2]
 
     def _traffic(self, traffic: dict[str, list[int]]) -> Iterator[Piece]:
         """The totals of a broker hold what went through deleted topics, too: a counter never falls."""
@@ -307,6 +307,16 @@ class BrokerCollector:
         yield _metric(families.GROUPS, [({"protocol": "classic"}, groups)])
         yield _metric(families.GROUP_SHARDS, _shard_states(shards, corrupt="failed"))
         yield from _load_times(shards, families.GROUP_LOAD_MAX, families.GROUP_LOAD_AVG)
+
+
+def open_since(opened: OpenTransaction, name: TopicPartition, owner: Transaction | None) -> tuple[int, bool]:
+    """(when a transaction began, whether that is exact). Its coordinator knows best, if this is the transaction that it
+    has open: not an older one of the same producer, which nobody ends."""
+    if owner is None or name not in owner.partitions or owner.start_ms < 0:
+        return opened.since_ms, opened.is_exact
+    if owner.state is State.ONGOING and owner.producer_epoch != opened.producer_epoch:
+        return opened.since_ms, opened.is_exact
+    return owner.start_ms, True
 
 
 def _tasks() -> int:

@@ -75,7 +75,7 @@ def open_transactions(logs: Iterable["PartitionLog"]) -> list[Orphan]:
     return [
         Orphan(known.topic_partition, Pair(producer_id, epoch), first_offset)
         for known in logs
-        for first_offset, producer_id, epoch in known.open_transactions()
+        for first_offset, producer_id, epoch, *_ in known.open_transactions()
     ]
 
 

@@ -363,7 +363,7 @@ def must_sync_first(partition_log: PartitionLog) -> bool:
     unsynced = partition_log.log_end_offset - partition_log.recovery_point
     if not unsynced:
         return False
-    return unsynced >= partition_log.config.flush_messages or partition_log.first_open_transaction() is not None
+    return unsynced >= partition_log.config.flush_messages or partition_log.oldest_open_transaction() is not None
 
 
 def _tell(interests: dict[Interest, None], size: int) -> None:

@@ -351,8 +351,11 @@ def _blocked(row: OffsetRow, producer: ProducerDescription | None) -> Problem:
     text = f"blocked by an open transaction: readers of {row.tp} with read_committed wait at offset {row.stable}"
     if producer is not None:
         text += f" for producer id {producer.producer_id} (epoch {producer.producer_epoch})"
-        if producer.last_timestamp >= 0:
-            text += f", which last wrote at {_moment(producer.last_timestamp)}"
+        if producer.current_txn_start_ms >= 0:
+            bound = " or earlier" if producer.current_txn_start_is_bound else ""
+            text += f", open since {_moment(producer.current_txn_start_ms)}{bound}"
+        elif producer.last_timestamp >= 0:
+            text += f", whose last record has the timestamp {_moment(producer.last_timestamp)}"
     return Problem("open-transaction", text, row.tp, producer)
 
 

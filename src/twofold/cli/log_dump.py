@@ -18,7 +18,7 @@ from twofold.cli.log_batches import Batch, BatchReader, Damage
 from twofold.cli.log_decoders import Decoder, UndecodedRecord, control_row
 from twofold.cli.log_files import Unreadable
 from twofold.cli.log_values import Row, plain
-from twofold.log import checkpoints
+from twofold.log import checkpoints, producer_times
 from twofold.raft.snapshots import BOOTSTRAP_FILE
 from twofold.records.batch import HEADER_SIZE, Header, Record, parse_records
 from twofold.records.compression import MAX_DECOMPRESSED_BYTES, Codec, decompress
@@ -36,6 +36,7 @@ class FileKind(StrEnum):
     TIME_INDEX = "time-index"
     TXN_INDEX = "txn-index"
     PRODUCERS = "producer-snapshot"
+    PRODUCER_TIMES = "producer-times"
     LEADER_EPOCHS = "leader-epochs"
     OFFSETS = "offset-checkpoint"
     TEXT = "text"
@@ -52,6 +53,7 @@ _SMALL: dict[FileKind, Callable[[Path, int], Iterator[Row]]] = {
     FileKind.TIME_INDEX: log_files.time_index_rows,
     FileKind.TXN_INDEX: log_files.txn_index_rows,
     FileKind.PRODUCERS: log_files.snapshot_rows,
+    FileKind.PRODUCER_TIMES: log_files.producer_time_rows,
     FileKind.LEADER_EPOCHS: log_files.leader_epoch_rows,
     FileKind.OFFSETS: log_files.checkpoint_rows,
     FileKind.TEXT: log_files.line_rows,
@@ -70,6 +72,7 @@ _BY_SUFFIX = {
 }
 _BY_NAME = {
     "leader-epoch-checkpoint": FileKind.LEADER_EPOCHS,
+    producer_times.FILE: FileKind.PRODUCER_TIMES,
     **dict.fromkeys(
         (
             checkpoints.RECOVERY_POINTS,

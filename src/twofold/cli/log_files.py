@@ -14,6 +14,7 @@ from twofold.cli.log_values import Row
 from twofold.log import offset_index, time_index, txn_index
 from twofold.log.checkpoints import decode_offsets
 from twofold.log.epochs import CorruptCheckpoint, EpochCache
+from twofold.log.producer_times import CorruptTimes, decode_times
 from twofold.log.snapshots import CorruptSnapshot, decode_snapshot
 from twofold.records.batch import HEADER_SIZE, MAGIC, MAGIC_POSITION
 
@@ -127,6 +128,26 @@ def snapshot_rows(path: Path, _: int) -> Iterator[Row]:
             "last_offset": window.last_offset if window else -1,
             "last_timestamp": entry.last_timestamp,
             "open_since_offset": entry.txn_first_offset if entry.txn_first_offset >= 0 else None,
+        }
+
+
+def producer_time_rows(path: Path, _: int) -> Iterator[Row]:
+    try:
+        times = decode_times(read_small(path))
+    except CorruptTimes as error:
+        raise Unreadable(str(error)) from None
+    for producer_id, known in times.items():
+        is_open = known.txn_first_offset >= 0
+        yield {
+            "what": "producer",
+            "producer_id": producer_id,
+            "producer_epoch": known.state.epoch,
+            "last_offset": known.state.last_offset,
+            "last_timestamp": known.state.last_timestamp,
+            "appended_ms": known.appended_ms,
+            "open_since_offset": known.txn_first_offset if is_open else None,
+            "open_since_ms": known.since_ms if is_open else None,
+            "is_exact": known.is_exact if is_open else None,
         }
 
 

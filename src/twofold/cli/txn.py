@@ -34,8 +34,10 @@ from twofold.cli.txn_words import table
 from twofold.client import TopicPartition
 from twofold.client.open_transactions import (
     NO_TIME_MS,
+    Began,
     Blocked,
     Hanging,
+    ToldBy,
     find_blocked,
     find_hanging,
     find_two_phase,
@@ -153,7 +155,7 @@ def _print_two_phase(rows: Sequence[TransactionDescription], output: OutputForma
                 row.transactional_id,
                 row.state.value,
                 f"{row.producer_id}:{row.producer_epoch}" if row.is_ongoing else "-",
-                duration(_age_ms(row.start_ms, now_ms)),
+                duration(max(0, now_ms - row.start_ms)) if row.start_ms >= 0 else "-",
                 len(row.partitions),
             )
             for row in rows
@@ -290,7 +292,7 @@ def _hanging(
             with Progress("partitions", len(chosen), when=output is OutputFormat.TABLE) as bar:
                 found, errors = await find_hanging(admin, chosen, broker_id=broker_id, told=bar.advance)
         now_ms = int(time.time() * 1000)
-        found = [row for row in found if _age_ms(row.first_timestamp, now_ms) >= longer_than_min * MINUTE_MS]
+        found = [row for row in found if _age_ms(row.began, now_ms) >= longer_than_min * MINUTE_MS]
         if output is OutputFormat.JSON:
             print_json([_hanging_json(row, now_ms) for row in found])
         elif as_kafka:
@@ -304,7 +306,7 @@ def _hanging(
                         row.transaction.producer_id,
                         row.transaction.producer_epoch,
                         row.transaction.start_offset,
-                        duration(_age_ms(row.first_timestamp, now_ms)),
+                        open_for(row.began, now_ms),
                         row.transactional_id or "-",
                         row.reason.value,
                     )
@@ -413,9 +415,20 @@ def duration(milliseconds: float) -> str:
     return f"{seconds / 86_400:.0f} d"
 
 
-def _age_ms(timestamp_ms: int, now_ms: int) -> int:
+def open_for(began: Began, now_ms: int) -> str:
+    """For people; what is not certain about an age is said with it."""
+    age_ms = began.age_ms(now_ms)
+    if age_ms is None:
+        return "-"
+    if began.told_by is ToldBy.BOUND:
+        return f"at least {duration(age_ms)}"
+    return f"{duration(age_ms)} by its records" if began.told_by is ToldBy.RECORD else duration(age_ms)
+
+
+def _age_ms(began: Began, now_ms: int) -> int:
     """What is so old that nobody knows when it began is older than anything."""
-    return now_ms if timestamp_ms == NO_TIME_MS else max(0, now_ms - timestamp_ms)
+    age_ms = began.age_ms(now_ms)
+    return now_ms if age_ms is None else age_ms
 
 
 def _state(word: str) -> TransactionState:
@@ -476,7 +489,7 @@ def _hanging_cells(row: Hanging, now_ms: int) -> Sequence[object]:
         found.coordinator_epoch,
         found.start_offset,
         found.last_timestamp,
-        _age_ms(row.first_timestamp, now_ms) // MINUTE_MS,
+        _age_ms(row.began, now_ms) // MINUTE_MS,
     )
 
 
@@ -486,7 +499,8 @@ def _hanging_json(row: Hanging, now_ms: int) -> dict[str, object]:
         "reason": row.reason.value,
         "transactional_id": row.transactional_id,
         "first_timestamp": None if row.first_timestamp == NO_TIME_MS else row.first_timestamp,
-        "duration_ms": None if row.first_timestamp == NO_TIME_MS else _age_ms(row.first_timestamp, now_ms),
+        "duration_ms": row.began.age_ms(now_ms),
+        "duration_told_by": row.began.told_by.value,
     }
 
 
@@ -503,7 +517,8 @@ def _blocked_json(row: Blocked, now_ms: int) -> dict[str, object]:
         "start_offset": None if open_one is None else open_one.start_offset,
         "first_timestamp": None if row.first_timestamp == NO_TIME_MS else row.first_timestamp,
         "last_timestamp": None if open_one is None else open_one.last_timestamp,
-        "duration_ms": None if row.first_timestamp == NO_TIME_MS else _age_ms(row.first_timestamp, now_ms),
+        "duration_ms": row.began.age_ms(now_ms),
+        "duration_told_by": row.began.told_by.value,
         "groups": list(row.groups),
     }
 
@@ -516,7 +531,7 @@ def _print_blocked(found: Iterable[Blocked], now_ms: int) -> None:
                 row.tp,
                 row.stable_offset,
                 row.hidden,
-                "-" if row.first_timestamp == NO_TIME_MS else duration(_age_ms(row.first_timestamp, now_ms)),
+                open_for(row.began, now_ms),
                 "-" if row.transaction is None else f"{row.transaction.producer_id}:{row.transaction.producer_epoch}",
                 row.transactional_id or "unknown",
                 ", ".join(row.groups) or "-",

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from twofold.client import Admin, TopicPartition
-from twofold.client.open_transactions import NO_TIME_MS, Blocked, find_blocked
+from twofold.client.open_transactions import Blocked, ToldBy, find_blocked
 from twofold.client.transaction_model import TransactionListing, TransactionState
 from twofold.wire.errors import KafkaError
 
@@ -105,8 +105,10 @@ def picture(look: Look) -> Group:
         ("GROUPS", "left"),
     ):
         table.add_column(name, justify="right" if side == "right" else "left", overflow="fold")
-    for row in sorted(blocked, key=lambda row: row.first_timestamp)[:ROWS]:
-        age = "-" if row.first_timestamp == NO_TIME_MS else f"{(now_ms - row.first_timestamp) / 1000:,.0f} s"
+    for row in sorted(blocked, key=lambda row: row.began.ms)[:ROWS]:
+        age_ms = row.began.age_ms(now_ms)
+        bound = "at least " if row.began.told_by is ToldBy.BOUND else ""
+        age = "-" if age_ms is None else f"{bound}{age_ms / 1000:,.0f} s"
         table.add_row(
             str(row.tp),
             f"{row.stable_offset:,}",

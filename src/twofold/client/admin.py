@@ -505,6 +505,8 @@ def _producers(row: PartitionResponse) -> tuple[ProducerDescription, ...]:
             state.last_timestamp,
             state.coordinator_epoch,
             state.current_txn_start_offset,
+            state.current_txn_start_time_ms,
+            state.current_txn_start_time_is_bound,
         )
         for state in row.active_producers
     )

@@ -143,3 +143,7 @@ class ProducerDescription(NamedTuple):
     last_timestamp: int
     coordinator_epoch: int
     current_txn_start_offset: int
+    current_txn_start_ms: int = -1
+    """When that was appended, by the broker's clock; -1 where it does not tell, as Apache Kafka."""
+    current_txn_start_is_bound: bool = False
+    """It was appended then or earlier: the broker does not know it any better."""

@@ -8,7 +8,9 @@
 3. Where the coordinator's record shows that it was decided, the partition has lost the marker (a power cut took it).
    To abort it would tear the transaction: it is to be repaired. Where the id has no transaction any more and its record
    shows nothing, it may be a late batch or such a loss, and nobody can tell.
-4. A transaction lasts from its first record, which is looked up in the log; what a leader tells is the last write.
+4. A transaction lasts from its start at the coordinator that has it open, else from the append of its first record, as
+   the leader tells. Apache Kafka does not tell that: there the timestamp of the record is all there is, which is its
+   client's. Which of them an age is from is said with it (`Began`).
 5. Requests are bounded: so many partitions, ids or fetches at a time.
 6. What holds readers back can be seen without knowing who does: where a broker is too old to tell, that is said, and
    the rest is shown.
@@ -51,6 +53,30 @@ class OpenTransaction(NamedTuple):
     coordinator_epoch: int
     start_offset: int
     last_timestamp: int
+    began_ms: int = NO_TIME_MS
+    """When its first record was appended, by the leader's clock; NO_TIME_MS where the leader does not tell."""
+    began_is_bound: bool = False
+    """It was appended then or earlier."""
+
+
+class ToldBy(StrEnum):
+    """What an age is from."""
+
+    COORDINATOR = "coordinator"
+    LEADER = "leader"
+    BOUND = "leader, at least"
+    RECORD = "timestamp of its first record"
+    NOBODY = "nobody"
+
+
+class Began(NamedTuple):
+    """When a transaction began, as far as anybody knows."""
+
+    ms: int
+    told_by: ToldBy
+
+    def age_ms(self, now_ms: int) -> int | None:
+        return None if self.told_by is ToldBy.NOBODY else max(0, now_ms - self.ms)
 
 
 class Reason(StrEnum):
@@ -75,6 +101,7 @@ class Hanging:
     """The id whose coordinator knows the producer, if one does."""
     first_timestamp: int
     """Of its first record; NO_TIME_MS where that is gone."""
+    began: Began
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +115,7 @@ class Blocked:
     """The one that they wait for; None where it ended meanwhile or the leader does not tell."""
     transactional_id: str | None
     first_timestamp: int
+    began: Began
     groups: tuple[str, ...]
     """Groups that have read everything before it."""
 
@@ -143,6 +171,8 @@ async def find_open(
                     row.coordinator_epoch,
                     row.current_txn_start_offset,
                     row.last_timestamp,
+                    row.current_txn_start_ms,
+                    row.current_txn_start_is_bound,
                 )
                 for row in sorted(rows, key=lambda row: row.current_txn_start_offset)
                 if row.current_txn_start_offset >= 0
@@ -174,7 +204,8 @@ async def find_hanging(
     for row in left:
         owner = owners.get(row.producer_id)
         name = None if owner is None else owner.transactional_id
-        hanging.append(Hanging(row, suspects[row], name, times.get(row, NO_TIME_MS)))
+        first_ms = times.get(row, NO_TIME_MS)
+        hanging.append(Hanging(row, suspects[row], name, first_ms, began(row, owner, first_ms)))
     return hanging, dict(found.errors)
 
 
@@ -190,6 +221,17 @@ def why_hanging(row: OpenTransaction, owner: TransactionDescription | None) -> R
     if owner.state is TransactionState.ONGOING and owner.producer_epoch != row.producer_epoch:
         return Reason.EPOCH
     return None
+
+
+def began(row: OpenTransaction, owner: TransactionDescription | None, first_timestamp: int) -> Began:
+    """Since when a transaction is open; `owner` is the id whose coordinator knows its producer."""
+    if owner is not None and owner.start_ms >= 0 and why_hanging(row, owner) is None:
+        return Began(owner.start_ms, ToldBy.COORDINATOR)
+    if row.began_ms >= 0:
+        return Began(row.began_ms, ToldBy.BOUND if row.began_is_bound else ToldBy.LEADER)
+    if first_timestamp >= 0:
+        return Began(first_timestamp, ToldBy.RECORD)
+    return Began(NO_TIME_MS, ToldBy.NOBODY)
 
 
 async def owners_of(admin: Admin, producer_ids: Collection[int]) -> dict[int, TransactionDescription]:
@@ -237,7 +279,7 @@ async def find_two_phase(admin: Admin, listed: Iterable[TransactionListing]) -> 
 
 
 async def first_timestamps(admin: Admin, rows: Iterable[OpenTransaction]) -> dict[OpenTransaction, int]:
-    """When the first record of each was written."""
+    """What the first record of each says of its time."""
     reading = ConsumerConfig(
         bootstrap_servers=admin.config.bootstrap_servers, max_partition_fetch_bytes=1, fetch_max_bytes=1
     )
@@ -291,6 +333,7 @@ async def find_blocked(
         if row is None and tp in found.values:
             continue  # it ended while we asked
         owner = None if row is None else owners.get(row.producer_id)
+        first_ms = NO_TIME_MS if row is None else times.get(row, NO_TIME_MS)
         blocked.append(
             Blocked(
                 tp,
@@ -298,7 +341,8 @@ async def find_blocked(
                 end,
                 row,
                 None if owner is None else owner.transactional_id,
-                NO_TIME_MS if row is None else times.get(row, NO_TIME_MS),
+                first_ms,
+                Began(NO_TIME_MS, ToldBy.NOBODY) if row is None else began(row, owner, first_ms),
                 tuple(waiting.get(tp, ())),
             )
         )

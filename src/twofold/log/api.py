@@ -68,6 +68,14 @@ class TimestampOffset(NamedTuple):
     leader_epoch: int
 
 
+class OpenTransaction(NamedTuple):
+    first_offset: int
+    producer_id: int
+    producer_epoch: int
+    since_ms: int  # when its first batch was appended
+    is_exact: bool  # else that is not known, and it was appended at `since_ms` or earlier
+
+
 class ProducerRow(NamedTuple):
     """A row of DescribeProducers; -1 stands for what is not known."""
 

@@ -10,6 +10,8 @@ from bisect import bisect_right
 from twofold.log.cleaning_swap import SwappableLog
 from twofold.log.epochs import EpochCache
 from twofold.log.opening import EPOCH_CHECKPOINT, replay
+from twofold.log.producer_times import remove_times, times_of
+from twofold.log.producers import NO_OFFSET
 from twofold.log.retention import count_deletable
 from twofold.log.scan import InvalidBatch
 from twofold.log.windows import deepen_windows
@@ -93,6 +95,8 @@ class CuttableLog(SwappableLog):
         """Before the first file changes: the recovery point on disk must not claim what is about to go."""
         self._positions.clear()
         self._clean = False
+        self._times_kept_at = NO_OFFSET
+        remove_times(self._environment.disk, self.directory)
         self.discard_swap()
         if self._durability.cut(offset):
             self._environment.owner.recovery_point_changed(self)
@@ -106,12 +110,14 @@ class CuttableLog(SwappableLog):
         self._set_high_watermark(min(max(self.high_watermark, self.log_start_offset), self.log_end_offset))
 
     def _reload_producers(self, end_offset: int) -> None:
+        known = times_of(*self._producers.times())
         loaded = self._snapshots.load(end_offset)
         start, entries = loaded if loaded is not None else (self._bases[0], [])
         self._producers.reset(entries, start)
         deepen_windows(self._producers, self._segments, start)
         self._producers.clear_verifications()
         replay(self._producers, self._segments, start, end_offset)
+        self._producers.recall(known, self._environment.clock.wall_ms())
 
     # Cutting the start
 

@@ -20,6 +20,7 @@ from twofold.log.api import (
     AppendResult,
     Bound,
     MarkersResult,
+    OpenTransaction,
     Origin,
     ProducerRow,
     ReadResult,
@@ -105,7 +106,7 @@ class PartitionLog(CuttableLog):
                 time_ms = known.timestamp
                 return AppendResult(known.first_offset, known.last_offset, time_ms, self.log_start_offset, True)
             checks = AppendChecks(origin, transaction_version, guard, self._environment.verification_enabled)
-            change = self._producers.evaluate(header, base_offset, None, checks)
+            change = self._producers.evaluate(header, base_offset, None, checks, now_ms)
         data, stored = stored_bytes(records, header, config)
         stamp_batch(data, 0, stored, base_offset, leader_epoch, append_time_ms)
         if stored.batch_length != header.batch_length:
@@ -163,7 +164,7 @@ class PartitionLog(CuttableLog):
             change = None
             marker = marker_of(records, at, header)
             if header.producer_id >= 0 and (marker is not None or not header.is_control):
-                change = self._producers.evaluate(header, offset, marker, checks, pending)
+                change = self._producers.evaluate(header, offset, marker, checks, now_ms, pending)
                 pending[header.producer_id] = change.entry
             stamp_batch(data, at, header, offset, leader_epoch, append_time_ms)
             batches.append(StoredBatch(at, header, offset, change))
@@ -191,7 +192,7 @@ class PartitionLog(CuttableLog):
         for marker in markers:
             header, batch = marker_batch(marker, offset, leader_epoch, now_ms, stamps)
             try:
-                change = self._producers.evaluate(header, offset, marker, marker_checks(marker), pending)
+                change = self._producers.evaluate(header, offset, marker, marker_checks(marker), now_ms, pending)
             except KafkaError as error:
                 outcomes.append(error)
                 continue
@@ -212,7 +213,7 @@ class PartitionLog(CuttableLog):
         offset = self.log_end_offset
         header, data = marker_batch(marker, offset, leader_epoch, now_ms, stamps)
         try:
-            change = self._producers.evaluate(header, offset, marker, marker_checks(marker))
+            change = self._producers.evaluate(header, offset, marker, marker_checks(marker), now_ms)
         except KafkaError as error:
             return MarkersResult([error], None)
         append_time_ms = now_ms if stamps else None
@@ -222,6 +223,7 @@ class PartitionLog(CuttableLog):
     def append_replicated(self, records: Buffer) -> None:
         """Append what the leader has: batches that carry their offsets and epochs. A cut-off last one is left out."""
         self._check_usable()
+        now_ms = self._environment.clock.wall_ms()
         pending: dict[int, ProducerEntry] = {}
         batches: list[StoredBatch] = []
         end = 0
@@ -229,13 +231,13 @@ class PartitionLog(CuttableLog):
             change = None
             marker = marker_of(records, at, header)
             if header.producer_id >= 0 and (marker is not None or not header.is_control):
-                change = self._producers.evaluate(header, header.base_offset, marker, None, pending)
+                change = self._producers.evaluate(header, header.base_offset, marker, None, now_ms, pending)
                 pending[header.producer_id] = change.entry
             batches.append(StoredBatch(at, header, header.base_offset, change))
             end = at + header.size
         if batches:
             with memoryview(records) as view:
-                self._commit(view[:end], batches, None, self._environment.clock.wall_ms(), None, False)
+                self._commit(view[:end], batches, None, now_ms, None, False)
 
     def _commit(
         self,
@@ -547,35 +549,15 @@ class PartitionLog(CuttableLog):
         )
 
     def expire_producers(self, now_ms: int) -> int:
-        """Forget producers that were silent for producer.id.expiration.ms; returns how many."""
+        """Forget producers that appended nothing for producer.id.expiration.ms; returns how many."""
         if self._listing is not None:
             return 0
         return self._producers.expire(now_ms, self._environment.producer_id_expiration_ms)
 
-    def oldest_open_transaction(self) -> tuple[int, int, int] | None:
-        """(first offset, producer id, timestamp of the first batch) of the transaction that was opened first."""
-        self.ensure_open()
-        oldest = self._producers.oldest_open_transaction()
-        if oldest is None:
-            return None
-        first_offset, producer_id = oldest
-        return first_offset, producer_id, self._timestamp_at(first_offset)
+    def oldest_open_transaction(self) -> OpenTransaction | None:
+        """The transaction that was opened first; of a log that nobody opened yet there is none."""
+        return self._producers.oldest_open_transaction()
 
-    def first_open_transaction(self) -> tuple[int, int, int] | None:
-        """(first offset, producer id, epoch) of the transaction that was opened first; nothing is read for it."""
-        oldest = self._producers.oldest_open_transaction()  # of a log that nobody opened yet there is none
-        return None if oldest is None else (*oldest, self._producers.entries[oldest[1]].epoch)
-
-    def open_transactions(self) -> list[tuple[int, int, int]]:
-        """(first offset, producer id, epoch) of each; nothing is read for it."""
-        entries = self._producers.entries
-        return [(offset, producer_id, entries[producer_id].epoch) for offset, producer_id in self._producers.ongoing()]
-
-    def _timestamp_at(self, offset: int) -> int:
-        """The timestamp of the batch that holds `offset`; -1 where it is gone."""
-        if not self._segments or offset < self._bases[0]:
-            return NO_TIMESTAMP
-        segment = self._segments[self._floor(offset)]
-        for _, header in segment.headers(self._position(segment, offset)):
-            return header.max_timestamp
-        return NO_TIMESTAMP
+    def open_transactions(self) -> list[OpenTransaction]:
+        """In the order of their offsets; nothing is read for it."""
+        return list(self._producers.open_transactions())

@@ -39,6 +39,7 @@ from twofold.log.log import PartitionLog
 from twofold.log.mending import LogMender
 from twofold.log.opening import Listing, list_directory
 from twofold.log.options import LogOptions as LogOptions
+from twofold.log.producer_times import TimesToKeep
 from twofold.log.reserve import Reserve
 from twofold.log.scan import InvalidBatch
 from twofold.log.state import LogState
@@ -57,6 +58,7 @@ CHECKPOINTS = (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_STARTS, CLEANED_OFFSETS)
 MAX_NAME = 255
 YIELD_EVERY = 8
 CLOSE_AT_ONCE = 16
+TIMES_AT_ONCE = 64
 
 
 class LogManager:
@@ -79,6 +81,7 @@ class LogManager:
         self._doomed: list[tuple[int, str]] = []
         self._gone: dict[TopicPartition, set[str]] = {}  # logs that went, and the checkpoints that still speak of them
         self._sync_scheduled = False
+        self._times_in_flight: asyncio.Future[None] | None = None
         self._closed = False
         self._loaded = False  # what is in the directory is ours to write
         self.was_unclean = False  # the last end: a kill or a power cut, after which every log was recovered
@@ -452,6 +455,7 @@ class LogManager:
             self._every(options.high_watermark_checkpoint_interval_ms, lambda: self._checkpoint_later(HIGH_WATERMARKS)),
             self._every(options.flush_start_offset_checkpoint_interval_ms, lambda: self._checkpoint_later(LOG_STARTS)),
             self._every(options.producer_id_expiration_check_interval_ms, self._expire),
+            self._every(options.flush_offset_checkpoint_interval_ms, self.keep_producer_times),
             self._every(min(60_000, options.retention_check_interval_ms), self._remove_doomed),
             self.cleaner.run(),
             self.reserve.run(self._runtime.timers),
@@ -515,6 +519,21 @@ class LogManager:
             if count % YIELD_EVERY == 0:
                 await self._runtime.timers.sleep(0)
 
+    async def keep_producer_times(self) -> None:
+        """Write down when producers wrote, so that a killed broker knows it again."""
+        logs = await self._each()
+        for at in range(0, len(logs), TIMES_AT_ONCE):
+            due = [times for known in logs[at : at + TIMES_AT_ONCE] if (times := known.take_times()) is not None]
+            if due:
+                self._times_in_flight = asyncio.ensure_future(self._runtime.blocking(self._write_times, due))
+                await asyncio.shield(self._times_in_flight)
+            else:
+                await self._runtime.timers.sleep(0)
+
+    def _write_times(self, due: list[TimesToKeep]) -> None:
+        for times in due:
+            times.write(self._disk)
+
     async def _remove_doomed(self) -> None:
         now_ms = self.environment.steady_ms()
         due = [path for at_ms, path in self._doomed if at_ms <= now_ms]
@@ -538,6 +557,8 @@ class LogManager:
         """Sync and close everything, so that the next start is quick."""
         self._closed = True
         await self.cleaner.stop()
+        if self._times_in_flight is not None and not self._times_in_flight.done():
+            await asyncio.wait([self._times_in_flight])
         clean = True
         logs = self.logs()
         for at in range(0, len(logs), CLOSE_AT_ONCE):

@@ -21,7 +21,7 @@ from twofold.log.environment import LogEnvironment
 from twofold.log.epochs import CorruptCheckpoint, EpochCache
 from twofold.log.offset_index import MAX_RELATIVE_OFFSET
 from twofold.log.producer_table import ProducerTable
-from twofold.log.producers import is_expired
+from twofold.log.producer_times import ProducerTime, read_times, remove_times
 from twofold.log.scan import InvalidBatch, iter_checked
 from twofold.log.segment import CLEANED_SUFFIX, DELETED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, SWAP_SUFFIX, Segment
 from twofold.log.snapshot_store import SNAPSHOT_SUFFIX, SnapshotStore
@@ -32,6 +32,7 @@ from twofold.records.batch import Buffer, Header
 from twofold.records.control import read_end_marker
 from twofold.runtime.api import Disk
 from twofold.runtime.files import TEMPORARY_SUFFIX, read_file
+from twofold.types import NO_TIMESTAMP
 from twofold.wire.errors import InvalidRecord, InvalidTxnState
 
 log = logging.getLogger("twofold.log")
@@ -79,6 +80,7 @@ class OpenedLog:
     aborted_bases: list[int] = field(default_factory=list)
     derived_point: int = 0
     recovered: bool = False
+    times_are_kept: bool = True  # on disk, of all producers
 
 
 class LogOpener:
@@ -102,10 +104,12 @@ class LogOpener:
         self._config = config
         self._listing = listing
         self._segments_removed = False
+        self._was_cut = False
+        self._times: dict[int, ProducerTime] = {}
+        self._now_ms = environment.clock.wall_ms()
         self._solid_point = max(recovery_point, cleaned_offset)
-        now = environment.clock.wall_ms()
         segments = [
-            Segment(environment.files, environment.indexes, directory, base, self._size_of(base), now)
+            Segment(environment.files, environment.indexes, directory, base, self._size_of(base), self._now_ms)
             for base in listing.bases
         ]
         producers = ProducerTable()
@@ -134,9 +138,10 @@ class LogOpener:
         result.recovery_point = min(result.recovery_point, result.log_end_offset)
         result.snapshots.remove_above(result.log_end_offset)
         result.snapshots.remove_strays({segment.base_offset for segment in result.segments})
+        self._recall()
         # Index files and snapshots that come back count for nothing until the recovery point passes them, and that
         # takes a sync of the directory. A segment that comes back could be taken for a new one of its name.
-        if self._segments_removed:
+        if self._segments_removed or self._was_cut:
             self._disk.sync_dir(self._directory)
         return result
 
@@ -207,6 +212,7 @@ class LogOpener:
             for position, header, buffer, at in iter_checked(file, 0, size):
                 self._take(segment, position, header, buffer, at)
         except InvalidBatch as error:
+            self._was_cut = True
             log.warning(
                 "%s: %s; cutting %d bytes at offset %d",
                 segment.log_path,
@@ -247,15 +253,22 @@ class LogOpener:
     def _load_producers(self, end_offset: int) -> None:
         """The producers' state at `end_offset`, of which everything below is trusted."""
         result = self.result
-        now = self._environment.clock.wall_ms()
-        expiration_ms = self._environment.producer_id_expiration_ms
+        self._times = read_times(self._disk, self._directory)
         loaded = result.snapshots.load(end_offset)
         start = result.segments[0].base_offset
         if loaded is not None:
             start, entries = loaded
-            result.producers.reset((entry for entry in entries if not is_expired(entry, now, expiration_ms)), start)
+            result.producers.reset(entries, start)
+            self._recall()
+            result.producers.expire(self._now_ms, self._environment.producer_id_expiration_ms)
             deepen_windows(result.producers, result.segments, start)
         replay(result.producers, result.segments, start, end_offset)
+
+    def _recall(self) -> None:
+        self.result.times_are_kept &= self.result.producers.recall(self._times, self._now_ms)
+        if self._was_cut:
+            remove_times(self._disk, self._directory)
+            self.result.times_are_kept = False
 
     def _note_aborts(self, segments: list[Segment]) -> None:
         self.result.aborted_bases = [segment.base_offset for segment in segments if segment.has_txn_index()]
@@ -308,6 +321,7 @@ class LogOpener:
 
     def _drop(self, first: int) -> None:
         for segment in self.result.segments[first:]:
+            self._was_cut = True
             self._remove_files(segment)
         del self.result.segments[first:]
 
@@ -374,7 +388,7 @@ def replay_batch(producers: ProducerTable, header: Header, buffer: Buffer, at: i
             marker = read_end_marker(buffer, at)
             if marker is None:  # emptied by compaction: its transaction is gone completely
                 return None
-        change = producers.evaluate(header, header.base_offset, marker, None)
+        change = producers.evaluate(header, header.base_offset, marker, None, NO_TIMESTAMP)
     except (InvalidTxnState, InvalidRecord) as error:
         log.warning("the batch at offset %d does not change its producer: %s", header.base_offset, error)
         return None

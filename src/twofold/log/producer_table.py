@@ -7,13 +7,16 @@
    that no later-completed one with a smaller first offset outlives, so a queue whose first offsets increase holds the
    minimum at its head (a sliding-window minimum).
 4. `end_offset` is the offset up to which the log is reflected here.
+5. What is loaded or replayed does not say when it was appended. `recall` does, from what was kept of it
+   (`producer_times`); what is not known was appended now, so that no producer is forgotten early.
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from twofold.log.api import Origin, ProducerRow, TransactionMarker
+from twofold.log.api import OpenTransaction, Origin, ProducerRow, TransactionMarker
+from twofold.log.producer_times import Opened, ProducerTime, state_of
 from twofold.log.producers import (
     NO_OFFSET,
     BatchMetadata,
@@ -32,6 +35,7 @@ from twofold.log.producers import (
 from twofold.log.txn_index import AbortedEntry
 from twofold.records.batch import TRANSACTIONAL, Header
 from twofold.records.control import EndMarker
+from twofold.types import NO_TIMESTAMP
 
 NO_LIMIT = 2**63 - 1
 
@@ -72,7 +76,7 @@ class ProducerTable:
         self.end_offset = 0
         self.high_watermark = 0
         self.entries: dict[int, ProducerEntry] = {}
-        self._ongoing: OrderedDict[int, int] = OrderedDict()
+        self._ongoing: OrderedDict[int, Opened] = OrderedDict()
         self._unreplicated: deque[tuple[int, int]] | None = None
         self._verifications: dict[int, VerificationEntry] = {}
 
@@ -88,12 +92,13 @@ class ProducerTable:
         base_offset: int,
         marker: EndMarker | TransactionMarker | None,
         checks: AppendChecks | None,
+        now_ms: int,
         pending: dict[int, ProducerEntry] | None = None,
     ) -> Change:
         """The change that a batch of a producer makes, or the error that refuses it.
 
-        Without `checks` the batch comes from the leader or is replayed. `pending` holds entries changed by batches
-        before it in the same append.
+        Without `checks` the batch comes from the leader or is replayed. `now_ms` is when it is appended, NO_TIMESTAMP
+        where that is not known. `pending` holds entries changed by batches before it in the same append.
         """
         producer_id = header.producer_id
         entry = pending.get(producer_id) if pending else None
@@ -102,10 +107,10 @@ class ProducerTable:
         if checks is not None:
             self._check(entry, header, marker, checks)
         if marker is not None:
-            updated, completed = after_marker(entry, header, marker, base_offset + header.last_offset_delta)
+            updated, completed = after_marker(entry, header, marker, base_offset + header.last_offset_delta, now_ms)
             version = 0 if checks is None else checks.transaction_version
             return _new_tuple(Change, (updated, False, completed, version))
-        updated = after_data(entry, header, base_offset)
+        updated = after_data(entry, header, base_offset, now_ms)
         return _new_tuple(Change, (updated, updated.txn_first_offset == base_offset, None, 2))
 
     def _check(
@@ -135,7 +140,8 @@ class ProducerTable:
         if self._verifications and header.is_transactional:
             self._end_verification(header, change.transaction_version)
         if change.began:
-            self._ongoing[entry.txn_first_offset] = entry.producer_id
+            since_ms = entry.appended_ms
+            self._ongoing[entry.txn_first_offset] = _new_tuple(Opened, (entry.producer_id, since_ms, True))
         completed = change.completed
         if completed is None:
             return None
@@ -212,13 +218,13 @@ class ProducerTable:
             queue.popleft()
         return self.first_unstable_offset()
 
-    def oldest_open_transaction(self) -> tuple[int, int] | None:
-        """(first offset, producer id)."""
-        return next(iter(self._ongoing.items()), None)
+    def oldest_open_transaction(self) -> OpenTransaction | None:
+        return next(self.open_transactions(), None)
 
-    def ongoing(self) -> Iterable[tuple[int, int]]:
-        """(first offset, producer id) of every open transaction, in the order of their offsets."""
-        return self._ongoing.items()
+    def open_transactions(self) -> Iterator[OpenTransaction]:
+        """In the order of their first offsets."""
+        for first_offset, (producer_id, since_ms, is_exact) in self._ongoing.items():
+            yield OpenTransaction(first_offset, producer_id, self.entries[producer_id].epoch, since_ms, is_exact)
 
     # Loading and expiry
 
@@ -226,7 +232,7 @@ class ProducerTable:
         """Start again from a snapshot at `offset`; what follows is replayed by the caller."""
         self.entries = {entry.producer_id: entry for entry in entries}
         opened = sorted(
-            (entry.txn_first_offset, entry.producer_id)
+            (entry.txn_first_offset, Opened(entry.producer_id))
             for entry in self.entries.values()
             if entry.txn_first_offset != NO_OFFSET
         )
@@ -235,6 +241,31 @@ class ProducerTable:
         queue = self._unreplicated
         while queue and queue[-1][0] >= offset:
             queue.pop()
+
+    def recall(self, times: Mapping[int, ProducerTime], now_ms: int) -> bool:
+        """Say when what was loaded or replayed had been appended; False where `times` do not tell it of all."""
+        is_complete = True
+        for producer_id, entry in self.entries.items():
+            if entry.appended_ms == NO_TIMESTAMP:
+                known = times.get(producer_id)
+                appended_ms = now_ms
+                if known is not None and known.state == state_of(entry):
+                    appended_ms = min(known.appended_ms, now_ms)
+                else:
+                    is_complete = False
+                self.entries[producer_id] = entry._replace(appended_ms=appended_ms)
+        for first_offset, opened in self._ongoing.items():
+            if opened.since_ms == NO_TIMESTAMP:
+                known = times.get(opened.producer_id)
+                since_ms, is_exact = now_ms, False
+                if known is not None and known.txn_first_offset == first_offset:
+                    since_ms, is_exact = min(known.since_ms, now_ms), known.is_exact
+                self._ongoing[first_offset] = Opened(opened.producer_id, since_ms, is_exact)
+        return is_complete
+
+    def times(self) -> tuple[list[ProducerEntry], dict[int, Opened]]:
+        """What `producer_times` keeps, as it is now."""
+        return list(self.entries.values()), dict(self._ongoing)
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Remove producers that were silent too long; one with an open transaction never is (KAFKA-16229: in place)."""

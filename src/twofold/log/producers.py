@@ -6,6 +6,9 @@
 3. The coordinator epoch of an entry never falls, except where a replica repeats what its leader decided. The marker of
    an administrator has none (-1): it passes, and the entry keeps the epoch that it has, live and in replay.
 4. Clients are held to their sequence numbers; what comes from a coordinator or from the leader is not.
+5. Two times are kept. `last_timestamp` is that of the newest batch, by the client's clock: DescribeProducers tells it,
+   as Apache Kafka does. `appended_ms` is when the newest batch was appended here, by our clock: a producer is forgotten
+   by that time, because a client that writes the records of last year works all the same.
 """
 
 from typing import NamedTuple
@@ -13,7 +16,7 @@ from typing import NamedTuple
 from twofold.log.api import TransactionMarker
 from twofold.records.batch import SEQUENCE_MAX, TRANSACTIONAL, Header, decrement_sequence
 from twofold.records.control import EndMarker
-from twofold.types import NO_PRODUCER_EPOCH, NO_SEQUENCE
+from twofold.types import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP
 from twofold.wire.errors import (
     InvalidProducerEpoch,
     InvalidTxnState,
@@ -53,6 +56,7 @@ class ProducerEntry(NamedTuple):
     last_timestamp: int
     txn_first_offset: int  # of the open transaction, else -1
     window: tuple[BatchMetadata, ...]
+    appended_ms: int = NO_TIMESTAMP  # unknown only while a log is being opened or cut
 
     @property
     def last_sequence(self) -> int:
@@ -154,7 +158,7 @@ def check_sequence(entry: ProducerEntry | None, header: Header, verification: Ve
         )
 
 
-def after_data(entry: ProducerEntry | None, header: Header, base_offset: int) -> ProducerEntry:
+def after_data(entry: ProducerEntry | None, header: Header, base_offset: int, now_ms: int) -> ProducerEntry:
     """The entry after a data batch at `base_offset`; begins a transaction where the batch does."""
     # Every idempotent batch passes here: bits and sums instead of the header's properties.
     epoch, delta, timestamp = header.producer_epoch, header.last_offset_delta, header.max_timestamp
@@ -174,7 +178,8 @@ def after_data(entry: ProducerEntry | None, header: Header, base_offset: int) ->
         )
     added = _new_tuple(BatchMetadata, (header.last_sequence, base_offset + delta, delta, timestamp))
     return _new_tuple(
-        ProducerEntry, (header.producer_id, epoch, coordinator_epoch, timestamp, txn_first_offset, (*window, added))
+        ProducerEntry,
+        (header.producer_id, epoch, coordinator_epoch, timestamp, txn_first_offset, (*window, added), now_ms),
     )
 
 
@@ -213,7 +218,7 @@ def _coordinator_fenced(producer_id: int, epoch: int, last_seen: int) -> Transac
 
 
 def after_marker(
-    entry: ProducerEntry | None, header: Header, marker: EndMarker | TransactionMarker, offset: int
+    entry: ProducerEntry | None, header: Header, marker: EndMarker | TransactionMarker, offset: int, now_ms: int
 ) -> tuple[ProducerEntry, CompletedTransaction | None]:
     """The entry after a marker, and the transaction that it ended if that held any data."""
     completed = None
@@ -226,13 +231,14 @@ def after_marker(
             completed = CompletedTransaction(header.producer_id, entry.txn_first_offset, offset, not marker.commit)
         if entry.epoch == header.producer_epoch:
             window = entry.window
-    # The marker's own time counts as activity: a producer must not expire right after a long transaction (KAFKA-9144).
+    # The marker counts as activity: a producer must not expire right after a long transaction (KAFKA-9144).
+    epoch, timestamp = header.producer_epoch, header.max_timestamp
     updated = _new_tuple(
         ProducerEntry,
-        (header.producer_id, header.producer_epoch, coordinator_epoch, header.max_timestamp, NO_OFFSET, window),
+        (header.producer_id, epoch, coordinator_epoch, timestamp, NO_OFFSET, window, now_ms),
     )
     return updated, completed
 
 
 def is_expired(entry: ProducerEntry, now_ms: int, expiration_ms: int) -> bool:
-    return entry.txn_first_offset == NO_OFFSET and now_ms - entry.last_timestamp >= expiration_ms
+    return entry.txn_first_offset == NO_OFFSET and now_ms - entry.appended_ms >= expiration_ms

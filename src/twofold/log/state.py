@@ -16,6 +16,7 @@ from twofold.log.environment import LogEnvironment
 from twofold.log.epochs import EpochCache
 from twofold.log.opening import Listing
 from twofold.log.producer_table import ProducerTable
+from twofold.log.producers import NO_OFFSET
 from twofold.log.rescue import mark_distrusted
 from twofold.log.segment import Segment
 from twofold.log.snapshot_store import SnapshotStore
@@ -53,6 +54,7 @@ class LogState:
         "_segments",
         "_snapshots",
         "_swap_paths",
+        "_times_kept_at",
         "_trusted",
         "__weakref__",
     )
@@ -97,6 +99,7 @@ class LogState:
         self._doomed: list[tuple[int, list[str]]] = []
         self._positions: dict[int, tuple[int, int]] = {}
         self._swap_paths: list[str] = []  # files that an opening would take for the segments they were made from
+        self._times_kept_at = NO_OFFSET  # the end up to which `producer-times` speaks of the log
         self._failure: str | None = None
         self._distrusted = distrusted  # a sync failed: what is beyond the recovery point is to be written anew
         self._complained_at = -inf

@@ -16,6 +16,7 @@ from twofold.log.files import FilePool
 from twofold.log.index_cache import IndexCache
 from twofold.log.offset_index import MAX_RELATIVE_OFFSET, CorruptIndex
 from twofold.log.opening import LogOpener, OpenedLog, rebuild_txn_index
+from twofold.log.producers import NO_OFFSET
 from twofold.log.rescue import is_distrusted, write_anew
 from twofold.log.retention import should_roll
 from twofold.log.scan import InvalidBatch
@@ -114,6 +115,7 @@ class LogStorage(SyncedLog):
         if self._durability.cut(opened.recovery_point):
             self._environment.owner.recovery_point_changed(self)
         self._durability.derived_point = opened.derived_point
+        self._times_kept_at = opened.producers.end_offset if opened.times_are_kept else NO_OFFSET
         if latest > self._epochs.latest:
             self._assign_epoch(latest, self.log_end_offset)
         self.clamp_high_watermark()

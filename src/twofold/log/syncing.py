@@ -6,14 +6,18 @@
 """
 
 import asyncio
+import logging
 import posixpath
 from bisect import bisect_left
 
 from twofold.log.checkpoints import PARTITION_METADATA
 from twofold.log.durability import FlushPlan
 from twofold.log.opening import EPOCH_CHECKPOINT
+from twofold.log.producer_times import TimesToKeep
 from twofold.log.snapshots import encode_snapshot
 from twofold.log.state import LogState
+
+log = logging.getLogger("twofold.log")
 
 
 class SyncedLog(LogState):
@@ -119,6 +123,24 @@ class SyncedLog(LogState):
         plan.writes.append((f"{self.directory}/{EPOCH_CHECKPOINT}", self._epochs.encode()))
         plan.cover(self._durability.epochs)
 
+    def take_times(self) -> TimesToKeep | None:
+        """When producers wrote, for the file that keeps it; None where that says so already."""
+        producers = self._producers
+        if self._listing is not None or not self._segments or not producers.entries:
+            return None
+        if self._failure is not None or self._times_kept_at == producers.end_offset:
+            return None
+        self._times_kept_at = producers.end_offset
+        return TimesToKeep(self.directory, *producers.times())
+
+    def _keep_times(self) -> None:
+        times = self.take_times()
+        if times is not None:
+            try:
+                times.write(self._environment.disk)
+            except OSError as error:
+                log.warning("%s: when its producers wrote is not kept: %s", self.directory, error)
+
     # The end
 
     def close(self) -> None:
@@ -137,6 +159,7 @@ class SyncedLog(LogState):
         """What is left to write by a thread; None when all is there. After this nothing is appended any more."""
         if self._failure is not None:
             return None
+        self._keep_times()
         try:
             plan = self._plan_close()
         except OSError as error:

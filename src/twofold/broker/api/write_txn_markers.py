@@ -265,7 +265,7 @@ def _refused(broker: "Broker", topic_partition: TopicPartition, asked: WritableT
     try:
         partition_log = broker.replicas.leader(*topic_partition).log
         pair = Pair(asked.producer_id, asked.producer_epoch)
-        if any((producer_id, epoch) == pair for _, producer_id, epoch in partition_log.open_transactions()):
+        if any((producer_id, epoch) == pair for _, producer_id, epoch, *_ in partition_log.open_transactions()):
             _check_not_committed(broker, topic_partition, pair)
     except KafkaError as error:
         return error if isinstance(error, InvalidTxnState | CoordinatorLoadInProgress) else None

@@ -33,6 +33,8 @@ class ProducerState(Message):
         "last_timestamp",
         "coordinator_epoch",
         "current_txn_start_offset",
+        "current_txn_start_time_ms",
+        "current_txn_start_time_is_bound",
     )
     producer_id: int
     producer_epoch: int
@@ -40,6 +42,8 @@ class ProducerState(Message):
     last_timestamp: int
     coordinator_epoch: int
     current_txn_start_offset: int
+    current_txn_start_time_ms: int
+    current_txn_start_time_is_bound: bool
 
     def __init__(
         self,
@@ -50,6 +54,8 @@ class ProducerState(Message):
         last_timestamp: int = -1,
         coordinator_epoch: int,
         current_txn_start_offset: int = -1,
+        current_txn_start_time_ms: int = -1,
+        current_txn_start_time_is_bound: bool = False,
     ) -> None:
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
@@ -57,6 +63,8 @@ class ProducerState(Message):
         self.last_timestamp = last_timestamp
         self.coordinator_epoch = coordinator_epoch
         self.current_txn_start_offset = current_txn_start_offset
+        self.current_txn_start_time_ms = current_txn_start_time_ms
+        self.current_txn_start_time_is_bound = current_txn_start_time_is_bound
 
 
 class PartitionResponse(Message):

@@ -3,14 +3,15 @@
 `_OWN` names those of ours: TxnHeartbeat and InitProducerId 7 (KIP-1309, a draft; the API key is provisional),
 InitProducerId 6 and 7 with the transaction that an administrator has seen,
 AddPartitionsToTxn 5, whose answer also says which transactions are two-phase ones, DescribeTransactions, whose answers
-kio does not always read and which tell how two-phase transactions ended, and WriteTxnMarkers with the start offsets of
-KIP-664.
+kio does not always read and which tell how two-phase transactions ended, DescribeProducers, whose answers tell since
+when transactions are open, and WriteTxnMarkers with the start offsets of KIP-664.
 """
 
 import importlib
 
 _OWN = {
     ("add_partitions_to_txn", 5): "add_partitions_to_txn_v5",
+    ("describe_producers", 0): "describe_producers_v0",
     ("describe_transactions", 0): "describe_transactions_v0",
     ("init_producer_id", 6): "init_producer_id_v6",
     ("init_producer_id", 7): "init_producer_id_v7",

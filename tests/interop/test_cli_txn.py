@@ -328,7 +328,7 @@ def test_verbs_that_end_something_say_what_and_ask(cli: Cli, twofold_server: Two
     agreed = typed(twofold_server, "y", "terminate", "--transactional-id", name)
     assert agreed.code == 0, agreed.stderr
     places = f"in 2 partitions ({topic}-0, {topic}-1)"
-    assert f"'{name}' is {who}" in agreed.stderr
+    assert f"'{name}' has {who}" in agreed.stderr
     assert f"abort its transaction {places}, and fence its producer?" in agreed.stderr
     assert agreed.stdout.startswith(f"terminated {name}, which was Ongoing: aborted the transaction of {name} (")
     assert agreed.stdout.endswith(f"{places} and fenced its producer")

@@ -289,7 +289,7 @@ def terminate(
                 )
             if not yes:
                 what = f"abort its transaction in {_places(row.partitions)}" if row.is_ongoing else "it has none open"
-                confirm(f"{transactional_id!r} is {row.in_words}: {what}, and fence its producer?", NOTHING)
+                confirm(f"{transactional_id!r} has {row.in_words}: {what}, and fence its producer?", NOTHING)
             ended = await admin.force_terminate_transaction(transactional_id, expected=row)
             assert ended is not None
         if output is OutputFormat.JSON:

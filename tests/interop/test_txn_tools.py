@@ -446,6 +446,9 @@ def test_the_administrators_client_does_the_same_from_python(server: Server) -> 
         described = admin.describe_transactions([one.id, "nobody-has-this"])
         assert described.values[one.id].partitions == (TopicPartition(topic, 1),)
         assert isinstance(described.errors["nobody-has-this"], TransactionalIdNotFound)
+        for _ in range(2):  # the first one must not have made it
+            with pytest.raises(TransactionalIdNotFound):
+                admin.force_terminate_transaction("nobody-has-this")
         (row,) = admin.describe_producers([tp], broker_id=1).get()[tp]
         assert (row.producer_id, row.current_txn_start_offset) == (hung, 0)
         for wrong in ({"start_offset": 1}, {"start_offset": 0, "producer_epoch": 1}):

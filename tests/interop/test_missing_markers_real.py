@@ -1,5 +1,5 @@
 """Markers of decided transactions that a power cut took: the broker writes again what is proven, the tools show the
-rest and write what the coordinator's record shows, and nobody ends half of a committed transaction otherwise."""
+rest and write what the coordinator's record shows, and half of a committed transaction is never aborted."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -113,7 +113,7 @@ def test_a_missing_marker_is_shown_not_aborted_and_repaired_by_hand(
     place = ("--topic", topic, "--partition", "0", "--start-offset", "2")
     shown = cli(server, "hanging").stdout
     assert f"twofold txn repair {' '.join(place)}" in shown and "twofold txn abort" not in shown
-    # Nobody aborts it by hand, whatever they say.
+    # It is not aborted by hand, however that is asked for.
     for words in (place, (*place, "--partition-only")):
         refused = cli(server, "abort", *words, "--yes", code=1).stderr
         assert f"decided: {word}, marker missing here" in refused and f"twofold txn repair {' '.join(place)}" in refused
@@ -130,7 +130,7 @@ def test_a_missing_marker_is_shown_not_aborted_and_repaired_by_hand(
     assert read_committed(server, topic, 0) == [*expected, b"after"]
 
 
-def test_the_broker_compares_at_the_write_whoever_asks(server: TwofoldServer) -> None:
+def test_the_broker_compares_at_the_write_in_whatever_form_it_is_asked(server: TwofoldServer) -> None:
     topic = make_topic(server, 2)
     producer = session(server)
     transact(producer, topic, "first")

@@ -1,7 +1,7 @@
 """Two transactional ids, a stage, and power that goes again and again: each time some partitions lose the marker that
 they end with.
 
-Markers are all that is lost, so everything must end as it was decided, and nobody needs to know of it.
+Markers are all that is lost, so everything must end as it was decided, and no client notices.
 """
 
 from dataclasses import dataclass

@@ -83,8 +83,8 @@ def _at_offset(found: Sequence[Hanging], start_offset: int, where: str) -> Hangi
     row = next((row for row in found if row.transaction.start_offset == start_offset), None)
     if row is None:
         raise CliError(
-            f"no transaction that begins at offset {start_offset} of {where} waits for a marker that nobody writes: "
-            f"it has ended, or its coordinator is going to end it; {NOTHING}"
+            f"no transaction that begins at offset {start_offset} of {where} waits for a marker that no coordinator "
+            f"writes: it has ended, or its coordinator is going to end it; {NOTHING}"
         )
     if not row.reason.is_decided:
         raise CliError(

@@ -7,7 +7,7 @@
    coordinator's epoch is ahead, and the partition is listed until it has its marker: that is not hanging.
 3. Where the coordinator's record shows that it was decided, the partition has lost the marker (a power cut took it).
    To abort it would tear the transaction: it is to be repaired. Where the id has no transaction any more and its record
-   shows nothing, it may be a late batch or such a loss, and nobody can tell.
+   shows nothing, it may be a late batch or such a loss, and no record tells which.
 4. A transaction lasts from its start at the coordinator that has it open, else from the append of its first record, as
    the leader tells. Apache Kafka does not tell that: there the timestamp of the record is all there is, which is its
    client's. Which of them an age is from is said with it (`Began`).

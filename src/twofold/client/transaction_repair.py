@@ -18,7 +18,7 @@ from twofold.wire.messages.write_txn_markers import (
 )
 
 ADMINISTRATOR = -1
-"""The coordinator epoch of whoever is none."""
+"""The coordinator epoch of a marker that comes from no coordinator."""
 
 
 class TransactionRepairCalls(ABC):

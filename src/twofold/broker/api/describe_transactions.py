@@ -7,8 +7,8 @@
    one with none. Topics that may not be described are left out.
 3. In tagged fields: how the last two-phase transaction of the id ended, and which producer id and epoch it had while it
    was open (KIP-939). Without one they are not written.
-4. Whoever asks for outcomes (a tagged field) is told, in tagged fields, the transaction whose outcome the record of the
-   id proves (`coordinator.transaction.proofs`), by the pair of producer id and epoch that wrote it.
+4. A client that asks for outcomes (a tagged field) is told, in tagged fields, the transaction whose outcome the record
+   of the id proves (`coordinator.transaction.proofs`), by the pair of producer id and epoch that wrote it.
 """
 
 from typing import TYPE_CHECKING

@@ -19,7 +19,7 @@
 9. With the tag Repair such a topic has lost the marker of a decided transaction. The record of its coordinator must
    show the very outcome that is asked for, else 48. What is written is the coordinator's marker, and it is synced.
 10. An abort of what a coordinator's record shows as committed is refused (48), with start offsets or without, where it
-   is open. While a coordinator is loaded nobody knows: COORDINATOR_LOAD_IN_PROGRESS (14).
+   is open. While a coordinator is loaded that is not known: COORDINATOR_LOAD_IN_PROGRESS (14).
 11. Only administrators ask this over the network as long as one broker has all partitions: each request is logged, with
    who asked.
 """

@@ -49,7 +49,7 @@ class TransactionState:
     last_two_phase_epoch: i16 = field(metadata={"kafka_type": "int16", "tag": 102}, default=i16(-1))
     # The number of a `twofold.types.Ending`; 0 where there was no such transaction.
     last_two_phase_ending: i8 = field(metadata={"kafka_type": "int8", "tag": 103}, default=i8(0))
-    # What the record of the id shows as decided: 1 committed, 2 aborted; 0 where it shows none, or nobody asked.
+    # What the record of the id shows as decided: 1 committed, 2 aborted; 0 where it shows none, or was not asked for.
     decided_producer_id: ProducerId = field(metadata={"kafka_type": "int64", "tag": 104}, default=ProducerId(i64(-1)))
     decided_epoch: i16 = field(metadata={"kafka_type": "int16", "tag": 105}, default=i16(-1))
     decided_outcome: i8 = field(metadata={"kafka_type": "int8", "tag": 106}, default=i8(0))

@@ -124,6 +124,7 @@ BAD: list[tuple[str, int, str, list[Change], int]] = [
     ("another broker", BROKER, "7", [("log.retention.ms", SET, "1")], 42),
     ("no broker id", BROKER, "xx", [("log.retention.ms", SET, "1")], 42),
     ("a broker's own setting for all", BROKER, "", [("listeners", SET, "PLAINTEXT://:1")], 42),
+    ("a listener that nothing would open", BROKER, "1", [("listeners", SET, "SSL://:1")], 40),
 ]
 
 

@@ -232,6 +232,8 @@ def _check_broker(
         raise InvalidRequest(f"only a restart changes {fixed}: set them in server.properties")
     if name == CLUSTER_DEFAULT and (own := sorted(PER_BROKER & given.keys())):
         raise InvalidRequest(f"{own} differ from broker to broker: name one")
+    if "listeners" in given:
+        raise InvalidConfig("listeners: a running broker opens no other listener: set it in server.properties")
     for key, text in given.items():
         if key in SETTINGS:
             try:

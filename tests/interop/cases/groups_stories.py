@@ -291,7 +291,7 @@ def five_members_settle(probe: Probe) -> None:
 
 @case()
 def a_member_that_does_not_rejoin_in_time_is_out(probe: Probe) -> None:
-    group, leader, follower = pair(probe, rebalance_ms=400)
+    group, leader, follower = pair(probe, rebalance_ms=1500)
     follower.protocols = CHANGED
     follower.send_join()
     follower.joined("joins without the other")
@@ -303,8 +303,8 @@ def a_member_that_does_not_rejoin_in_time_is_out(probe: Probe) -> None:
 @case()
 def a_member_that_does_not_sync_in_time_is_out(probe: Probe) -> None:
     group = Group(probe)
-    leader = alone(group, "leader", rebalance_ms=400)
-    follower = group.member("follower", rebalance_ms=400)
+    leader = alone(group, "leader", rebalance_ms=1500)
+    follower = group.member("follower", rebalance_ms=1500)
     follower.send_enter()
     group.await_state("PreparingRebalance", 2)
     leader.join("rejoins")
@@ -319,7 +319,7 @@ def a_member_that_does_not_sync_in_time_is_out(probe: Probe) -> None:
 def a_member_without_heartbeats_is_out(probe: Probe) -> None:
     group = Group(probe)
     leader = alone(group, "leader")
-    silent = group.member("silent", session_ms=1000)
+    silent = group.member("silent", session_ms=2000)
     silent.send_enter()
     group.await_state("PreparingRebalance", 2)
     leader.join("rejoins")
@@ -334,7 +334,7 @@ def a_member_without_heartbeats_is_out(probe: Probe) -> None:
 @case()
 def an_id_that_was_given_holds_the_group_up_until_its_session_ends(probe: Probe) -> None:
     group = Group(probe)
-    group.member("never seen again", session_ms=1000).ask_for_id()
+    group.member("never seen again", session_ms=2000).ask_for_id()
     one = group.member("one")
     one.enter("joins in the end")
     group.describe("after")
@@ -343,7 +343,7 @@ def an_id_that_was_given_holds_the_group_up_until_its_session_ends(probe: Probe)
 @case()
 def the_last_member_times_out(probe: Probe) -> None:
     group = Group(probe)
-    member = alone(group, session_ms=1000)
+    member = alone(group, session_ms=2000)
     group.await_state("Empty")
     member.heartbeat("is a stranger")
     group.describe("empty")
@@ -498,8 +498,8 @@ def a_group_that_is_full(probe: Probe) -> None:
 @case()
 def a_static_member_that_does_not_rejoin_keeps_its_place(probe: Probe) -> None:
     group = Group(probe)
-    static = alone(group, "static", instance="instance", rebalance_ms=400)
-    other = group.member("other", rebalance_ms=400)
+    static = alone(group, "static", instance="instance", rebalance_ms=1500)
+    other = group.member("other", rebalance_ms=1500)
     other.send_enter()
     group.await_state("PreparingRebalance", 2)
     other.joined("joins without waiting for it any longer")
@@ -517,7 +517,7 @@ def a_static_member_that_does_not_rejoin_keeps_its_place(probe: Probe) -> None:
 def a_static_member_whose_session_ends_is_out(probe: Probe) -> None:
     group = Group(probe)
     leader = alone(group, "leader")
-    static = group.member("static", instance="instance", session_ms=1000)
+    static = group.member("static", instance="instance", session_ms=2000)
     static.send_join()
     group.await_state("PreparingRebalance", 2)
     leader.join("rejoins")

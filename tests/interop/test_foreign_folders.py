@@ -100,6 +100,32 @@ def take_over(story: Story, group: str) -> None:
     consumer.close()
 
 
+def begins(story: Story) -> dict[int, tuple[int, bool]]:
+    """Since when the transactions of a partition are open, by the broker's clock, and whether that is only a bound."""
+    answer = story.wire.ask("DescribeProducers", 0, topics=[{"name": "mixed", "partition_indexes": [0]}])
+    rows = answer["topics"][0]["partitions"][0]["active_producers"]
+    return {
+        row["producer_id"]: (row["current_txn_start_time_ms"], row["current_txn_start_time_is_bound"])
+        for row in rows
+        if row["current_txn_start_offset"] >= 0
+    }
+
+
+def test_when_a_transaction_began_is_known_again_after_a_visit_to_apache_kafka(tmp_path: Path) -> None:
+    """It passes over the file that keeps it."""
+    with story_of(opened_by_twofold(tmp_path), clean=True) as story:
+        story.fill()
+        before, told = story.look(), begins(story)
+    assert told and not any(is_bound for _, is_bound in told.values())
+    kept = (tmp_path / "data" / "mixed-0" / "producer-times").read_bytes()
+    with story_of(opened_by_kafka(tmp_path, settings=OLD), clean=True) as story:
+        assert story.look() == before
+        assert begins(story) == dict.fromkeys(told, (-1, False)), "it does not know the fields"
+    assert (tmp_path / "data" / "mixed-0" / "producer-times").read_bytes() == kept
+    with story_of(opened_by_twofold(tmp_path), clean=True) as story:
+        assert begins(story) == told
+
+
 def test_a_kept_folder_of_apache_kafka_goes_back_to_it(tmp_path: Path) -> None:
     with tarfile.open(FIXTURE) as archive:
         archive.extractall(tmp_path, filter="data")

@@ -8,8 +8,8 @@ a client came by.
    the partition at once, as it would for the first request; the others stay as a clean shutdown left them, so that the
    next stop has nothing to write for them. `remaining` says how many are still to come: "none" can be told from "not
    known yet".
-2. Requests go first. A turn takes about a millisecond and is followed by a rest three times as long; only where that
-   would take longer than `WITHIN_S` in all are the rests shorter.
+2. Requests go first. A turn takes about half a millisecond and is followed by a rest four times as long; only where
+   that would take longer than `WITHIN_S` in all are the rests shorter.
 3. What a killed process left unsynced is synced in threads, some partitions at a time, before the partition is led:
    leading would do it on the event loop.
 4. A log that cannot be opened stays counted and is tried again: nobody knows what is in it.
@@ -28,9 +28,9 @@ from twofold.types import TopicPartition
 from twofold.wire.errors import KafkaError, KafkaStorageError
 
 WITHIN_S = 20.0
-TURN_S = 0.001
+TURN_S = 0.0005
 LOOKS_PER_TURN = 8
-REST = 3.0  # for each second of work
+REST = 4.0  # for each second of work
 SYNCS_AT_ONCE = 16
 AGAIN_S = 10.0
 

@@ -10,6 +10,8 @@ BROKER_FAULTS = ("kill", "power", "restart")
 NETWORK_FAULTS = ("reset", "partition", "loss", "duplicate", "delay", "late")
 OTHER_FAULTS = ("slow disk", "clock", "pause")
 SPARK_FAULTS = ("process kill", "step kill", "driver kill", "second driver", "step crash", "step pause")
+RESTORE = "restore"
+"""Of the checkpoint, from an older copy. Chosen by itself, so that it changes nothing else of a seed."""
 LONG_MAX = 2**63 - 1
 
 
@@ -65,6 +67,8 @@ def make_sink_plan(seed: int, mode: Mode = Mode.TWO_PHASE) -> SinkPlan:
     faults += [fault for fault in NETWORK_FAULTS if random.random() < 0.2]
     faults += [fault for fault in OTHER_FAULTS if random.random() < 0.2]
     faults += [fault for fault in SPARK_FAULTS if random.random() < 0.45]
+    if Random(f"{seed}/restore {mode}").random() < 0.2:
+        faults.append(RESTORE)
     power = "power" in faults or "step crash" in faults
     return SinkPlan(
         seed=seed,

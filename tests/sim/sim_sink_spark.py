@@ -20,8 +20,9 @@ from twofold.client.config import ProducerConfig
 from twofold.records.columnar import Columns
 from twofold.runtime.sim import Simulation
 from twofold.sink import steps
-from twofold.sink.driver import Driver, Plan, Settings, Votes
-from twofold.sink.errors import DecidedDataLost
+from twofold.sink.decided import Input
+from twofold.sink.driver import Driver, Plan, Settings, Upcoming, Votes
+from twofold.sink.errors import DecidedDataLost, OtherInput
 from twofold.sink.journal import GroupOffsets
 from twofold.sink.register import Participant
 from twofold.sink.slots import Slots, Use
@@ -57,9 +58,28 @@ class Checkpoint:
 
     batches: list[list[Row]]
     committed: dict[int, str]
+    kept: "Checkpoint | None" = None
+    """What it was before an older copy was put in its place."""
+    restores: int = 0
 
     def end_of(self, batch_id: int) -> int:
         return sum(map(len, self.batches[: batch_id + 1]))
+
+    def input_of(self, batch_id: int) -> Input:
+        return Input(batch_id, f"{self.end_of(batch_id):016x}")
+
+    def restore(self, first: int) -> None:
+        """An older copy, from which Spark goes on: batch `first` has all rows that came since."""
+        self.kept = Checkpoint(self.batches, dict(self.committed))
+        self.restores += 1
+        self.batches = [*self.batches[:first], [row for rows in self.batches[first:] for row in rows]]
+        self.committed = {n: run_id for n, run_id in self.committed.items() if n < first}
+
+    def put_back(self) -> None:
+        """What the message of the sink asks for; the first of two drivers that get it does it for both."""
+        kept, self.kept = self.kept, None
+        if kept is not None:
+            self.batches, self.committed = kept.batches, kept.committed
 
     def next_batch(self) -> int | None:
         missing = [n for n in range(len(self.batches)) if n not in self.committed]
@@ -151,7 +171,10 @@ class Process:
         """The end of the batch in its input, which is how many rows there were."""
         if not self._stage.plan.group:
             return None
-        return GroupOffsets(GROUP, {INPUT: self._stage.checkpoint.end_of(batch_id)})
+        checkpoint = self._stage.checkpoint
+        if batch_id >= len(checkpoint.batches):
+            return None
+        return GroupOffsets(GROUP, {INPUT: checkpoint.end_of(batch_id)}, checkpoint.input_of(batch_id).digest)
 
     def die(self) -> None:
         """kill -9: the kernel frees what it had."""
@@ -274,8 +297,9 @@ class Jvm:
         batch_id = stage.checkpoint.next_batch()
         while batch_id is not None and batch_id < len(stage.checkpoint.batches):
             stage.note(f"{self.name} {run_id} batch {batch_id}")
-            plan = await self._plan()
-            messages = await self._write(plan, run_id, batch_id)
+            rows = stage.checkpoint.batches[batch_id]
+            plan = await self._plan(Upcoming(QUERY, read=stage.checkpoint.input_of(batch_id)))
+            messages = await self._write(plan, run_id, batch_id, rows)
             await self._commit(run_id, batch_id, messages)
             if not stage.draining and self._random.random() < stage.plan.forgets:
                 raise QueryFailed(f"stopped before batch {batch_id} was noted")
@@ -284,10 +308,10 @@ class Jvm:
             stage.on_decided(self.name, batch_id)
             batch_id += 1
 
-    async def _plan(self) -> Plan:
+    async def _plan(self, upcoming: Upcoming) -> Plan:
         self._planner = self._process(self._planner, "planner")
         try:
-            return await self._planner.call(lambda: self._planner_driver.start(self.name))
+            return await self._planner.call(lambda: self._planner_driver.start(self.name, upcoming))
         except (KafkaError, Died) as error:
             self._planner.die()
             self._failed(error)
@@ -302,7 +326,8 @@ class Jvm:
         committer = self._committer = self._process(self._committer, "committer")
         plan = messages[0].plan
         participants = tuple(message.participant for message in messages if message.participant is not None)
-        votes = Votes(plan.owner, QUERY, run_id, batch_id, plan.conditions, participants)
+        read = None if plan.upcoming is None else plan.upcoming.read
+        votes = Votes(plan.owner, QUERY, run_id, batch_id, plan.conditions, participants, read=read)
         try:
             await committer.call(lambda: committer.driver.commit(votes))
         except (KafkaError, Died) as error:
@@ -324,6 +349,9 @@ class Jvm:
     def _failed(self, error: BaseException) -> None:
         if isinstance(error, DecidedDataLost):
             self._stage.lost = error
+        if isinstance(error, OtherInput) and not self.is_dead:
+            self._stage.note(f"{self.name}: the checkpoint is put back: {error}")
+            self._stage.checkpoint.put_back()
 
     def _process(self, last: Process | None, kind: str, host: int = 0) -> Process:
         """The one that was there, or another: they are killed when they were idle for a minute."""
@@ -337,8 +365,7 @@ class Jvm:
 
     # Tasks
 
-    async def _write(self, plan: Plan, run_id: str, batch_id: int) -> list[Written]:
-        rows = self._stage.checkpoint.batches[batch_id]
+    async def _write(self, plan: Plan, run_id: str, batch_id: int, rows: Sequence[Row]) -> list[Written]:
         count = self._random.randint(1, self._stage.plan.tasks)
         salt = self._random.randrange(100)
         divided = [[row for row in rows if (row[0] * 7 + salt) % count == task] for task in range(count)]

@@ -18,7 +18,7 @@ from random import Random
 from typing import Any
 
 from sim_nemesis import Nemesis
-from sim_sink_plan import SinkPlan, make_sink_plan
+from sim_sink_plan import RESTORE, SinkPlan, make_sink_plan
 from sim_sink_spark import GROUP, INPUT, PREFIX, QUERY, TOPIC, Checkpoint, Jvm, Process
 from sim_watch import require
 from sim_world import BROKER, BrokerNode, BrokerSimulation, ErrorLog
@@ -354,6 +354,7 @@ class SinkNemesis(Nemesis):
             "step pause": self._pause_at_step,
             "driver kill": self._kill_driver,
             "second driver": self._start_second,
+            RESTORE: self._restore,
         }
 
     def _living(self) -> list[Process]:
@@ -425,6 +426,16 @@ class SinkNemesis(Nemesis):
         await self._world.pause(self._random.choice((0.01, 0.3)))
         if not self._world.jvms:
             self._world.start_driver()
+
+    async def _restore(self) -> None:
+        """The query is down; an older copy of its checkpoint is put in place, and it is started. Once."""
+        checkpoint = self._world.checkpoint
+        if checkpoint.restores or not checkpoint.committed:
+            return
+        while self._world.jvms:
+            self._world.kill_driver(next(iter(self._world.jvms)))
+        checkpoint.restore(self._random.randrange(len(checkpoint.committed) + 1))
+        self._world.start_driver()
 
     async def _start_second(self) -> None:
         if len(self._world.jvms) < 2:
@@ -517,6 +528,9 @@ class SinkOutcome:
     failures: int
     """Of runs of the query, each followed by another."""
     revoked: int
+    restored: int
+    """How often the checkpoint was, and how often of that the sink refused to go on with it."""
+    refused: int
     lost: bool
     steps: tuple[tuple[str, int], ...]
 
@@ -586,6 +600,8 @@ def _simulate(
         decided=kinds["commit"],
         failures=world.failures,
         revoked=kinds["revoke"],
+        restored=world.checkpoint.restores,
+        refused=world.checkpoint.restores if world.checkpoint.kept is None else 0,
         lost=world.lost is not None,
         steps=tuple(sorted(world.steps.items())),
     )

@@ -12,15 +12,16 @@ from itertools import count
 from typing import Any
 
 import pytest
-from sim_sink_plan import SinkPlan, make_sink_plan
+from sim_sink_plan import RESTORE, SinkPlan, make_sink_plan
 from sim_sink_spark import QUERY
 from sim_sink_stage import CALM
 from sim_sink_world import SinkOutcome, SinkWorld, simulate_sink
 from sim_world import BROKER
 
 from twofold.runtime.sim.disk import CutMode
-from twofold.sink import slots
+from twofold.sink import recognition, slots
 from twofold.sink.completion import Completion, Outcome
+from twofold.sink.decided import Decided
 from twofold.sink.driver import Driver
 from twofold.sink.journal import Journal
 from twofold.sink.register import Mode, Register
@@ -70,6 +71,9 @@ def test_the_runs_of_the_sink_are_worth_their_time() -> None:
     assert sum(outcome.deaths for outcome in outcomes) > number
     assert sum(outcome.brokers for outcome in outcomes) > number
     assert sum(outcome.drivers for outcome in outcomes) > 1.2 * number
+    assert any(outcome.refused for outcome in outcomes), (
+        "older copies of the checkpoint that the sink did not go on with"
+    )
     assert any(outcome.late for outcome in outcomes), "requests that come when nobody waits for them any more"
 
 
@@ -226,10 +230,18 @@ def decided_batches_are_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
     original = Register.deciding
     decides_again(monkeypatch)
 
-    def deciding(self: Register, decision: Any, now_ms: int) -> Register:
-        return dataclasses.replace(original(self, decision, now_ms), decided=((QUERY, -1),))
+    def deciding(self: Register, decision: Any, now_ms: int, *more: Any) -> Register:
+        return dataclasses.replace(original(self, decision, now_ms, *more), decided=(Decided(QUERY, -1),))
+
+    async def known(self: Driver, *asked: Any) -> None:
+        return None
 
     monkeypatch.setattr(Register, "deciding", deciding)
+    monkeypatch.setattr(Driver, "_known", known)
+
+
+def a_batch_is_known_by_its_number_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recognition, "check_same", lambda entry, read, topic, where: None)
 
 
 def a_commit_that_forgets_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,6 +290,7 @@ BUGS: list[tuple[Broken, tuple[str, ...], Callable[[SinkPlan], SinkPlan]]] = [
     (a_slot_for_every_task, (), one_at_a_time),
     (a_decision_that_is_not_on_disk, ("power", "step crash", "step crash", "driver kill"), unsynced),
     (decided_batches_are_written_again, CRASHES, same),
+    (a_batch_is_known_by_its_number_alone, (RESTORE,), same),
     (a_commit_that_forgets_one, (), same),
     (offsets_that_are_forgotten, (), same),
 ]

@@ -300,7 +300,7 @@ def test_two_drivers_of_which_each_stops_at_any_step(first: str, second: str, di
     play(story)
 
 
-async def sweep_without_a_look(self: Driver, owner: str, deadline: Deadline) -> int:
+async def sweep_without_a_look(self: Driver, owner: str, deadline: Deadline, **options: bool) -> int:
     left = await self._transactions.describe(await self.open_ids(deadline), deadline)
     for name, row in left.items():
         if row is not None and row.state == "Ongoing":

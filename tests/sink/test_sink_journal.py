@@ -18,6 +18,7 @@ from twofold.client.sequences import Identity
 from twofold.client.waiting import Deadline
 from twofold.runtime.real import real_runtime, run
 from twofold.sink import register as registers
+from twofold.sink.decided import Decided
 from twofold.sink.journal import Journal
 from twofold.sink.register import Decision, JournalDamaged, Mode, Participant, Register, encode
 from twofold.wire.errors import KafkaError
@@ -103,7 +104,11 @@ def test_what_one_has_written_the_next_one_reads(tell: Callable[[Story], None]) 
     async def story(desk: Desk) -> None:
         writer = await desk.opened()
         assert writer.register == Register()
-        for state in (Register("me"), Register("me").deciding(decision(3), 1), Register("me", decided=(("q", 0),))):
+        for state in (
+            Register("me"),
+            Register("me").deciding(decision(3), 1),
+            Register("me", decided=(Decided("q", 0),)),
+        ):
             await writer.append(state)
             assert writer.register == state
             assert await desk.journal().read(desk.deadline()) == state

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from twofold.client.sequences import Identity
 from twofold.sink import register as registers
 from twofold.sink.register import (
-    KEPT_QUERIES,
+    KEPT_NAMES,
     Decision,
     JournalDamaged,
     Mode,
@@ -22,6 +22,7 @@ from twofold.sink.register import (
     Register,
     encode,
 )
+from twofold.sink.remembered import Remembered
 
 PREFIX = "p"
 NAMES = st.text(max_size=8)
@@ -143,13 +144,16 @@ def test_a_decision_of_many_transactions_is_in_records_that_a_broker_takes() -> 
     assert read(records) == state
 
 
-def test_only_the_newest_queries_are_remembered() -> None:
-    state = Register()
-    for number in range(3 * KEPT_QUERIES):
+def test_names_that_leave_the_register_are_written_beside_it() -> None:
+    state, left = Register(), Remembered(PREFIX)
+    for number in range(3 * KEPT_NAMES):
         state = state.finished(f"q{number}", number, 0)
-    assert len(state.decided) == KEPT_QUERIES
-    assert state.decided_batch(f"q{3 * KEPT_QUERIES - 1}") == 3 * KEPT_QUERIES - 1
+        for key, value in encode(PREFIX, state):
+            left.take(key, value, 0)
+    assert len(state.decided) == KEPT_NAMES
+    assert state.decided_batch(f"q{3 * KEPT_NAMES - 1}") == 3 * KEPT_NAMES - 1
     assert state.decided_batch("q0") == -1
+    assert {name: entry.batch_id for name, entry in left.names.items()} == {f"q{n}": n for n in range(2 * KEPT_NAMES)}
 
 
 def test_a_decision_that_is_taken_back_was_not_made() -> None:
@@ -184,7 +188,24 @@ JSONS = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
     max_leaves=8,
 )
-FIELDS = ["v", "t", "at", "owner", "round", "decided", "queryId", "runId", "batchId", "mode", "parts", "tx", "part"]
+FIELDS = [
+    "v",
+    "t",
+    "at",
+    "owner",
+    "round",
+    "decided",
+    "where",
+    "adopted",
+    "movedTo",
+    "queryId",
+    "runId",
+    "batchId",
+    "mode",
+    "parts",
+    "tx",
+    "part",
+]
 
 
 @given(st.dictionaries(st.sampled_from(FIELDS), JSONS), st.booleans(), st.integers(0, 10**9))
@@ -208,5 +229,5 @@ def test_what_is_no_record_at_all_is_damage(value: bytes) -> None:
 
 
 def test_a_newer_format_says_which_one_this_build_reads() -> None:
-    with pytest.raises(JournalDamaged, match="version is 2, and this build reads 1"):
-        Reader(PREFIX).take(PREFIX.encode(), b'{"v":2}', 0)
+    with pytest.raises(JournalDamaged, match="version is 3, and this build reads 2"):
+        Reader(PREFIX).take(PREFIX.encode(), b'{"v":3}', 0)

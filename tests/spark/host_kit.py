@@ -159,7 +159,18 @@ class Pipe:
         self.source = self.broker.topic(4)
         self.target = self.broker.topic(2)
         self.checkpoint = self.directory / "checkpoint"
-        self.prefix = names.prefix_of_checkpoint(str(self.checkpoint))
+        self._prefixes: set[str] = set()
+
+    @property
+    def query_id(self) -> str | None:
+        """None before the query was started."""
+        metadata = self.checkpoint / "metadata"
+        return str(json.loads(metadata.read_text())["id"]) if metadata.exists() else None
+
+    @property
+    def prefix(self) -> str:
+        assert self.query_id is not None
+        return names.prefix_of_query(self.query_id)
 
     @property
     def orders(self) -> Orders:
@@ -216,7 +227,10 @@ class Pipe:
 
     @property
     def open(self) -> list[str]:
-        return self.broker.open_transactions(self.prefix)
+        """Of this query, and of those that had the checkpoint before."""
+        if self.query_id is not None:
+            self._prefixes.add(self.prefix)
+        return [name for prefix in self._prefixes for name in self.broker.open_transactions(prefix)]
 
     def wait_until_open(self, count: int, patience_s: float = 30) -> None:
         wait_for(lambda: len(self.open) == count, f"{count} open transactions", patience_s, lambda: self.open)

@@ -22,7 +22,12 @@ from support.transactional_ids import transactional_ids
 
 HERE = Path(__file__).parent
 PATIENCE_S = 150
-SETTINGS = {"transaction.two.phase.commit.enable": "true", "transaction.heartbeat.enable": "true"}
+SETTINGS = {
+    "transaction.two.phase.commit.enable": "true",
+    "transaction.heartbeat.enable": "true",
+    # Tests send records of years ago, to have windows that are over.
+    "log.retention.ms": "-1",
+}
 CONF = {
     "spark.driver.memory": "600m",
     "spark.ui.enabled": "false",

@@ -1,7 +1,6 @@
 """The crash table of the sink with two-phase commit, each row with real Spark and a real broker: whatever dies, and
 wherever, what read_committed shows is the input, once and in order, and nothing is left open."""
 
-import json
 import shutil
 import time
 from collections import Counter
@@ -325,10 +324,10 @@ def test_broker_that_stays_away_decides_nothing(pipe: Pipe, server: TwofoldServe
 
 def test_checkpoint_deleted_asks_for_all_again_and_loses_nothing_that_was_decided(pipe: Pipe) -> None:
     fail_with_decision(pipe)
-    old = _query_id(pipe)
+    old = pipe.query_id
     shutil.rmtree(pipe.checkpoint)
     pipe.run_to_end()
-    assert _query_id(pipe) != old
+    assert pipe.query_id != old
     pipe.wait_until_open(0)
     twice = [number for number, count in pipe.visible.items() if count == 2]
     assert set(pipe.visible) == set(pipe.sent) and len(twice) == 100
@@ -343,10 +342,6 @@ def test_checkpoint_rolled_back_skips_what_was_decided(pipe: Pipe) -> None:
     pipe.send(100)
     pipe.run_to_end()
     pipe.check()
-
-
-def _query_id(pipe: Pipe) -> str:
-    return str(json.loads((pipe.checkpoint / "metadata").read_text())["id"])
 
 
 def _roll_back(checkpoint: Path, batch_id: int) -> None:

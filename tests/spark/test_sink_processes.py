@@ -1,5 +1,6 @@
 """What a process of Spark keeps of its sinks, for it serves all queries of a session."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from sink_kit import SETTINGS
 from support.server import TwofoldServer
 from twofold.spark.clients import MAX_CLUSTERS
 from twofold.spark.options import WriteOptions, write_options
-from twofold.spark.sink import MAX_SINKS, owner_of, sink_for
+from twofold.spark.sink import MAX_SINKS, identified, owner_of, sink_for
 
 
 @pytest.fixture(scope="module")
@@ -19,14 +20,18 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwofoldServer]:
 
 
 def options(server: TwofoldServer, directory: Path, number: int) -> WriteOptions:
-    """Each with a configuration of its own."""
+    """Each with a configuration of its own, and a checkpoint as Spark leaves it when it begins the first batch."""
+    checkpoint = directory / str(number)
+    (checkpoint / "offsets").mkdir(parents=True, exist_ok=True)
+    (checkpoint / "metadata").write_text(json.dumps({"id": f"{directory.name}-{number}"}))
+    (checkpoint / "offsets" / "0").write_text('v1\n{}\n{"t":{"0":1}}')
     given = {
         "kafka.bootstrap.servers": server.bootstrap_servers,
         "kafka.client.id": f"client-{number}",
         "topic": "out",
-        "checkpointLocation": str(directory / str(number)),
+        "checkpointLocation": str(checkpoint),
     }
-    return write_options(given, streaming=True)
+    return identified(write_options(given, streaming=True))
 
 
 def test_more_sinks_than_clusters_take_turns(server: TwofoldServer, tmp_path: Path) -> None:

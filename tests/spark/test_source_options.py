@@ -11,7 +11,7 @@ from twofold.spark.options import Assign, Subscribe, SubscribePattern, check_rea
 from twofold.types import TopicPartition
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
-NAMED = {"transactionalIdPrefix": "p"}
+NAMED = {"transactionalIdPrefix": "p", "checkpointLocation": "/c"}
 BASE = SERVERS | {"subscribe": "t"}
 
 
@@ -216,6 +216,7 @@ def test_options_travel_to_tasks():
         ({"transactionTimeoutMs": "0"}, "transactionTimeoutMs=0 must be positive"),
         ({"kafka.key.serializer": "x"}, "kafka.key.serializer is not supported"),
         ({"kafka.acks": "2"}, "acks='2' is none of"),
+        ({"batchCheck": "none"}, "batchCheck='none' is none of input, number"),
     ],
 )
 def test_options_of_the_sink_are_refused_in_the_same_way(options: dict[str, str], message: str):
@@ -228,3 +229,12 @@ def test_options_of_the_sink():
     options = write_options(SERVERS | NAMED | chosen, streaming=True)
     assert (options.topic, options.exactly_once, options.producer.compression_type) == ("out", "2pc", "zstd")
     assert options.transactional_id_prefix == "p"
+
+
+def test_a_stream_needs_its_checkpoint_unless_the_user_accepts_what_that_risks():
+    for options in ({}, {"transactionalIdPrefix": "p"}, {"batchCheck": "number"}):
+        with pytest.raises(OptionError, match="set the option checkpointLocation"):
+            write_options(SERVERS | options, streaming=True)
+    risky = write_options(SERVERS | {"transactionalIdPrefix": "p", "batchCheck": "number"}, streaming=True)
+    assert not risky.checks_input
+    assert write_options(SERVERS | {"checkpointLocation": "/c"}, streaming=True).transactional_id_prefix is None

@@ -10,7 +10,6 @@ from twofold.pipeline.loading import load
 from twofold.pipeline.running import Progress, prefix_of, servers_of
 from twofold.pipeline.template import write_project
 from twofold.pipeline.words import explain, failure
-from twofold.sink.names import prefix_of_checkpoint
 
 FILE = Path("orders.py")
 FLAGS = Flags(sources=("orders",), sinks=("totals",), checkpoint="/c")
@@ -309,10 +308,14 @@ def test_a_batch_counts_although_its_number_was_idle_before():
     assert (progress.batch_id, progress.rows, progress.rows_per_s) == (1, 10, 0.0)
 
 
-def test_a_sink_that_writes_without_transactions_has_no_name():
-    config = build(FILE, None, Flags(sources=("s",), sinks=("a", "b", "c"), checkpoint="/c", options={}))
+def test_a_sink_has_its_name_from_the_checkpoint_and_without_transactions_none(tmp_path: Path):
+    flags = Flags(sources=("s",), sinks=("a", "b", "c"), checkpoint=str(tmp_path), options={})
+    config = build(FILE, None, flags)
     a, b, c = config.sinks
-    assert prefix_of(config, a) == prefix_of_checkpoint("/c/a")
+    assert prefix_of(config, a) is None, "there is no query yet"
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "metadata").write_text('{"id":"4f"}')
+    assert prefix_of(config, a) == "spark-4f"
     off = type(b)("b", {"topic": "b", "exactlyOnce": "off"})
     named = type(c)("c", {"topic": "c", "transactionalIdPrefix": "mine"})
     assert (prefix_of(config, off), prefix_of(config, named)) == (None, "mine")
@@ -322,7 +325,6 @@ def test_a_sink_may_be_in_another_cluster_and_have_another_checkpoint():
     options = {"a.kafka.Bootstrap.Servers": "other:9092", "a.checkpointlocation": "s3://b/c"}
     config = build(FILE, None, Flags(sources=("s",), sinks=("a",), checkpoint="/c", options=options))
     assert servers_of(config, config.sinks[0]) == "other:9092"
-    assert prefix_of(config, config.sinks[0]) == prefix_of_checkpoint("s3://b/c")
     assert len(config.options_of(config.sinks[0])) == 3, "nothing is said twice"
 
 

@@ -8,6 +8,7 @@ from twofold.cli.pipeline_report import age, plan, recovered_json, state_json
 from twofold.client.sequences import Identity
 from twofold.client.transaction_model import NO_TIMEOUT_MS, TransactionDescription, TransactionState
 from twofold.records.batch import Record
+from twofold.sink.decided import Decided
 from twofold.sink.inspection import OpenTransaction, Scan, SinkState, Standing, Tally
 from twofold.sink.recovery import Recovered
 from twofold.sink.register import PARTICIPANTS_PER_RECORD, Decision, Mode, Participant, Register, encode
@@ -86,7 +87,7 @@ def scanned(rows: list[Record], prefix: str | None = None, *, complete: bool = T
 
 
 def test_the_newest_register_of_every_sink_is_found() -> None:
-    old, new = Register("one"), Register("two", decided=((QUERY, 3),))
+    old, new = Register("one"), Register("two", decided=(Decided(QUERY, 3),))
     scan = scanned(records(("a", old), ("b", old), ("a", new)))
     assert {name: register for name, (register, _) in scan.results().items()} == {"a": new, "b": old}
     assert list(scanned(records(("a", old), ("b", old)), "b").results()) == ["b"]
@@ -140,8 +141,8 @@ def test_what_coordinators_end_by_themselves_is_nobodys_work(standing: Standing)
 
 
 def test_a_decision_that_was_made_while_it_took_over_is_reported() -> None:
-    before = state(Register("one", decided=((QUERY, 4),)), None, transaction(Standing.PREPARED))
-    after = state(Register("recover-x", decided=((QUERY, 5),)))
+    before = state(Register("one", decided=(Decided(QUERY, 4),)), None, transaction(Standing.PREPARED))
+    after = state(Register("recover-x", decided=(Decided(QUERY, 5),)))
     done = Recovered(before, after, Mode.TWO_PHASE, "recover-x", ("p|0000000b|0",), ())
     told = recovered_json(before, done)
     assert told["decision"] == {"query_id": QUERY, "batch_id": 5, "outcome": "done", "lost": []}

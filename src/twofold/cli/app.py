@@ -13,6 +13,7 @@ from twofold.cli.group import group_app
 from twofold.cli.log import log_app
 from twofold.cli.metadata import metadata_app
 from twofold.cli.pipeline import pipeline_app
+from twofold.cli.pipeline_prune import prune_writes
 from twofold.cli.pipeline_run import init_project, run_pipeline
 from twofold.cli.produce import produce
 from twofold.cli.topic import topic_app
@@ -36,6 +37,7 @@ app.add_typer(log_app, name="log")
 app.add_typer(metadata_app, name="metadata")
 app.add_typer(txn_app, name="txn")
 app.add_typer(pipeline_app, name="pipeline")
+pipeline_app.command("prune", epilog=EXIT_CODES)(prune_writes)
 pipeline_app.command("run", epilog=EXIT_CODES)(run_pipeline)
 pipeline_app.command("init", epilog=EXIT_CODES)(init_project)
 app.command("produce", epilog=EXIT_CODES)(produce)

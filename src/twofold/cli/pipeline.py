@@ -1,4 +1,4 @@
-"""`twofold pipeline`: status, recover."""
+"""`twofold pipeline`: status, recover, and what its other commands share."""
 
 import os
 import socket
@@ -130,10 +130,10 @@ def status(
     """Show sinks: queries, the last decided batch, and transactions that are open. Changes nothing."""
 
     async def main() -> int:
-        _check_prefix(prefix)
+        check_prefix(prefix)
         async with connected(bootstrap_server, timeout) as session:
-            found = await _find(session, prefix, decision_topic)
-            states = [await _state(session, row) for row in found if row.problem is None]
+            found = await find_sinks(session, prefix, decision_topic)
+            states = [await state_of(session, row) for row in found if row.problem is None]
             now_ms = session.now_ms
         if output is OutputFormat.JSON:
             print_json([state_json(state, now_ms) for state in states])
@@ -166,7 +166,7 @@ def recover_sink(
     """Complete what a dead query decided, and abort what else it left open. A query that still runs is stopped."""
 
     async def main() -> int:
-        _check_prefix(prefix)
+        check_prefix(prefix)
         state = await _look(bootstrap_server, timeout, prefix, decision_topic)
         done: Recovered | None = None
         if not state.is_clean:
@@ -175,8 +175,8 @@ def recover_sink(
                 confirm(f"Go on with {prefix} at {bootstrap_server}?", "nothing was changed")
             # Time has passed since it was looked at, more than a heartbeat or a connection lives.
             async with connected(bootstrap_server, timeout) as session:
-                (found,) = await _find(session, prefix, decision_topic)
-                state = await _state(session, found)
+                (found,) = await find_sinks(session, prefix, decision_topic)
+                state = await state_of(session, found)
                 if not state.is_clean:
                     done = await _recover(session, state, accept_loss=accept_loss)
         if output is OutputFormat.JSON:
@@ -200,7 +200,7 @@ async def recover_left(server: str, timeout_s: float, prefix: str, decision_topi
         found = await session.inspector.find(topic, prefix, session.deadline) or [Found(prefix, topic, Register())]
         if found[0].problem is not None:
             raise CliError(_unreadable(found[0]))
-        state = await _state(session, found[0])
+        state = await state_of(session, found[0])
         if state.is_clean:
             return 0
         done = await _recover(session, state, accept_loss=False)
@@ -209,8 +209,8 @@ async def recover_left(server: str, timeout_s: float, prefix: str, decision_topi
 
 async def _look(server: str, timeout_s: float, prefix: str, decision_topic: str | None) -> SinkState:
     async with connected(server, timeout_s) as session:
-        (found,) = await _find(session, prefix, decision_topic)
-        return await _state(session, found)
+        (found,) = await find_sinks(session, prefix, decision_topic)
+        return await state_of(session, found)
 
 
 async def _recover(session: Session, state: SinkState, *, accept_loss: bool) -> Recovered:
@@ -251,7 +251,7 @@ def _print_states(states: list[SinkState], now_ms: int) -> None:
 # Finding sinks
 
 
-def _check_prefix(prefix: str | None) -> None:
+def check_prefix(prefix: str | None) -> None:
     try:
         if prefix is not None:
             names.check_prefix(prefix)
@@ -259,7 +259,7 @@ def _check_prefix(prefix: str | None) -> None:
         raise CliError(str(error).replace("transactionalIdPrefix=", "--prefix ", 1), USAGE) from None
 
 
-async def _find(session: Session, prefix: str | None, decision_topic: str | None) -> list[Found]:
+async def find_sinks(session: Session, prefix: str | None, decision_topic: str | None) -> list[Found]:
     """One with a prefix; else those of the topic, or of all topics that may be journals."""
     inspector, deadline = session.inspector, session.deadline
     if prefix is None and decision_topic is None:
@@ -278,7 +278,7 @@ async def _find(session: Session, prefix: str | None, decision_topic: str | None
     return found
 
 
-async def _state(session: Session, found: Found) -> SinkState:
+async def state_of(session: Session, found: Found) -> SinkState:
     assert found.register is not None
     return await session.inspector.state(found.prefix, found.topic, found.register, session.deadline)
 

@@ -6,6 +6,7 @@ from twofold.cli.common import print_table
 from twofold.cli.group_report import ranges
 from twofold.client import TopicPartition
 from twofold.client.transaction_model import NO_TIMEOUT_MS
+from twofold.sink.decided import Decided
 from twofold.sink.inspection import OpenTransaction, SinkState, Tally
 from twofold.sink.recovery import Recovered
 from twofold.sink.register import Kind, Register
@@ -32,13 +33,17 @@ def plural(count: int, noun: str) -> str:
 
 def print_state(state: SinkState, now_ms: int) -> None:
     register = state.register
-    *earlier, last = register.decided or (("", NONE_DECIDED),)
+    *earlier, last = register.decided or (Decided("", NONE_DECIDED),)
     print(f"sink         {state.prefix}")
     print(f"journal      {state.topic}")
-    print(f"query        {last[0] or '-'}")
-    print(f"batch        {_batch(last[1])}")
+    print(f"query        {last.name or '-'}")
+    print(f"batch        {_batch(last.batch_id)}")
     print(f"decision     {_decision(state)}")
     print(f"owner        {register.owner or '-'}")
+    if register.where:
+        print(f"checkpoint   {register.where}")
+    if register.moved_to:
+        print(f"goes on as   {register.moved_to}")
     print(f"last record  {register.kind}, {age(now_ms - register.at_ms)} ago")
     if earlier:
         print(f"before       {_earlier(earlier)}")
@@ -56,16 +61,15 @@ def _decision(state: SinkState) -> str:
     if tally is None:
         if state.register.kind is Kind.REVOKE:
             return "taken back: the query writes the batch again"
-        return "done" if any(batch_id != NONE_DECIDED for _, batch_id in state.register.decided) else "-"
+        return "done" if any(entry.batch_id != NONE_DECIDED for entry in state.register.decided) else "-"
     total = len(tally.decision.participants)
     text = f"in doubt: {len(tally.left)} of {plural(total, 'transaction')} still open, {len(tally.committed)} committed"
     text += f", {len(tally.lost)} lost" if tally.lost else ""
     return f"{text}, {len(tally.forgotten)} forgotten" if tally.forgotten else text
 
 
-def _earlier(decided: list[tuple[str, int]]) -> str:
-    query_id, batch_id = decided[-1]
-    text = f"query {query_id} up to batch {_batch(batch_id)}"
+def _earlier(decided: list[Decided]) -> str:
+    text = f"query {decided[-1].name} up to batch {_batch(decided[-1].batch_id)}"
     return f"{text}, and {len(decided) - 1} more" if len(decided) > 1 else text
 
 
@@ -77,17 +81,22 @@ def _row(row: OpenTransaction, now_ms: int) -> tuple[str, ...]:
 
 def state_json(state: SinkState, now_ms: int) -> Json:
     register = state.register
-    query_id, batch_id = register.decided[-1] if register.decided else (None, NONE_DECIDED)
+    queries: list[Json] = [
+        {
+            "query_id": entry.name,
+            "last_decided_batch": None if entry.batch_id == NONE_DECIDED else entry.batch_id,
+        }
+        for entry in register.decided
+    ]
+    last = queries[-1] if queries else {"query_id": None, "last_decided_batch": None}
     return {
         "prefix": state.prefix,
         "decision_topic": state.topic,
-        "query_id": query_id,
-        "last_decided_batch": None if batch_id == NONE_DECIDED else batch_id,
-        "queries": [
-            {"query_id": name, "last_decided_batch": None if batch == NONE_DECIDED else batch}
-            for name, batch in register.decided
-        ],
+        **last,
+        "queries": queries,
         "owner": register.owner,
+        "checkpoint": register.where or None,
+        "moved_to": register.moved_to or None,
         "last_record": _record_json(register, now_ms),
         "pending": None if state.tally is None else _pending_json(state.tally),
         "transactions": [_transaction_json(row, now_ms) for row in state.transactions],
@@ -159,9 +168,9 @@ def _completion(tally: Tally) -> str:
 def nothing_to_do(state: SinkState) -> str:
     if not state.register.decided:
         return f"nothing to do: {state.prefix} has no open transaction, and decided nothing so far"
-    query_id, batch_id = state.register.decided[-1]
-    batch = "no batch is decided" if batch_id == NONE_DECIDED else f"batch {batch_id} is done"
-    return f"nothing to do: {state.prefix} has no open transaction, and {batch} (query {query_id})"
+    last = state.register.decided[-1]
+    batch = "no batch is decided" if last.batch_id == NONE_DECIDED else f"batch {last.batch_id} is done"
+    return f"nothing to do: {state.prefix} has no open transaction, and {batch} (query {last.name})"
 
 
 def print_recovered(done: Recovered) -> None:

@@ -19,7 +19,7 @@ from twofold.pipeline.config import PipelineConfig, Sink
 from twofold.pipeline.loading import Transformation
 from twofold.pipeline.session import as_options, log_error
 from twofold.pipeline.words import failure
-from twofold.sink.names import prefix_of_checkpoint
+from twofold.sink.names import prefix_of_query
 
 FORMAT = "twofold"
 LOOK_S = 0.25
@@ -164,11 +164,16 @@ def end(queries: dict[str, Any], log: Path) -> None:
 
 
 def prefix_of(config: PipelineConfig, sink: Sink) -> str | None:
-    """Under which name a sink has its transactions; None where it has none."""
+    """Under which name a sink has its transactions; None where it has none, or none yet."""
     options = {name.lower(): value for name, value in config.options_of(sink).items()}
     if options.get("exactlyonce", "auto").lower() == "off":
         return None
-    return options.get("transactionalidprefix") or prefix_of_checkpoint(options["checkpointlocation"])
+    if (chosen := options.get("transactionalidprefix")) is not None:
+        return chosen
+    from twofold.spark.checkpoint import query_at
+
+    query_id = query_at(options["checkpointlocation"])
+    return None if query_id is None else prefix_of_query(query_id)
 
 
 def decision_topic_of(sink: Sink) -> str | None:

@@ -12,6 +12,8 @@ from twofold.pipeline.config import PipelineFailed
 _TRACE = "Traceback (most recent call last)"
 _RAISED = re.compile(r"^((?:\w+\.)*\w+)(?:: (.*))?$")
 _FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)')
+# What is raised before the tasks of a batch is raised while the writer is pickled for them.
+_PICKLED = re.compile(r"^_pickle\.PicklingError: Could not serialize object: (?=\w+: )")
 _SQL_STATE = re.compile(r"\s*SQLSTATE: \w+;?\s*$")
 # Their names say nothing that the messages do not.
 _OURS = ("twofold.", "pyspark.")
@@ -81,6 +83,9 @@ def _raised(text: str, file: Path | None) -> str | None:
 
 
 def _without_name(line: str) -> str:
+    pickled = _PICKLED.match(line)
+    if pickled is not None:
+        return _plain(line[pickled.end() :].partition(": ")[2])
     match = _RAISED.match(line)
     if match is None:
         return _plain(line)

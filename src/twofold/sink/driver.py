@@ -6,12 +6,14 @@
    it; what is decided is carried out before anything else, and never aborted.
 3. A driver that has lost the query decides nothing, sweeps nothing and says so.
 4. A decision whose outcome is not known is looked up before anything follows from it.
+5. A batch is skipped only if it is the one that was decided: it has the same number and the same input.
+6. A name that was decided under is never taken for a new one.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from twofold.client.admin import Admin
 from twofold.client.admin_model import ConfigResource, ResourceType
@@ -22,9 +24,12 @@ from twofold.client.transaction_calls import Terms, TransactionCalls
 from twofold.client.transaction_model import NO_TIMEOUT_MS, TransactionDescription, TransactionState
 from twofold.client.waiting import Deadline
 from twofold.runtime.api import Runtime
-from twofold.sink import names
+from twofold.sink import names, recognition
+from twofold.sink.adoption import former_journals
 from twofold.sink.completion import REFUSED, Completion, Outcome
+from twofold.sink.decided import UNKNOWN, Decided, Input, Purpose
 from twofold.sink.errors import Revoked, Stale, Unsupported, VoteFailed
+from twofold.sink.inspection import Found
 from twofold.sink.journal import GroupOffsets, Journal
 from twofold.sink.register import Decision, Mode, Participant, Register
 from twofold.sink.steps import reached
@@ -54,13 +59,25 @@ OffsetsOf = Callable[[str, int], GroupOffsets | None]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`exactly_once` is auto, 2pc or resume."""
+    """`exactly_once` is auto, 2pc or resume. `where` names the checkpoint to people. `former` are the prefixes that the
+    version before may have given the query; None where the user has chosen the prefix."""
 
     prefix: str
     exactly_once: str = "auto"
     decision_topic: str | None = None
     transaction_timeout_ms: int | None = None
     heartbeat_interval_ms: int = DEFAULT_HEARTBEAT_INTERVAL_MS
+    where: str = ""
+    former: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Upcoming:
+    """A batch whose tasks are about to start: the name that it is decided under, and what it reads if that is known."""
+
+    name: str
+    purpose: Purpose = Purpose.QUERY
+    read: Input | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +88,7 @@ class Plan:
     round: int
     decided: tuple[tuple[str, int], ...]
     conditions: Conditions
+    upcoming: Upcoming | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +101,8 @@ class Votes:
     batch_id: int
     conditions: Conditions
     participants: tuple[Participant, ...]
+    purpose: Purpose = Purpose.QUERY
+    read: Input | None = None
 
     @property
     def decision(self) -> Decision:
@@ -113,7 +133,7 @@ class Driver:
         self._calls = TransactionCalls(cluster, self._coordinators)
         self._transactions = Transactions(cluster, self._coordinators)
         self.journal = Journal(runtime, cluster, config, settings.prefix, settings.decision_topic)
-        self._plan: Plan | None = None
+        self._held: tuple[str, Conditions] | None = None
         self._timeout_ms = DRIVER_TIMEOUT_MS
 
     async def close(self) -> None:
@@ -122,38 +142,125 @@ class Driver:
 
     # Before the tasks of a batch
 
-    async def start(self, owner: str) -> Plan:
-        """Fence, complete, sweep; most of it only for the first batch of a process."""
+    async def start(self, owner: str, upcoming: Upcoming | None = None) -> Plan:
+        """Fence, complete, sweep; most of it only for the first batch of a process. Then look whether the batch was
+        decided before."""
         reached("start")
         deadline = self._deadline()
-        plan = self._plan
-        if plan is not None and plan.owner == owner:
+        conditions = await self._hold(owner, deadline)
+        register = self.journal.register
+        if upcoming is not None:
+            register = register.recalling(await self._recognise(upcoming, deadline))
+        decided = tuple((entry.name, entry.batch_id) for entry in register.decided)
+        return Plan(owner, register.round, decided, conditions, upcoming)
+
+    async def _hold(self, owner: str, deadline: Deadline) -> Conditions:
+        """Take the query over, unless this driver has it already and nothing is to do."""
+        if self._held is not None and self._held[0] == owner:
             register = await self.journal.glance(deadline)
             if register.owner != owner:
-                self._plan = None  # who asks once more wants it back
+                self._held = None  # a driver that asks once more wants it back
                 raise self._superseded(register)
             if register.pending is None and self.journal.is_read:
-                return Plan(owner, register.round, register.decided, plan.conditions)
+                return self._held[1]
         conditions = await self.take_over(owner, deadline)
-        register = self.journal.register
-        self._plan = Plan(owner, register.round, register.decided, conditions)
-        return self._plan
+        self._held = owner, conditions
+        return conditions
 
-    async def take_over(self, owner: str, deadline: Deadline, *, accept_loss: bool = False) -> Conditions:
-        """Whoever drove this before is fenced; what it decided is done, everything else is aborted."""
+    async def _recognise(self, upcoming: Upcoming, deadline: Deadline) -> Decided | None:
+        """What was decided under that name. Raise if the batch is neither new nor the one that was decided."""
+        register = self.journal.register
+        entry = await self._known(register, upcoming.name, upcoming.purpose, deadline)
+        if entry is None and upcoming.purpose is not Purpose.ONCE:
+            remembered = await self.journal.remembered(deadline)
+            recognition.check_new(self._settings.prefix, upcoming.name, upcoming.purpose, register, remembered)
+        if entry is None or upcoming.read is None or upcoming.read.batch_id > entry.batch_id:
+            return entry
+        recognition.check_same(entry, upcoming.read, self.journal.topic, self._settings.where)
+        if recognition.lacks_digest(entry, upcoming.read):
+            log.warning(
+                "batch %d of query %s was decided by a version that kept no digest of its input: it is taken for the "
+                "same once, and has the digest %s from now on",
+                upcoming.read.batch_id, upcoming.name, upcoming.read.digest,
+            )  # fmt: skip
+            entry = entry.noted(upcoming.read)
+            await self.journal.append(register.noting(entry, self._now_ms()))
+        return entry
+
+    async def _known(self, register: Register, name: str, purpose: Purpose, deadline: Deadline) -> Decided | None:
+        """The register has the names of late; the whole journal is read for another one."""
+        entry = register.entry(name)
+        if entry is not None or purpose is Purpose.ONCE:
+            return entry
+        remembered = await self.journal.remembered(deadline)
+        return remembered.get(name)
+
+    async def open_journal(self, deadline: Deadline) -> Conditions:
+        """Fence the driver before, and read what it has written."""
         await self._cluster.bootstrap(min(PATIENCE_MS, deadline.remaining_ms()))
         await self.journal.create()
         conditions = await self._agree(deadline)
         await self._open(conditions, deadline)
         reached("start: fenced")
+        await self._keep_dropped_names(deadline)
+        return conditions
+
+    async def take_over(self, owner: str, deadline: Deadline, *, accept_loss: bool = False) -> Conditions:
+        """The driver before is fenced; what it decided is done, everything else is aborted."""
+        conditions = await self.open_journal(deadline)
         await self._settle(deadline, accept_loss=accept_loss)
+        if self.journal.version is None:
+            await self._adopt(owner, conditions, deadline)
         reached("start: settled")
         register = self.journal.register
         if register.owner != owner:
-            # Before anything is swept: who was fenced meanwhile cannot sign, and has nothing to sweep.
-            await self.journal.append(register.owned_by(owner, self._now_ms()))
-        await self.sweep(owner, deadline)
+            # Before anything is swept: a driver that was fenced meanwhile cannot sign, and has nothing to sweep.
+            await self.journal.append(register.owned_by(owner, self._now_ms(), self._settings.where))
+        await self.sweep(owner, deadline, adopted=True)
         return conditions
+
+    async def _adopt(self, owner: str, conditions: Conditions, deadline: Deadline) -> None:
+        """Finish the journals that this query goes on from, say there where it goes on, and know what they knew."""
+        settings = self._settings
+        if settings.former is None:
+            return
+        found = await former_journals(
+            self._cluster, settings.prefix, settings.decision_topic, settings.former, settings.where, deadline
+        )
+        register = self.journal.register
+        for row in found:
+            old = await self._hand_over(row, owner, conditions, deadline)
+            register = register.adopting(row.prefix, old, self._now_ms())
+            log.warning("what was written under the prefix %s goes on under %s", row.prefix, settings.prefix)
+        if found:
+            # One record: whatever ends this driver before it, the next one finds all of this to do again.
+            await self.journal.append(register.owned_by(owner, self._now_ms(), settings.where))
+
+    async def _hand_over(self, row: Found, owner: str, conditions: Conditions, deadline: Deadline) -> Register:
+        assert row.register is not None
+        if row.register.moved_to:
+            return row.register
+        settings = replace(self._settings, prefix=row.prefix, decision_topic=row.topic, former=None)
+        old = Driver(self._runtime, self._cluster, self._config, settings, self._offsets_of)
+        try:
+            await old._open(conditions, deadline)
+            await old._settle(deadline)
+            before = old.journal.register
+            await old.journal.append(before.moved(owner, self._settings.prefix, self._settings.where, self._now_ms()))
+            return before
+        finally:
+            await old.close()
+
+    async def _keep_dropped_names(self, deadline: Deadline) -> None:
+        """The version before dropped names from the register. Its old records have them until they are compacted; what
+        this version writes first are records for those names."""
+        if self.journal.version != 1:
+            return
+        register = self.journal.register
+        remembered = await self.journal.remembered(deadline)
+        dropped = remembered.unwritten(entry.name for entry in register.decided)
+        if dropped:
+            await self.journal.append(register.remembering(dropped, self._now_ms()))
 
     async def _agree(self, deadline: Deadline) -> Conditions:
         """Which of the ways to exactly once these brokers offer."""
@@ -212,9 +319,12 @@ class Driver:
         while True:
             attempt += 1
             register = await self._owned(votes.owner, votes.conditions, deadline)
-            if register.decided_batch(votes.query_id) >= votes.batch_id:
+            entry = await self._known(register, votes.query_id, votes.purpose, deadline)
+            if entry is not None and entry.batch_id >= votes.batch_id:
+                if votes.read is not None:
+                    recognition.check_same(entry, votes.read, self.journal.topic, self._settings.where)
                 await self._settle(deadline)
-                if self.journal.register.decided_batch(votes.query_id) < votes.batch_id:
+                if self.journal.register.recalling(entry).decided_batch(votes.query_id) < votes.batch_id:
                     raise Revoked(
                         f"batch {votes.batch_id} of query {votes.query_id} was decided and taken back, for its "
                         "transactions have timed out: it will be written again"
@@ -223,13 +333,15 @@ class Driver:
             if register.pending is not None:
                 await self._settle(deadline)
                 continue
+            register = register.recalling(entry)
             if not votes.participants:
-                await self._finish_empty(votes)
+                await self._finish_empty(register, votes)
                 break
             await self._check_votes(votes, deadline)
             reached("commit: checked")
             try:
-                await self.journal.append(register.deciding(votes.decision, self._now_ms()))
+                decided = register.deciding(votes.decision, self._now_ms(), votes.purpose, votes.read)
+                await self.journal.append(decided)
             except KafkaError as error:
                 if attempt == DECIDING_ATTEMPTS or deadline.expired:
                     raise
@@ -271,11 +383,16 @@ class Driver:
         return register
 
     def _superseded(self, register: Register) -> Stale:
-        who = f"driver {register.owner}" if register.owner else "an operator"
+        driver = f"driver {register.owner}" if register.owner else "an operator"
+        prefix, here, there = self._settings.prefix, self._settings.where, register.where
+        driver += f" with the checkpoint {there}" if there else ""
+        mine = f". This driver has the checkpoint {here}" if here else ""
+        where = f", where it goes on under the prefix {register.moved_to!r}" if register.moved_to else ""
         return Stale(
-            f"{who} has taken over what is written under transactionalIdPrefix={self._settings.prefix!r}, at "
-            f"{register.at_ms} ms since 1970: another query has the same prefix or checkpoint, or `twofold pipeline "
-            "recover` was run. Give each query its own, and start this one again if it is the one to go on"
+            f"{driver} has taken over what is written under transactionalIdPrefix={prefix!r}, at {register.at_ms} ms "
+            f"since 1970{where}{mine}. Another query with the same id or prefix runs, perhaps from a copy of the "
+            "checkpoint, or `twofold pipeline recover` was run. Stop the other one and start this one again if this is "
+            "the one to go on; a copy that is to run beside the original needs a new checkpoint"
         )
 
     async def _check_votes(self, votes: Votes, deadline: Deadline) -> None:
@@ -306,11 +423,13 @@ class Driver:
             return f"has only {left_ms} of its {found.timeout_ms} ms left (transactionTimeoutMs)"
         return None
 
-    async def _finish_empty(self, votes: Votes) -> None:
-        """No rows: there is nothing to decide, but the group's offsets move all the same."""
+    async def _finish_empty(self, register: Register, votes: Votes) -> None:
+        """No rows: there is nothing to decide. The batch of a query is known by its input all the same, and the group's
+        offsets move."""
         offsets = self._offsets_of(votes.query_id, votes.batch_id)
-        if offsets is not None:
-            register = self.journal.register.finished(votes.query_id, votes.batch_id, self._now_ms())
+        if offsets is not None or votes.read is not None:
+            now_ms = self._now_ms()
+            register = register.finished(votes.query_id, votes.batch_id, now_ms, votes.purpose, votes.read)
             await self.journal.append(register, offsets)
 
     async def _settle(self, deadline: Deadline, *, just_decided: bool = False, accept_loss: bool = False) -> None:
@@ -330,8 +449,17 @@ class Driver:
                 )
             log.warning("%s was taken back, for its transactions have timed out", pending)
             return
-        offsets = self._offsets_of(pending.query_id, pending.batch_id)
-        await self._append(self.journal.register.done(self._now_ms()), deadline, offsets)
+        await self._append(self.journal.register.done(self._now_ms()), deadline, self._offsets_after(pending))
+
+    def _offsets_after(self, decision: Decision) -> GroupOffsets | None:
+        """Those of the batch that was decided, and of no other with its number."""
+        offsets = self._offsets_of(decision.query_id, decision.batch_id)
+        entry = self.journal.register.entry(decision.query_id)
+        known = UNKNOWN if entry is None else entry.digest(decision.batch_id) or UNKNOWN
+        if offsets is None or UNKNOWN in (known, offsets.digest) or known == offsets.digest:
+            return offsets
+        log.warning("the offsets of %s are left out, because the checkpoint has other input for it", decision)
+        return None
 
     async def _append(self, register: Register, deadline: Deadline, offsets: GroupOffsets | None = None) -> None:
         """For one who has lost the query meanwhile the error says to whom."""
@@ -346,15 +474,17 @@ class Driver:
 
     # What nobody decided about
 
-    async def open_ids(self, deadline: Deadline) -> list[str]:
-        """Ids of this prefix's tasks that have an open transaction."""
-        return await self._transactions.task_ids(self._settings.prefix, [TransactionState.ONGOING], deadline)
+    async def open_ids(self, deadline: Deadline, *, adopted: bool = False) -> list[str]:
+        """Ids of this prefix's tasks that have an open transaction; `adopted`: and of those that it goes on from."""
+        prefixes = (self._settings.prefix, *(self.journal.register.adopted if adopted else ()))
+        found = [await self._transactions.task_ids(name, [TransactionState.ONGOING], deadline) for name in prefixes]
+        return [name for some in found for name in some]
 
-    async def sweep(self, owner: str, deadline: Deadline) -> int:
+    async def sweep(self, owner: str, deadline: Deadline, *, adopted: bool = False) -> int:
         """Abort what is open and not decided; how much that was."""
         pending = self.journal.register.pending
         spared = {participant.transactional_id for participant in pending.participants} if pending else set()
-        left = [name for name in await self.open_ids(deadline) if name not in spared]
+        left = [name for name in await self.open_ids(deadline, adopted=adopted) if name not in spared]
         if not left:
             return 0
         found = await self._transactions.describe(left, deadline)

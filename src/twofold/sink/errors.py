@@ -32,3 +32,11 @@ class DecidedDataLost(SinkError):
 
 class Unsupported(SinkError):
     """The brokers cannot do what the options ask for."""
+
+
+class OtherInput(SinkError):
+    """A batch comes with the number of one that was decided, and with other input: to skip it would lose rows."""
+
+
+class WriteIdRefused(SinkError):
+    """A writeId that was pruned, or one more than are remembered."""

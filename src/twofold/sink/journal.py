@@ -8,14 +8,15 @@
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from twofold.client.admin import Admin
 from twofold.client.admin_model import NewTopic
 from twofold.client.cluster import Cluster
-from twofold.client.config import ConsumerConfig, ProducerConfig
+from twofold.client.config import ISOLATION_LEVELS, ConsumerConfig, ProducerConfig
 from twofold.client.group_model import ConsumerGroupMetadata
 from twofold.client.offsets import OffsetSpec, list_offsets
 from twofold.client.producer import Producer
@@ -26,6 +27,7 @@ from twofold.records.filtering import visible_batches
 from twofold.runtime.api import Runtime
 from twofold.sink import names
 from twofold.sink.register import Reader, Register, encode
+from twofold.sink.remembered import Remembered
 from twofold.sink.steps import reached
 from twofold.types import TopicPartition
 from twofold.wire.errors import OffsetOutOfRange, TopicAlreadyExists
@@ -38,9 +40,13 @@ REPLICAS, MIN_REPLICAS = 3, 2
 FIRST_LOOK = 16
 """How many offsets before the end are read first: a few records and their markers."""
 LOOK_FURTHER = 16
+COMMITTED = "read_committed"
 WAIT_MS = 10
 ENDING_MS = 2_000
 """So long after it was decided the marker of a record is there, unless its broker is away."""
+
+
+KeyAndValue = tuple[bytes, bytes | None]
 
 
 class GroupOffsets(NamedTuple):
@@ -48,6 +54,8 @@ class GroupOffsets(NamedTuple):
 
     group: str
     offsets: Mapping[TopicPartition, int]
+    digest: str = ""
+    """Of the input whose end they are, where that is known."""
 
 
 class Journal:
@@ -66,7 +74,7 @@ class Journal:
             bootstrap_servers=config.bootstrap_servers,
             client_id=config.client_id,
             request_timeout_ms=config.request_timeout_ms,
-            isolation_level="read_committed",
+            isolation_level=COMMITTED,
         )
         self._tp = TopicPartition(self.topic, 0)
         self._producer: Producer | None = None
@@ -74,6 +82,7 @@ class Journal:
         self._position: int | None = None
         self.is_read = False
         """Whether all was read that was there when it was last read."""
+        self._remembered: Remembered | None = None
 
     # Writing
 
@@ -81,9 +90,15 @@ class Journal:
     def is_open(self) -> bool:
         return self._producer is not None
 
+    @property
+    def version(self) -> int | None:
+        """Of the register that was last read; None where there was none."""
+        return self._reader.version
+
     async def open(self, deadline: Deadline, *, two_phase: bool, timeout_ms: int) -> Register:
         """Fence whoever wrote before, then read to the end."""
         await self.close()
+        self._remembered = None
         config = replace(
             self._config,
             transactional_id=names.driver_id(self.prefix),
@@ -101,13 +116,16 @@ class Journal:
         self._producer = producer
         return await self.read(deadline)
 
-    async def append(self, register: Register, offsets: GroupOffsets | None = None) -> None:
-        """Committed when this returns. An error says that it is not, or that nobody knows: open it again to know."""
+    async def append(
+        self, register: Register, offsets: GroupOffsets | None = None, beside: Sequence[KeyAndValue] = ()
+    ) -> None:
+        """Committed when this returns, with the records `beside` it. An error says that it is not, or that its outcome
+        is not known: open the journal again to know."""
         producer = self._producer
         assert producer is not None, "the journal is not open"
         try:
             await producer.begin_transaction()
-            for key, value in encode(self.prefix, register):
+            for key, value in (*beside, *encode(self.prefix, register)):
                 await producer.send(self.topic, value, key=key, partition=0)
             if offsets is not None:
                 group = ConsumerGroupMetadata(offsets.group)
@@ -118,7 +136,9 @@ class Journal:
         except BaseException:
             await self.close()
             raise
-        self.register = register
+        self.register = replace(register, leaving=())
+        if beside or register.leaving:
+            self._remembered = None
 
     async def close(self) -> None:
         producer, self._producer = self._producer, None
@@ -147,6 +167,19 @@ class Journal:
         """As `read`, for those who can do without what a writer left half written who may be dead: `is_read` tells
         whether they have to. With two-phase commit nothing but the next one to open the journal ends that."""
         return await self._read(deadline, ENDING_MS)
+
+    async def remembered(self, deadline: Deadline) -> Remembered:
+        """The names that have left the register. For that the whole journal is read, once after it was opened."""
+        if self._remembered is None:
+            found = Remembered(self.prefix)
+            position = await self._listed(OffsetSpec.EARLIEST, deadline)
+            end = await self._listed(OffsetSpec.LATEST, deadline, ISOLATION_LEVELS[COMMITTED])
+            while position < end:
+                position = _take(await self._fetch(position, deadline), position, found.take)
+                if deadline.expired:
+                    raise deadline.gave_up(f"reading the journal {self.topic} for its names up to offset {end}")
+            self._remembered = found
+        return self._remembered
 
     async def _read(self, deadline: Deadline, wait_ms: float | None) -> Register:
         try:
@@ -183,7 +216,8 @@ class Journal:
             data = await self._fetch(position, deadline)
             if end is None:
                 end = data.high_watermark
-            self._position = position = self._take(data, position, complete)
+            take = partial(self._reader.take, complete=complete)
+            self._position = position = _take(data, position, take)
             self.is_read = position >= end
             if self.is_read:
                 return
@@ -194,19 +228,21 @@ class Journal:
             if not data.records:
                 await self._runtime.timers.sleep(WAIT_MS / 1000)
 
-    def _take(self, data: PartitionData, position: int, complete: bool) -> int:
-        records = bytes(data.records or b"")
-        aborted = [(entry.first_offset, entry.producer_id) for entry in data.aborted_transactions or ()]
-        for at, header, visible in visible_batches(records, aborted):
-            if visible and header.last_offset >= position:
-                for record in iter_records(records, at):
-                    if record.offset >= position:
-                        self._reader.take(record.key, record.value, record.offset, complete=complete)
-            position = max(position, header.next_offset)
-        return position
-
     async def _fetch(self, position: int, deadline: Deadline) -> PartitionData:
         return await SingleFetch(self._cluster, self._reading, self._tp).fetch(position, 0, deadline)
 
-    async def _listed(self, spec: OffsetSpec, deadline: Deadline) -> int:
-        return (await list_offsets(self._cluster, {self._tp: spec}, 0, deadline))[self._tp].offset
+    async def _listed(self, spec: OffsetSpec, deadline: Deadline, isolation: int = 0) -> int:
+        return (await list_offsets(self._cluster, {self._tp: spec}, isolation, deadline))[self._tp].offset
+
+
+def _take(data: PartitionData, position: int, take: Callable[[bytes | None, bytes | None, int], None]) -> int:
+    """What is committed of an answer; where the next one begins."""
+    records = bytes(data.records or b"")
+    aborted = [(entry.first_offset, entry.producer_id) for entry in data.aborted_transactions or ()]
+    for at, header, visible in visible_batches(records, aborted):
+        if visible and header.last_offset >= position:
+            for record in iter_records(records, at):
+                if record.offset >= position:
+                    take(record.key, record.value, record.offset)
+        position = max(position, header.next_offset)
+    return position

@@ -9,6 +9,8 @@ import re
 
 DRIVER = "driver"
 MAX_PREFIX = 200
+OF_QUERY = "spark-"
+"""What a prefix begins with that no user chose."""
 _PREFIX = re.compile(r"[a-zA-Z0-9._-]+")
 _TASK = re.compile(r"[0-9a-f]{8}\|[0-9]+")
 
@@ -23,10 +25,15 @@ def check_prefix(prefix: str) -> str:
     return prefix
 
 
+def prefix_of_query(query_id: str) -> str:
+    """The same wherever the checkpoint lies, and however its path is spelled."""
+    return check_prefix(f"{OF_QUERY}{query_id}")
+
+
 def prefix_of_checkpoint(location: str) -> str:
-    """The same for every way to write the path of a local directory."""
+    """Under which name the version before wrote: it went by the path of the checkpoint as it was spelled."""
     plain = re.sub(r"^file:/+", "/", location).rstrip("/") or "/"
-    return f"spark-{hashlib.sha256(plain.encode()).hexdigest()[:16]}"
+    return f"{OF_QUERY}{hashlib.sha256(plain.encode()).hexdigest()[:16]}"
 
 
 def decision_topic(prefix: str) -> str:

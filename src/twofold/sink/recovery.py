@@ -44,7 +44,7 @@ class Recovered:
         pending, decided = self.before.register.pending, self.after.register.decided
         if pending is not None:
             return pending.query_id, pending.batch_id
-        return decided[-1] if decided != self.before.register.decided else None
+        return (decided[-1].name, decided[-1].batch_id) if decided != self.before.register.decided else None
 
     @property
     def taken_back(self) -> bool:

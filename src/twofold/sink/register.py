@@ -1,23 +1,28 @@
 """What the journal says: one register, whose newest value is all that counts. Pure.
 
-1. Every record is the whole register, for compaction keeps only the newest of a key: who owns the query, which batch of
-   which query was decided last, and the decision that is not done yet with all its transactions.
+1. Every record is the whole register, because compaction keeps only the newest of a key: which driver owns the query,
+   what was decided last under which name, and the decision that is not done yet with all its transactions.
 2. A decision is taken back (`revoked`) only where nothing of it was committed.
 3. A decision of many transactions has some of them in records of their own (`parts`), before the register and in the
    same transaction of the journal; each says to which decision it belongs.
+4. A name that leaves the register gets a record of its own (`twofold.sink.remembered`), in the same transaction: no
+   name is forgotten.
 """
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
 from twofold.client.sequences import Identity
+from twofold.sink.decided import Decided, Input, Purpose
 from twofold.wire.errors import KafkaError
 
-VERSION = 1
-KEPT_QUERIES = 32
+VERSION = 2
+READ_VERSIONS = (1, 2)
+"""Version 1 had neither digests nor names of their own nor places; its builds refuse version 2 by its number."""
+KEPT_NAMES = 32
 PARTICIPANTS_PER_RECORD = 4_000
 """Some 100 bytes each: far below the megabyte that a broker takes by default."""
 
@@ -44,6 +49,10 @@ class Kind(StrEnum):
     DONE = "done"
     REVOKE = "revoke"
     ABORT = "abort"
+    NOTE = "note"
+    """What was decided before is written down better: a digest that it lacked, or names in records of their own."""
+    MOVED = "moved"
+    """The journal goes on under another prefix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,51 +80,105 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """`decided` has the last decided batch of each query, newest query last. `round` counts how often a batch was given
+    """`decided` has the last decided batch of each name, newest name last. `round` counts how often a batch was given
     up: tasks of an earlier round are left behind."""
 
     owner: str = ""
     round: int = 0
-    decided: tuple[tuple[str, int], ...] = ()
+    decided: tuple[Decided, ...] = ()
     pending: Decision | None = None
     kind: Kind = Kind.OWNER
     at_ms: int = 0
+    where: str = ""
+    """The owner's checkpoint, for people."""
+    adopted: tuple[str, ...] = ()
+    """Prefixes whose journals were taken over: what is open under them is ours to end."""
+    moved_to: str = ""
+    """The prefix that has taken this journal over."""
+    leaving: tuple[Decided, ...] = field(default=(), compare=False)
+    """Names that this record is the first to lack: they are written beside it."""
 
-    def decided_batch(self, query_id: str) -> int:
-        """-1 where no batch of the query was decided."""
-        return dict(self.decided).get(query_id, -1)
+    def entry(self, name: str) -> Decided | None:
+        return next((entry for entry in self.decided if entry.name == name), None)
 
-    def owned_by(self, owner: str, now_ms: int) -> "Register":
-        return replace(self, owner=owner, kind=Kind.OWNER, at_ms=now_ms)
+    def decided_batch(self, name: str) -> int:
+        """-1 where no batch of that name was decided, as far as the register knows."""
+        entry = self.entry(name)
+        return -1 if entry is None else entry.batch_id
 
-    def deciding(self, decision: Decision, now_ms: int) -> "Register":
+    def owned_by(self, owner: str, now_ms: int, where: str = "") -> "Register":
+        return self._next(Kind.OWNER, now_ms, owner=owner, where=where, leaving=self.leaving)
+
+    def deciding(
+        self, decision: Decision, now_ms: int, purpose: Purpose = Purpose.QUERY, read: Input | None = None
+    ) -> "Register":
         assert self.pending is None, "one decision at a time"
-        decided = _with(self.decided, decision.query_id, decision.batch_id)
-        return replace(self, decided=decided, pending=decision, kind=Kind.COMMIT, at_ms=now_ms)
+        decided = self._advanced(decision.query_id, decision.batch_id, now_ms, purpose, read)
+        return self._with(decided, Kind.COMMIT, now_ms, pending=decision)
 
     def done(self, now_ms: int) -> "Register":
-        return replace(self, pending=None, kind=Kind.DONE, at_ms=now_ms)
+        return self._next(Kind.DONE, now_ms, pending=None)
 
     def revoked(self, now_ms: int) -> "Register":
         """The batch before is the last one again."""
         assert self.pending is not None
-        decided = _with(self.decided, self.pending.query_id, self.pending.batch_id - 1)
-        return replace(self, decided=decided, pending=None, kind=Kind.REVOKE, at_ms=now_ms)
+        entry = self.entry(self.pending.query_id) or Decided(self.pending.query_id, self.pending.batch_id)
+        return self._with(entry.without_last(), Kind.REVOKE, now_ms, pending=None)
 
     def given_up(self, now_ms: int) -> "Register":
-        """Whoever still writes for the batch that was to come next need not go on."""
+        """Tasks that still write for the batch that was to come next need not go on."""
         assert self.pending is None
-        return replace(self, round=self.round + 1, kind=Kind.ABORT, at_ms=now_ms)
+        return self._next(Kind.ABORT, now_ms, round=self.round + 1)
 
-    def finished(self, query_id: str, batch_id: int, now_ms: int) -> "Register":
-        """A batch that had nothing to decide about, whose offsets are to be known all the same."""
+    def finished(
+        self, name: str, batch_id: int, now_ms: int, purpose: Purpose = Purpose.QUERY, read: Input | None = None
+    ) -> "Register":
+        """A batch that had nothing to decide about: it is known all the same, and so are its offsets."""
         assert self.pending is None
-        return replace(self, decided=_with(self.decided, query_id, batch_id), kind=Kind.DONE, at_ms=now_ms)
+        return self._with(self._advanced(name, batch_id, now_ms, purpose, read), Kind.DONE, now_ms)
 
+    def noting(self, entry: Decided, now_ms: int) -> "Register":
+        return self._with(entry, Kind.NOTE, now_ms)
 
-def _with(decided: tuple[tuple[str, int], ...], query_id: str, batch_id: int) -> tuple[tuple[str, int], ...]:
-    others = [entry for entry in decided if entry[0] != query_id]
-    return (*others, (query_id, batch_id))[-KEPT_QUERIES:]
+    def recalling(self, entry: Decided | None) -> "Register":
+        """With a name that had left the register, as it was then. Nothing is written for that."""
+        if entry is None or self.entry(entry.name) is not None:
+            return self
+        return replace(self, decided=(*self.decided, entry))
+
+    def remembering(self, names: tuple[Decided, ...], now_ms: int) -> "Register":
+        """Those names get records of their own."""
+        return self._next(Kind.NOTE, now_ms, leaving=names)
+
+    def without(self, names: frozenset[str], now_ms: int) -> "Register":
+        """Pruned: the names are kept elsewhere, and shorter."""
+        decided = tuple(entry for entry in self.decided if entry.name not in names)
+        return self._next(Kind.NOTE, now_ms, decided=decided)
+
+    def adopting(self, prefix: str, old: "Register", now_ms: int) -> "Register":
+        """What another journal knew is known here."""
+        fresh = tuple(entry for entry in old.decided if self.entry(entry.name) is None)
+        adopted = tuple(dict.fromkeys((*self.adopted, *old.adopted, prefix)))
+        kept = (*fresh, *self.decided)
+        leaving = (*self.leaving, *kept[:-KEPT_NAMES])
+        return self._next(Kind.NOTE, now_ms, adopted=adopted, decided=kept[-KEPT_NAMES:], leaving=leaving)
+
+    def moved(self, owner: str, prefix: str, where: str, now_ms: int) -> "Register":
+        assert self.pending is None
+        return self._next(Kind.MOVED, now_ms, owner=owner, where=where, moved_to=prefix)
+
+    def _advanced(self, name: str, batch_id: int, now_ms: int, purpose: Purpose, read: Input | None) -> Decided:
+        before = self.entry(name) or Decided(name, batch_id - 1)
+        return replace(before, purpose=purpose).advanced(batch_id, now_ms, read)
+
+    def _with(self, entry: Decided, kind: Kind, now_ms: int, **changes: Any) -> "Register":
+        others = [other for other in self.decided if other.name != entry.name]
+        kept = (*others, entry)
+        leaving = tuple(one for one in kept[:-KEPT_NAMES] if one.is_remembered)
+        return self._next(kind, now_ms, decided=kept[-KEPT_NAMES:], leaving=leaving, **changes)
+
+    def _next(self, kind: Kind, now_ms: int, **changes: Any) -> "Register":
+        return replace(self, **({"leaving": ()} | changes), kind=kind, at_ms=now_ms)
 
 
 # Records
@@ -130,9 +193,14 @@ def encode(prefix: str, register: Register) -> list[tuple[bytes, bytes]]:
         "at": register.at_ms,
         "owner": register.owner,
         "round": register.round,
-        "decided": [list(entry) for entry in register.decided],
+        "decided": [entry.row() for entry in register.decided],
+        "where": register.where,
+        "adopted": list(register.adopted),
+        "movedTo": register.moved_to,
     }
-    records = []
+    records: list[tuple[str, dict[str, Any]]] = [
+        (name_key(prefix, entry.name), {"v": VERSION, "name": entry.row()}) for entry in register.leaving
+    ]
     if pending is not None:
         rows = [_row(participant) for participant in pending.participants]
         parts = [
@@ -147,6 +215,18 @@ def encode(prefix: str, register: Register) -> list[tuple[bytes, bytes]]:
     return [(key.encode(), json.dumps(body, separators=(",", ":")).encode()) for key, body in records]
 
 
+def name_key(prefix: str, name: str) -> str:
+    """Of a name that has left the register. No prefix has an '@' in it."""
+    return f"{prefix}@{name}"
+
+
+def check_version(body: Mapping[str, Any]) -> int:
+    version = body["v"]
+    if version not in READ_VERSIONS:
+        raise ValueError(f"its version is {version}, and this build reads {VERSION}")
+    return int(version)
+
+
 class Reader:
     """Takes the journal's records in their order and knows the register that they add up to."""
 
@@ -154,6 +234,7 @@ class Reader:
         self.register: Register | None = None
         self.damage: JournalDamaged | None = None
         """Why there is none. An old record may lack what compaction has removed, as long as a newer one follows."""
+        self.version: int | None = None
         self._prefix = prefix
         self._parts: dict[int, dict[str, Any]] = {}
 
@@ -165,11 +246,11 @@ class Reader:
             return
         try:
             body = json.loads(value)
-            if body["v"] != VERSION:
-                raise ValueError(f"its version is {body['v']}, and this build reads {VERSION}")
+            version = check_version(body)
             if "part" in body:
                 self._parts[body["part"]] = body
                 return
+            self.version = version
             missing = self._missing(body)
             self.register = None if missing is not None else self._decoded(body)
             self.damage = None
@@ -189,13 +270,17 @@ class Reader:
         return None
 
     def _decoded(self, body: Mapping[str, Any]) -> Register:
-        decided = tuple((str(query), int(batch)) for query, batch in body["decided"])
+        decided = tuple(map(Decided.of, body["decided"]))
         pending = None
         if "tx" in body:
             rows = [row for index in range(body["parts"]) for row in self._parts[index]["tx"]]
             participants = tuple(map(_participant, [*rows, *body["tx"]]))
             pending = Decision(body["queryId"], body["runId"], body["batchId"], Mode(body["mode"]), participants)
-        return Register(body["owner"], body["round"], decided, pending, Kind(body["t"]), body["at"])
+        register = Register(body["owner"], body["round"], decided, pending, Kind(body["t"]), body["at"])
+        if body["v"] == 1:
+            return register
+        adopted = tuple(map(str, body["adopted"]))
+        return replace(register, where=body["where"], adopted=adopted, moved_to=body["movedTo"])
 
 
 def _row(participant: Participant) -> list[Any]:

@@ -28,6 +28,8 @@ STEPS = (
     "journal: done",
     "journal: revoke",
     "journal: abort",
+    "journal: note",
+    "journal: moved",
 )
 
 

@@ -1,18 +1,29 @@
-"""What a query's checkpoint says about its input: which query it is, and where each batch ends.
+"""What a query's checkpoint says: which query it is, and where each batch ends in its sources.
 
-Read on the driver, for the option consumerGroup. The directory may be local or whatever Arrow has a file system for.
+1. The query's id is the file `metadata`. It stays the same wherever the checkpoint is moved to.
+2. Spark writes `offsets/<n>` before batch n runs: what the newest of these files says is what the batch reads.
+3. The digest of a batch's input goes by the offsets alone. Times and settings in the file may differ from run to run.
+
+Read on the driver. The directory may be local or whatever Arrow has a file system for.
 """
 
+import hashlib
 import json
+import os
+import re
+import socket
 from typing import Any
 
 from pyarrow import fs
 
+from twofold.sink import names
+from twofold.sink.decided import LONGEST_ENDS, Input
 from twofold.spark.errors import OptionError
 from twofold.spark.offsets import Offsets, from_json
 
 VERSION = "v1"
 NO_OFFSET = "-"
+DIGEST_DIGITS = 16
 
 
 class Checkpoint:
@@ -22,40 +33,60 @@ class Checkpoint:
         try:
             self._fs, self._path = fs.FileSystem.from_uri(location) if "://" in location else _local(location)
         except (OSError, ValueError, NotImplementedError) as error:
-            raise OptionError(f"consumerGroup needs to read the checkpoint {location!r}: {error}") from None
+            raise self._unreadable("it", error) from None
 
-    def query_id(self) -> str | None:
-        """None for a query that has not started."""
+    def query_id(self) -> str:
         try:
-            found = json.loads(self._read("metadata"))["id"]
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-        return str(found)
+            return str(json.loads(self._read("metadata"))["id"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise self._unreadable("metadata", error) from None
+
+    def newest_input(self) -> Input:
+        """Of the batch that is about to run, or runs."""
+        batches = self._batches()
+        if not batches:
+            raise self._unreadable("offsets/", "there is no batch in it")
+        return self.input_of(max(batches))
+
+    def input_of(self, batch_id: int) -> Input:
+        text = "\n".join(_canonical(line) for line in self._lines(batch_id))
+        digest = hashlib.sha256(text.encode()).hexdigest()[:DIGEST_DIGITS]
+        return Input(batch_id, digest, text if len(text) <= LONGEST_ENDS else "")
+
+    def has(self, batch_id: int) -> bool:
+        return batch_id in self._batches()
 
     def end_offsets(self, batch_id: int) -> Offsets:
         """Where a batch ends, in all of its sources."""
-        name = f"offsets/{batch_id}"
-        try:
-            lines = self._read(name).splitlines()
-        except OSError as error:
-            raise OptionError(f"consumerGroup needs {name} of the checkpoint {self.location!r}: {error}") from None
-        if not lines or lines[0] != VERSION:
-            raise OptionError(f"{name} of the checkpoint {self.location!r} is not in the form {VERSION} that is known")
         found: Offsets = {}
-        for line in lines[2:]:
+        for line in self._lines(batch_id):
             if line != NO_OFFSET:
                 found |= self._offsets(line)
         return found
 
-    def check(self) -> None:
-        """Refuse a checkpoint that cannot be read, and sources whose offsets are not a topic's."""
+    def check_topics(self) -> None:
+        """Refuse sources whose offsets are not a topic's."""
+        batches = self._batches()
+        if batches:
+            self.end_offsets(max(batches))
+
+    def _batches(self) -> list[int]:
         try:
             entries = self._fs.get_file_info(fs.FileSelector(f"{self._path}/offsets"))
         except OSError as error:
-            raise OptionError(f"consumerGroup needs to read the checkpoint {self.location!r}: {error}") from None
-        batches = [int(entry.base_name) for entry in entries if entry.base_name.isdecimal()]
-        if batches:
-            self.end_offsets(max(batches))
+            raise self._unreadable("offsets/", error) from None
+        return [int(entry.base_name) for entry in entries if entry.base_name.isdecimal()]
+
+    def _lines(self, batch_id: int) -> list[str]:
+        """The offsets of a batch, a line for each source."""
+        name = f"offsets/{batch_id}"
+        try:
+            version, _, *lines = self._read(name).splitlines()
+        except (OSError, ValueError) as error:
+            raise self._unreadable(name, error) from None
+        if version != VERSION:
+            raise self._unreadable(name, f"its form is {version}, and {VERSION} is known")
+        return lines
 
     def _offsets(self, line: str) -> Offsets:
         try:
@@ -70,6 +101,47 @@ class Checkpoint:
     def _read(self, name: str) -> str:
         with self._fs.open_input_stream(f"{self._path}/{name}") as stream:
             return str(stream.read().decode())
+
+    def _unreadable(self, name: str, error: object) -> OptionError:
+        return OptionError(
+            f"the sink cannot read {name} of the checkpoint {self.location!r}: {error}. It needs it to know the query "
+            "and its batches again after a restart. Write checkpointLocation as a URI with its scheme that Arrow reads "
+            "(file, s3, gs, abfs, hdfs). Where that is not possible: transactionalIdPrefix together with "
+            "batchCheck=number, which knows a batch by its number alone and skips rows if the checkpoint was restored "
+            "from an older copy; consumerGroup is not possible then"
+        )
+
+
+def query_at(location: str) -> str | None:
+    """The id of the query whose checkpoint is there; None where there is none yet, or it cannot be read."""
+    try:
+        return Checkpoint(location).query_id()
+    except OptionError:
+        return None
+
+
+def place_of(location: str) -> str:
+    """The same for every spelling of the place: a directory of this host, or a URI."""
+    plain = _plain(location)
+    return plain if "://" in plain else f"{socket.gethostname()}:{os.path.abspath(plain)}"
+
+
+def former_prefixes(location: str) -> tuple[str, ...]:
+    """Those that the version before may have chosen, which went by the path as it was spelled."""
+    plain = _plain(location)
+    spellings = [plain] if "://" in plain else [plain, os.path.abspath(plain), os.path.relpath(plain)]
+    return tuple(dict.fromkeys(map(names.prefix_of_checkpoint, spellings)))
+
+
+def _plain(location: str) -> str:
+    return re.sub(r"^file:/+", "/", location).rstrip("/") or "/"
+
+
+def _canonical(line: str) -> str:
+    try:
+        return json.dumps(json.loads(line), sort_keys=True, separators=(",", ":"))
+    except ValueError:
+        return line
 
 
 def _local(location: str) -> tuple[Any, str]:

@@ -68,6 +68,7 @@ WRITE = (
     "transactionTimeoutMs",
     "writeId",
     "consumerGroup",
+    "batchCheck",
 )
 # Given by Spark itself, or to it, with everything else.
 OF_SPARK = ("checkpointLocation", "queryName", "outputMode")
@@ -79,6 +80,7 @@ DEFAULT_RETRY_INTERVAL_MS = 1_000
 DEFAULT_MAX_TRIGGER_DELAY = "15m"
 HEARTBEAT_INTERVAL = "kafka.transaction.heartbeat.interval.ms"
 EXACTLY_ONCE = ("auto", "2pc", "resume", "off")
+BATCH_CHECK = ("input", "number")
 _TIME_UNITS_MS = {"us": 0.001, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 # Larger than Kafka's megabyte: each answer becomes one Arrow batch, and Spark pays for every one.
 MAX_PARTITION_FETCH_BYTES = 4 * 1024 * 1024
@@ -139,8 +141,12 @@ class WriteOptions:
     write_id: str | None
     consumer_group: str | None
     checkpoint_location: str | None
+    checks_input: bool
+    """Whether a batch of a stream is known by its input, which the checkpoint has, or by its number alone."""
     heartbeat_interval_ms: int | None
     producer: "ProducerConfig"
+    where: str = ""
+    former_prefixes: tuple[str, ...] | None = None
 
     @property
     def settings(self) -> "Settings":
@@ -154,6 +160,8 @@ class WriteOptions:
             decision_topic=self.decision_topic,
             transaction_timeout_ms=self.transaction_timeout_ms,
             heartbeat_interval_ms=self.heartbeat_interval_ms or DEFAULT_HEARTBEAT_INTERVAL_MS,
+            where=self.where,
+            former=self.former_prefixes,
         )
 
 
@@ -363,36 +371,50 @@ def write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOption
     producer = _producer(given, exactly_once)
     if group is not None:
         _check_group(streaming, exactly_once, location)
-    return WriteOptions(
+    checks_input = given.parsed("batchCheck", _one_of(*BATCH_CHECK), "input") == "input"
+    chosen = WriteOptions(
         topic=given.parsed("topic", _not_empty, None),
-        transactional_id_prefix=_prefix(given, streaming, exactly_once, location),
+        transactional_id_prefix=_prefix(given, streaming, exactly_once),
         exactly_once=exactly_once,
         decision_topic=given.parsed("decisionTopic", _not_empty, None),
         transaction_timeout_ms=given.parsed("transactionTimeoutMs", _positive, producer.transaction_timeout_ms),
         write_id=None if streaming else given.parsed("writeId", _not_empty, None),
         consumer_group=group,
         checkpoint_location=location,
+        checks_input=checks_input,
         heartbeat_interval_ms=given.parsed(HEARTBEAT_INTERVAL, _positive, None),
         producer=producer,
     )
+    if streaming and exactly_once != "off":
+        _check_location(given, checks_input, location)
+    return chosen
 
 
-def _prefix(given: Given, streaming: bool, exactly_once: str, location: str | None) -> str:
-    """Under which transactional ids it writes. Without transactions the name is not used."""
-    from twofold.sink.names import check_prefix, prefix_of_checkpoint
+def _check_location(given: Given, checks_input: bool, location: str | None) -> None:
+    """A stream needs its checkpoint to be known again: which query it is, and which batch."""
+    if location is not None:
+        return
+    if "transactionalIdPrefix" not in given or checks_input:
+        raise OptionError(
+            "the sink has to know the query and its batches again after a restart: set the option checkpointLocation "
+            "on the writer (the session's spark.sql.streaming.checkpointLocation is not told to it). Where that is not "
+            "possible: transactionalIdPrefix together with batchCheck=number, which knows a batch by its number alone "
+            "and skips rows if the checkpoint was restored from an older copy"
+        )
+
+
+def _prefix(given: Given, streaming: bool, exactly_once: str) -> str | None:
+    """Under which transactional ids it writes. Without transactions the name is not used; a stream without a prefix has
+    it from its checkpoint, which is read when there is one."""
+    from twofold.sink.names import check_prefix
 
     prefix = given.parsed("transactionalIdPrefix", _not_empty, None)
     if prefix is not None:
         return _checked(check_prefix, prefix)
-    if location is not None:
-        return prefix_of_checkpoint(location)
     if exactly_once == "off":
         return "off"
     if streaming:
-        raise OptionError(
-            "the sink has to know the query again after a restart: set the option checkpointLocation on the writer "
-            "(the session's spark.sql.streaming.checkpointLocation is not told to it), or transactionalIdPrefix"
-        )
+        return None
     raise OptionError(
         "a batch is written in transactions under a name of its own: set the option transactionalIdPrefix, different "
         "for each job that may run at the same time, or exactlyOnce=off for rows that may be there twice"

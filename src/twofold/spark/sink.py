@@ -12,7 +12,7 @@ import os
 import socket
 import uuid
 from collections.abc import Iterator, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,16 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from twofold.sink.driver import Driver, Plan, Votes
+from twofold.sink.decided import Input, Purpose
+from twofold.sink.driver import Driver, Plan, Upcoming, Votes
+from twofold.sink.errors import Stale
 from twofold.sink.journal import GroupOffsets
+from twofold.sink.names import prefix_of_query
 from twofold.sink.register import Participant
 from twofold.sink.slots import Slots, Use
 from twofold.sink.steps import reached
 from twofold.sink.writer import Conditions, PlainWriter, TaskWriter
-from twofold.spark.checkpoint import Checkpoint
+from twofold.spark.checkpoint import Checkpoint, former_prefixes, place_of
 from twofold.spark.clients import client_for
 from twofold.spark.errors import OptionError
 from twofold.spark.options import WriteOptions, write_options
@@ -45,7 +48,20 @@ MAX_SINKS = 16
 def stream_writer(options: MutableMapping[str, str], schema: StructType, overwrite: bool) -> "StreamWriter":
     """`overwrite` is what the output mode complete asks for; a log has only one way to take rows."""
     chosen = write_options(options, streaming=True)
-    return StreamWriter(chosen, layout_of(schema, chosen.topic))
+    return StreamWriter(identified(chosen), layout_of(schema, chosen.topic))
+
+
+def identified(options: WriteOptions) -> WriteOptions:
+    """With the prefix that a stream has from its checkpoint, unless the user has chosen one. Only a driver does this:
+    tasks need not find the checkpoint."""
+    location = options.checkpoint_location
+    if location is None or options.exactly_once == "off":
+        return options
+    options = replace(options, where=place_of(location))
+    if options.transactional_id_prefix is not None:
+        return options
+    prefix = prefix_of_query(Checkpoint(location).query_id())
+    return replace(options, transactional_id_prefix=prefix, former_prefixes=former_prefixes(location))
 
 
 def batch_writer(options: MutableMapping[str, str], schema: StructType, overwrite: bool) -> "BatchWriter":
@@ -57,11 +73,12 @@ def batch_writer(options: MutableMapping[str, str], schema: StructType, overwrit
 
 @dataclass(frozen=True, slots=True)
 class Identified:
-    """A batch of a query, as its tasks know it."""
+    """A batch of a query, as its tasks know it; a batch job has its writeId for a query."""
 
     query_id: str
     run_id: str
     batch_id: int
+    purpose: Purpose = Purpose.QUERY
 
 
 @dataclass(frozen=True)
@@ -74,6 +91,7 @@ class Written(WriterCommitMessage):
     conditions: Conditions | None = None
     participant: Participant | None = None
     skipped: bool = False
+    read: Input | None = None
 
 
 # The parts of the protocol that this process has
@@ -87,16 +105,19 @@ class Sink:
         self.client = client_for(options.producer)
         cluster = self.client.cluster
         self._checkpoint: Checkpoint | None = None
-        if options.consumer_group is not None and options.checkpoint_location is not None:
+        if options.checkpoint_location is not None and (options.checks_input or options.consumer_group is not None):
             self._checkpoint = Checkpoint(options.checkpoint_location)
         self.driver = Driver(cluster.runtime, cluster, options.producer, options.settings, self._offsets_of)
         self._slots: Slots | None = None
         self._writer: TaskWriter | PlainWriter | None = None
 
-    def start(self, owner: str) -> Plan:
-        if self._checkpoint is not None:
-            self._checkpoint.check()
-        return self.client.run(self.driver.start(owner))
+    def start(self, owner: str, upcoming: Upcoming | None = None) -> Plan:
+        """A batch of a stream is known by its checkpoint."""
+        if self._checkpoint is not None and self.options.consumer_group is not None:
+            self._checkpoint.check_topics()
+        if self._checkpoint is not None and self.options.checks_input:
+            upcoming = Upcoming(self._checkpoint.query_id(), read=self._checkpoint.newest_input())
+        return self.client.run(self.driver.start(owner, upcoming))
 
     def writer(self) -> TaskWriter:
         if self._slots is None:
@@ -131,7 +152,10 @@ class Sink:
         checkpoint, group = self._checkpoint, self.options.consumer_group
         if checkpoint is None or group is None or checkpoint.query_id() != query_id:
             return None
-        return GroupOffsets(group, checkpoint.end_offsets(batch_id))
+        if not checkpoint.has(batch_id):
+            log.warning("the offsets of batch %d are left out, because the checkpoint has lost them", batch_id)
+            return None
+        return GroupOffsets(group, checkpoint.end_offsets(batch_id), checkpoint.input_of(batch_id).digest)
 
 
 class _Process:
@@ -163,7 +187,7 @@ def owner_of(options: WriteOptions, run_id: str = "") -> str:
     while _command(pid) not in ("", "java"):
         pid = int(_stat(pid)[1])
     started = _stat(pid)[19] if _command(pid) else ""
-    parts = (socket.gethostname(), str(pid), started, options.checkpoint_location or "", run_id)
+    parts = (socket.gethostname(), str(pid), started, options.where, run_id)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
 
 
@@ -190,10 +214,11 @@ def write_rows(
     sink = sink_for(options)
     if plan is None or batch is None:
         return _write_plainly(sink, layout, rows)
+    read = _check_planned(plan, batch, options.where)
     if dict(plan.decided).get(batch.query_id, -1) >= batch.batch_id:
         for _ in rows:  # to its end: a query with state commits its state there
             pass
-        return Written(0, batch, plan.owner, plan.conditions, skipped=True)
+        return Written(0, batch, plan.owner, plan.conditions, skipped=True, read=read)
     sink.client.run(sink.driver.check_current(plan, batch.query_id, batch.batch_id))
     reached("task")
     writer = sink.writer()
@@ -211,11 +236,27 @@ def write_rows(
         reached("task: prepared")
         if participant is not None:
             sink.client.run(sink.driver.check_current(plan, batch.query_id, batch.batch_id, prepared=True))
-        return Written(count, batch, plan.owner, plan.conditions, participant)
+        return Written(count, batch, plan.owner, plan.conditions, participant, read=read)
     except BaseException:
         sink.client.run(writer.abort(participant))
         sink.client.run(sink.drop_writer())
         raise
+
+
+def _check_planned(plan: Plan, batch: Identified, where: str) -> Input | None:
+    """What the batch reads, as the driver found it in the checkpoint. Raise where that is another checkpoint than the
+    one that Spark has, or has gone on without this attempt."""
+    upcoming = plan.upcoming
+    if upcoming is None or upcoming.read is None:
+        return None
+    found = (upcoming.name, upcoming.read.batch_id)
+    if found != (batch.query_id, batch.batch_id):
+        raise Stale(
+            f"Spark runs batch {batch.batch_id} of query {batch.query_id}, and the newest in the checkpoint {where} is "
+            f"batch {found[1]} of query {found[0]}: another driver has written it, or Spark takes checkpointLocation "
+            "for another place than this. Write it as a URI with its scheme"
+        )
+    return upcoming.read
 
 
 def _send(sink: Sink, writer: TaskWriter | PlainWriter, encoder: Encoder, rows: pa.RecordBatch) -> int:
@@ -253,8 +294,13 @@ class _Writer:
 
     def __getstate__(self) -> dict[str, Any]:
         if self._plan is None and self._options.exactly_once != "off":
-            self._plan = sink_for(self._options).start(self._owner)
+            self._plan = sink_for(self._options).start(self._owner, self._upcoming)
         return self.__dict__
+
+    @property
+    def _upcoming(self) -> Upcoming | None:
+        """None where the checkpoint tells."""
+        return None
 
     @property
     def _owner(self) -> str:
@@ -267,7 +313,16 @@ class _Writer:
         batch, conditions = written[0].batch, written[0].conditions
         assert batch is not None and conditions is not None
         participants = tuple(message.participant for message in written if message.participant is not None)
-        votes = Votes(written[0].owner, batch.query_id, batch.run_id, batch.batch_id, conditions, participants)
+        votes = Votes(
+            written[0].owner,
+            batch.query_id,
+            batch.run_id,
+            batch.batch_id,
+            conditions,
+            participants,
+            batch.purpose,
+            written[0].read,
+        )
         sink = sink_for(self._options)
         sink.client.run(sink.driver.commit(votes))
 
@@ -302,7 +357,12 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
     def __init__(self, options: WriteOptions, layout: Layout) -> None:
         super().__init__(options, layout)
         run_id = uuid.uuid4().hex
-        self._batch = Identified(options.write_id or run_id, run_id, 0)
+        purpose = Purpose.ONCE if options.write_id is None else Purpose.WRITE
+        self._batch = Identified(options.write_id or run_id, run_id, 0, purpose)
+
+    @property
+    def _upcoming(self) -> Upcoming:
+        return Upcoming(self._batch.query_id, self._batch.purpose)
 
     @property
     def _owner(self) -> str:

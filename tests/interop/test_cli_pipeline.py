@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 import time
@@ -17,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from support.dead_query import OWNER, Query
 from support.server import TwofoldServer
-from twofold.sink.errors import Stale
+from twofold.sink.errors import DecidedDataLost, Stale
 from twofold.sink.inspection import SinkState
 
 pytestmark = pytest.mark.interop
@@ -407,6 +408,29 @@ def test_what_somebody_aborted_after_the_decision_is_told_until_it_is_accepted(
     assert report["decision"]["lost"] == [lost]
     assert committed(server, topic) == ["0", "2"]
     assert look(server, prefix, tmp_path).is_clean
+
+
+def test_what_an_operator_aborted_is_not_taken_for_committed_when_its_id_was_used_again(
+    two_phase: str, prefix: str, topic: str, tmp_path: Path
+) -> None:
+    """The id has no transaction then. The coordinator's record of the last two-phase one proves what became of it."""
+    query = Query(two_phase, tmp_path, prefix)
+    query.start()
+    participants = [query.prepare(topic, [b"%d" % number], partition=number) for number in range(3)]
+    query.decide(participants)
+    query.end(participants[0], commit=True)
+    query.end(participants[1], commit=False)
+    for participant in participants[:2]:
+        query.use_again(participant)
+    query.die()
+    lost = participants[1].transactional_id
+    pending = state_of(two_phase, prefix)["pending"]
+    assert (pending["open"], pending["committed"], pending["lost"]) == (1, 1, [lost])
+    assert lost in pipeline(two_phase, "recover", "--prefix", prefix, "--yes", code=1).stderr
+    again = Query(two_phase, tmp_path, prefix, run_id="run 2")
+    with pytest.raises(DecidedDataLost, match=re.escape(lost)):
+        again.start()
+    again.die()
 
 
 def test_a_decision_whose_transactions_nobody_remembers_is_not_taken_back(

@@ -11,7 +11,7 @@ from twofold.client.blocking import LoopThread
 from twofold.client.cluster import Cluster
 from twofold.client.config import ProducerConfig
 from twofold.client.coordinators import Coordinators
-from twofold.client.transaction_calls import TransactionCalls
+from twofold.client.transaction_calls import Terms, TransactionCalls
 from twofold.records.columnar import Columns
 from twofold.runtime.real import real_runtime
 from twofold.sink.driver import Driver, Plan, Settings, Votes
@@ -132,6 +132,11 @@ class Query:
                 participant.transactional_id, participant.client, deadline, commit=commit, v2=participant.v2
             )
         )
+
+    def use_again(self, participant: Participant) -> None:
+        """Its id, for nothing: what the coordinator shows of it after that is an id without a transaction."""
+        deadline = self._clusters[0].deadline()
+        self._do(lambda: self.calls.init(participant.transactional_id, Terms(10_000), deadline))
 
     def open_ids(self) -> list[str]:
         """Of tasks."""

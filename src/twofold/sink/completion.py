@@ -1,8 +1,9 @@
 """What is decided is carried out: every transaction of a decision ends as it says, however often this is begun.
 
 1. With two-phase commit nothing but the decision ends a transaction: those that are open are committed, under the
-   identity that may, or under a new one where somebody who came before took that. Those that are not open were
-   committed before; one that was aborted is an operator's doing, and is told.
+   identity that may, or under a new one where a driver before took that. What became of the others the coordinator's
+   record tells: one that was aborted is an operator's doing, and is told. Of a broker that keeps no such record
+   (Apache Kafka), what is neither open nor aborted was committed before.
 2. Without it a transaction may have timed out. If none was committed the decision is taken back: the others are
    aborted, by a request that tells whether somebody has committed one meanwhile. If one was, a part of the batch is
    lost, and the query stops; so it does if a coordinator has forgotten what became of one.
@@ -16,7 +17,7 @@ from enum import Enum
 
 from twofold.client.sequences import Identity
 from twofold.client.transaction_calls import Terms, TransactionCalls
-from twofold.client.transaction_model import NO_TIMEOUT_MS, TransactionState
+from twofold.client.transaction_model import NO_TIMEOUT_MS, TransactionDescription, TransactionState
 from twofold.client.waiting import Deadline
 from twofold.runtime.api import Runtime
 from twofold.sink.errors import DecidedDataLost
@@ -245,9 +246,19 @@ def _is_ending(found: Descriptions, participant: Participant) -> bool:
 
 def was_committed(found: Descriptions, participant: Participant) -> bool:
     row = found.get(participant.transactional_id)
-    return row is not None and row.state in COMMITTED
+    return row is not None and _ended(row, participant, COMMITTED, committed=True)
 
 
 def was_aborted(found: Descriptions, participant: Participant) -> bool:
     row = found.get(participant.transactional_id)
-    return row is not None and row.state in ABORTED
+    return row is not None and _ended(row, participant, ABORTED, committed=False)
+
+
+def _ended(
+    row: TransactionDescription, participant: Participant, states: Sequence[TransactionState], *, committed: bool
+) -> bool:
+    """By the record of that transaction, where there is one: the state may be that of a later one, or of none."""
+    last = row.last_two_phase
+    if last is not None and Identity(last.state.producer_id, last.state.epoch) == participant.ongoing:
+        return last.is_committed == committed
+    return row.state in states

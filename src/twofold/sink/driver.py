@@ -216,7 +216,8 @@ class Driver:
         if register.owner != owner:
             # Before anything is swept: a driver that was fenced meanwhile cannot sign, and has nothing to sweep.
             await self.journal.append(register.owned_by(owner, self._now_ms(), self._settings.where))
-        await self.sweep(owner, deadline, adopted=True)
+        await self.sweep(owner, deadline)
+        await self._sweep_adopted(deadline)
         return conditions
 
     async def _adopt(self, owner: str, conditions: Conditions, deadline: Deadline) -> None:
@@ -474,17 +475,15 @@ class Driver:
 
     # What nobody decided about
 
-    async def open_ids(self, deadline: Deadline, *, adopted: bool = False) -> list[str]:
-        """Ids of this prefix's tasks that have an open transaction; `adopted`: and of those that it goes on from."""
-        prefixes = (self._settings.prefix, *(self.journal.register.adopted if adopted else ()))
-        found = [await self._transactions.task_ids(name, [TransactionState.ONGOING], deadline) for name in prefixes]
-        return [name for some in found for name in some]
+    async def open_ids(self, deadline: Deadline) -> list[str]:
+        """Ids of this prefix's tasks that have an open transaction."""
+        return await self._transactions.task_ids(self._settings.prefix, [TransactionState.ONGOING], deadline)
 
-    async def sweep(self, owner: str, deadline: Deadline, *, adopted: bool = False) -> int:
+    async def sweep(self, owner: str, deadline: Deadline) -> int:
         """Abort what is open and not decided; how much that was."""
         pending = self.journal.register.pending
         spared = {participant.transactional_id for participant in pending.participants} if pending else set()
-        left = [name for name in await self.open_ids(deadline, adopted=adopted) if name not in spared]
+        left = [name for name in await self.open_ids(deadline) if name not in spared]
         if not left:
             return 0
         found = await self._transactions.describe(left, deadline)
@@ -494,6 +493,19 @@ class Driver:
         still = {name: row for name, row in found.items() if row is not None and row.state is TransactionState.ONGOING}
         await asyncio.gather(*(self._abort_left(name, row, deadline) for name, row in still.items()))
         return len(left)
+
+    async def _sweep_adopted(self, deadline: Deadline) -> None:
+        """A task of a driver that was handed over may have prepared late. As in `sweep`: what was listed before the
+        journal is found to be ours still was not opened by a query that has come back to it."""
+        for prefix in self.journal.register.adopted:
+            left = await self._transactions.task_ids(prefix, [TransactionState.ONGOING], deadline)
+            if not left:
+                continue
+            found = await self._transactions.describe(left, deadline)
+            journal = Journal(self._runtime, self._cluster, self._config, prefix, self._settings.decision_topic)
+            if (await journal.read(deadline)).moved_to == self._settings.prefix:
+                rows = {name: row for name, row in found.items() if row is not None and row.is_ongoing}
+                await asyncio.gather(*(self._abort_left(name, row, deadline) for name, row in rows.items()))
 
     async def _sweep_quietly(self, owner: str, deadline: Deadline) -> None:
         """The batch is committed: what a sweep cannot do now, the next one does."""

@@ -208,7 +208,7 @@ class Inspector:
         return await self._transactions.task_ids(prefix, UNFINISHED, deadline)
 
     async def state(self, prefix: str, topic: str, register: Register, deadline: Deadline) -> SinkState:
-        ids = [name for one in (prefix, *register.adopted) for name in await self.open_ids(one, deadline)]
+        ids = await self.open_ids(prefix, deadline)
         pending = register.pending
         decided = {} if pending is None else {p.transactional_id: p for p in pending.participants}
         driver = names.driver_id(prefix)

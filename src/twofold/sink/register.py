@@ -92,7 +92,7 @@ class Register:
     where: str = ""
     """The owner's checkpoint, for people."""
     adopted: tuple[str, ...] = ()
-    """Prefixes whose journals were taken over: what is open under them is ours to end."""
+    """Prefixes whose journals were taken over: what is open under them is ours to end, as long as they say so."""
     moved_to: str = ""
     """The prefix that has taken this journal over."""
     leaving: tuple[Decided, ...] = field(default=(), compare=False)
@@ -107,7 +107,7 @@ class Register:
         return -1 if entry is None else entry.batch_id
 
     def owned_by(self, owner: str, now_ms: int, where: str = "") -> "Register":
-        return self._next(Kind.OWNER, now_ms, owner=owner, where=where, leaving=self.leaving)
+        return self._next(Kind.OWNER, now_ms, owner=owner, where=where, moved_to="", leaving=self.leaving)
 
     def deciding(
         self, decision: Decision, now_ms: int, purpose: Purpose = Purpose.QUERY, read: Input | None = None
@@ -158,7 +158,7 @@ class Register:
     def adopting(self, prefix: str, old: "Register", now_ms: int) -> "Register":
         """What another journal knew is known here."""
         fresh = tuple(entry for entry in old.decided if self.entry(entry.name) is None)
-        adopted = tuple(dict.fromkeys((*self.adopted, *old.adopted, prefix)))
+        adopted = (*self.adopted, prefix)
         kept = (*fresh, *self.decided)
         leaving = (*self.leaving, *kept[:-KEPT_NAMES])
         return self._next(Kind.NOTE, now_ms, adopted=adopted, decided=kept[-KEPT_NAMES:], leaving=leaving)

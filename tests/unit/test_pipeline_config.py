@@ -339,3 +339,9 @@ def test_who_forgets_the_toml_file_is_reminded_of_it(tmp_path: Path):
     files = write_project(tmp_path / "shop")
     with pytest.raises(ConfigError, match=r"with --config \(there is pipeline.toml beside transform.py\)"):
         build(files[0], None, Flags())
+
+
+def test_what_stops_a_batch_before_its_tasks_is_told_without_the_pickling_that_it_happened_in():
+    said = "batch 0 of query q was decided with other input: the digest of its end offsets is a"
+    raised = f"_pickle.PicklingError: Could not serialize object: OtherInput: {said}"
+    assert explain(f"Traceback (most recent call last):\n  x\n{raised}") == said

@@ -10,14 +10,17 @@ a client came by.
    known yet".
 2. Requests go first. A turn takes about half a millisecond and is followed by a rest four times as long; only where
    that would take longer than `WITHIN_S` in all are the rests shorter.
-3. What a killed process left unsynced is synced in threads, some partitions at a time, before the partition is led:
+3. The event loop does not wait for the disk: a thread reads what an opening reads, some partitions ahead.
+4. What a killed process left unsynced is synced in threads, some partitions at a time, before the partition is led:
    leading would do it on the event loop.
-4. A log that cannot be opened stays counted and is tried again: nobody knows what is in it.
+5. A log that cannot be opened stays counted and is tried again: nobody knows what is in it.
 """
 
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable, Iterable
+from itertools import islice
 
 from twofold.broker.partition import must_sync_first
 from twofold.broker.replicas import ReplicaManager
@@ -31,6 +34,7 @@ WITHIN_S = 20.0
 TURN_S = 0.0005
 LOOKS_PER_TURN = 8
 REST = 4.0  # for each second of work
+READ_AHEAD = 32
 SYNCS_AT_ONCE = 16
 AGAIN_S = 10.0
 
@@ -45,6 +49,7 @@ class FirstLook:
         self._waiting: deque[PartitionLog] = deque()
         self._unsynced: list[PartitionLog] = []
         self._failed: list[TopicPartition] = []
+        self.on_walked: Callable[[], None] | None = None  # each was looked at, or could not be
 
     @property
     def remaining(self) -> int:
@@ -57,33 +62,43 @@ class FirstLook:
     async def run(self) -> None:
         started = self._runtime.clock.monotonic()
         count = len(self._waiting)
-        while True:
-            await self._walk()
-            if not self._failed:
-                break
+        await self._walk()
+        if self.on_walked is not None:
+            self.on_walked()
+        while self._failed:
             await self._runtime.timers.sleep(AGAIN_S)
             # A log may have been deleted meanwhile, or opened anew, which makes another object of it.
             again = [known for name in self._failed if (known := self._logs.get(name)) is not None]
             self._waiting.extend(again)
             self._failed.clear()
+            await self._walk()
         log.info("looked at %d partitions in %.1f s", count, self._runtime.clock.monotonic() - started)
 
     async def _walk(self) -> None:
-        clock, timers = self._runtime.clock, self._runtime.timers
-        deadline = clock.monotonic() + WITHIN_S
+        deadline = self._runtime.clock.monotonic() + WITHIN_S
         while self._waiting:
-            began = clock.monotonic()
-            looks = 0
-            while self._waiting and looks < LOOKS_PER_TURN and clock.monotonic() - began < TURN_S:
-                self._look(self._waiting.popleft())
-                looks += 1
-            ended = clock.monotonic()
-            turns_left = len(self._waiting) / looks
-            rest = min((ended - began) * REST, (deadline - ended) / turns_left if turns_left else 0.0)
-            await timers.sleep(max(0.0, rest))
+            ahead = min(READ_AHEAD, len(self._waiting))
+            reads = [known.read_ahead() for known in islice(self._waiting, ahead)]
+            await self._runtime.blocking(_do_all, reads)
+            while ahead > 0:
+                ahead -= await self._turn(deadline)
             if len(self._unsynced) >= SYNCS_AT_ONCE:
                 await self._sync()
         await self._sync()
+
+    async def _turn(self, deadline: float) -> int:
+        """Look for a moment, then rest; returns at how many."""
+        clock = self._runtime.clock
+        began = clock.monotonic()
+        looks = 0
+        while self._waiting and looks < LOOKS_PER_TURN and (not looks or clock.monotonic() - began < TURN_S):
+            self._look(self._waiting.popleft())
+            looks += 1
+        ended = clock.monotonic()
+        turns_left = len(self._waiting) / looks
+        left = (deadline - ended) / turns_left - (ended - began) if turns_left else 0.0
+        await self._runtime.timers.sleep(max(0.0, min((ended - began) * REST, left)))
+        return looks
 
     def _look(self, known: PartitionLog) -> None:
         try:
@@ -118,3 +133,8 @@ class FirstLook:
     def _could_not(self, known: PartitionLog, error: Exception) -> None:
         self._failed.append(known.topic_partition)
         log.warning("%s cannot be looked at; the next try is in %d s: %s", known.topic_partition, AGAIN_S, error)
+
+
+def _do_all(works: Iterable[Callable[[], None]]) -> None:
+    for work in works:
+        work()

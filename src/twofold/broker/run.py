@@ -24,10 +24,12 @@ async def serve(
     stop: asyncio.Event,
     *,
     on_metrics: Callable[[str, int], None] | None = None,
+    on_looked: Callable[[], None] | None = None,
 ) -> None:
     """Run a broker until `stop` is set; `ready(host, port)` tells where its first listener is.
 
-    `on_metrics(host, port)` tells, before that, where the metrics are, if they are served. What keeps the broker from
+    `on_metrics(host, port)` tells, before that, where the metrics are, if they are served, and `on_looked()` that the
+    first look at all partitions is over. What keeps the broker from
     starting is raised (OSError, DataDirectoryError, ListenerError, ConfigError), and so is what makes it give up.
     """
     metrics_at = _metrics_address(settings)
@@ -38,6 +40,7 @@ async def serve(
         failures.append(error)
         stop.set()
 
+    broker.first_look.on_walked = on_looked
     metrics = None if metrics_at is None else _metrics_server(broker)
     await broker.start(fail)
     try:

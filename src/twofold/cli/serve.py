@@ -32,6 +32,9 @@ exit codes: 0 stopped by a signal, 1 the broker could not start or failed, 2 wro
 """
 
 
+NO_FULL_COLLECTION = 1_000_000  # of the young ones before an old one
+
+
 class UsageError(Exception):
     """The command line or a setting is wrong: exit code 2."""
 
@@ -149,6 +152,8 @@ async def _serve(settings: "Settings", data_dir: str) -> int:
 
     stop = asyncio.Event()
     _stop_on_signals(stop)
+    young, middle, old = gc.get_threshold()
+    gc.set_threshold(young, middle, NO_FULL_COLLECTION)  # it would hold requests up for the sake of what stays
 
     def ready(host: str, port: int) -> None:
         gc.freeze()  # what was made while starting stays: no collection needs to look at it
@@ -159,7 +164,11 @@ async def _serve(settings: "Settings", data_dir: str) -> int:
         where = f"[{host}]" if ":" in host else host
         logging.getLogger(__name__).info("metrics are at http://%s:%d/metrics", where, port)
 
-    await serve(settings, data_dir, ready, stop, on_metrics=on_metrics)
+    def on_looked() -> None:
+        gc.freeze()  # logs that were opened stay open
+        gc.set_threshold(young, middle, old)
+
+    await serve(settings, data_dir, ready, stop, on_metrics=on_metrics, on_looked=on_looked)
     return 0
 
 

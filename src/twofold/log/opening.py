@@ -21,6 +21,7 @@ from twofold.log.environment import LogEnvironment
 from twofold.log.epochs import CorruptCheckpoint, EpochCache
 from twofold.log.offset_index import MAX_RELATIVE_OFFSET
 from twofold.log.producer_table import ProducerTable
+from twofold.log.producer_times import FILE as TIMES
 from twofold.log.producer_times import ProducerTime, read_times, remove_times
 from twofold.log.scan import InvalidBatch, iter_checked
 from twofold.log.segment import CLEANED_SUFFIX, DELETED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, SWAP_SUFFIX, Segment
@@ -40,6 +41,7 @@ log = logging.getLogger("twofold.log")
 EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 GARBAGE_SUFFIXES = (DELETED_SUFFIX, CLEANED_SUFFIX, TEMPORARY_SUFFIX)
 _DIGITS = 20
+READ_AHEAD_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,23 @@ def list_directory(disk: Disk, directory: str) -> Listing:
 
 def _is_numbered(name: str, suffix: str) -> bool:
     return name.endswith(suffix) and len(name) == _DIGITS + len(suffix) and name[:_DIGITS].isdigit()
+
+
+def read_ahead(disk: Disk, directory: str, listing: Listing) -> None:
+    """Read what an opening after a clean shutdown reads, so that it finds it in memory; may run in any thread. What
+    cannot be read is for the opening to complain about."""
+    names = [EPOCH_CHECKPOINT, TIMES]
+    if listing.snapshots:
+        names.append(f"{max(listing.snapshots):020d}{SNAPSHOT_SUFFIX}")
+    if listing.bases:
+        names += [f"{listing.bases[-1]:020d}{suffix}" for suffix in SEGMENT_SUFFIXES]
+    for name in names:
+        with contextlib.suppress(OSError):
+            file = disk.open(f"{directory}/{name}")
+            try:
+                file.read(max(0, file.size() - READ_AHEAD_BYTES), READ_AHEAD_BYTES)
+            finally:
+                file.close()
 
 
 @dataclass(slots=True)

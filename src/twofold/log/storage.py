@@ -8,6 +8,7 @@ import logging
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from twofold.config.topic import LogConfig
 from twofold.log.checkpoints import PARTITION_METADATA, encode_partition_metadata, read_topic_id
@@ -15,7 +16,7 @@ from twofold.log.environment import LogEnvironment
 from twofold.log.files import FilePool
 from twofold.log.index_cache import IndexCache
 from twofold.log.offset_index import MAX_RELATIVE_OFFSET, CorruptIndex
-from twofold.log.opening import LogOpener, OpenedLog, rebuild_txn_index
+from twofold.log.opening import LogOpener, OpenedLog, read_ahead, rebuild_txn_index
 from twofold.log.producers import NO_OFFSET
 from twofold.log.rescue import is_distrusted, write_anew
 from twofold.log.retention import should_roll
@@ -48,6 +49,12 @@ class LogStorage(SyncedLog):
         """Read what is on disk, if that did not happen yet."""
         if self._listing is not None:
             self._check_usable()
+
+    def read_ahead(self) -> Callable[[], None]:
+        """What a thread may do before `ensure_open`, so that it does not have to wait for the disk."""
+        if self._listing is None:
+            return lambda: None
+        return partial(read_ahead, self._environment.disk, self.directory, self._listing)
 
     def _open(self) -> None:
         self._check_not_failed()

@@ -78,8 +78,9 @@ class FirstLook:
         deadline = self._runtime.clock.monotonic() + WITHIN_S
         while self._waiting:
             ahead = min(READ_AHEAD, len(self._waiting))
-            reads = [known.read_ahead() for known in islice(self._waiting, ahead)]
-            await self._runtime.blocking(_do_all, reads)
+            reads = [known.read_ahead() for known in islice(self._waiting, ahead) if not known.is_open]
+            if reads:  # none after a recovery, which has opened them all
+                await self._runtime.blocking(_do_all, reads)
             while ahead > 0:
                 ahead -= await self._turn(deadline)
             if len(self._unsynced) >= SYNCS_AT_ONCE:

@@ -51,9 +51,8 @@ class LogStorage(SyncedLog):
             self._check_usable()
 
     def read_ahead(self) -> Callable[[], None]:
-        """What a thread may do before `ensure_open`, so that it does not have to wait for the disk."""
-        if self._listing is None:
-            return lambda: None
+        """What a thread may do before a log is opened, so that the opening does not have to wait for the disk."""
+        assert self._listing is not None
         return partial(read_ahead, self._environment.disk, self.directory, self._listing)
 
     def _open(self) -> None:

@@ -204,7 +204,7 @@ def test_transactions_that_timed_out_are_not_decided_about(query: Query) -> None
     driver.start()
     votes = driver.write(0)
     driver.wait_for_states(votes, *OVER)
-    with pytest.raises(VoteFailed, match=r"is over .* batch 0 is not decided, nothing of it is visible"):
+    with pytest.raises(VoteFailed, match=r"is over: .* batch 0 is not decided, nothing of it is visible"):
         driver.commit(votes)
     assert driver.driver.journal.register.decided_batch(query.query_id) == -1
     query.check()

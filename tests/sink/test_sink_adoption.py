@@ -57,9 +57,14 @@ class Broker:
         return participant
 
     async def states(self, driver: Driver, *participants: Participant) -> list[str]:
+        """Once the markers of what was decided are written: a decision is answered before that."""
         names = [participant.transactional_id for participant in participants]
-        found = await driver._transactions.describe(names, self.cluster.deadline())
-        return [row.state.value if (row := found[name]) is not None else "" for name in names]
+        while True:
+            found = await driver._transactions.describe(names, self.cluster.deadline())
+            states = [row.state.value if (row := found[name]) is not None else "" for name in names]
+            if not any(state.startswith("Prepare") for state in states):
+                return states
+            await self.cluster.runtime.timers.sleep(0.01)
 
     async def close(self) -> None:
         for one in self._made:

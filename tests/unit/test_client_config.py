@@ -258,6 +258,7 @@ def test_methods_of_the_clients_are_these_and_nothing_else() -> None:
         "list_transactions",
         "of",
         "on",
+        "repair_transaction",
         "update_features",
     ]
 

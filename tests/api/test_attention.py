@@ -72,12 +72,23 @@ def test_a_pause_is_granted_whole_and_exactly_once(deaf_s: float) -> None:
     it.turns(10)
     it.clocks.seconds += deaf_s
     before = it.passed
-    assert before == pytest.approx(10 * PERIOD_S), "whoever wakes before the clock turns finds that no time has passed"
+    assert before == pytest.approx(10 * PERIOD_S), "a reader that wakes before the turn finds no time passed"
     it.clock.turn()
     assert it.passed == before, "nor has it, until what had arrived was read"
     it.turns(10)
     assert before + 10 * PERIOD_S - 1e-6 <= it.passed <= before + 11 * PERIOD_S + 1e-6
     assert it.clock.deaf_s == pytest.approx(deaf_s, abs=PERIOD_S + 1e-6)
+
+
+def test_a_client_that_is_heard_on_waking_has_its_whole_time() -> None:
+    """Time before it was heard must not be counted after it: its session would end early."""
+    it = Attentive()
+    it.turns(10)
+    it.clocks.seconds += 3
+    it.clock.turn()
+    heard, at = it.passed, it.clocks.seconds
+    it.turns(10)
+    assert it.passed - heard <= it.clocks.seconds - at + 1e-6
 
 
 def test_what_was_told_just_before_a_pause_is_not_taken_back() -> None:

@@ -7,9 +7,10 @@ and timeouts of transactions, sessions and rebalances of groups, idle connection
 1. The clock moves only while the event loop turns. A task turns it every PERIOD_S. Where the next turn does not come in
    time, by more than SLACK_S, the clock stands still until that turn comes: a reader that wakes before the turn finds
    the time that it was when the broker still listened.
-2. A late turn counts as one PERIOD_S, however late it is, and only at the turn after it, when all that had arrived
-   meanwhile was read. So no client is judged on waking before it is heard, and a loop that is late at every turn still
-   ends the dead.
+2. A late turn counts for nothing, however late it is, if the turn after it comes in time. If that one is late as well,
+   the first counts as one PERIOD_S then, when all that had arrived meanwhile was read. So no client is judged on waking
+   before it is heard, what was heard after a pause has its whole time, and a loop that is late at every turn still ends
+   the dead.
 3. The clock never goes back, and the wall clock has no effect on it. Where the monotonic clock stood still as well (a
    suspended virtual machine), only the wall clock shows for how long; that is told, and nothing has to be granted.
 4. It begins anew with the process: a restart gives every heartbeat and session a new start. How long a transaction has
@@ -37,7 +38,7 @@ class AttentionClock:
         self._wall_ms = clock.wall_ms()
         self._time = 0.0  # at the last turn
         self._latest = 0.0  # that anybody was told
-        self._owed = 0.0  # of a late turn, to be counted at the next
+        self._owed = 0.0  # of a late turn, to be counted at the next if that is late, too
 
     def monotonic(self) -> float:
         """Seconds in which the broker could listen, from an arbitrary start; never goes back."""
@@ -68,7 +69,7 @@ class AttentionClock:
         passed = now - self._turned_at
         self._look_for_sleep((wall_ms - self._wall_ms) / 1000 - passed)
         if passed <= PERIOD_S + SLACK_S:
-            self._time += passed + self._owed
+            self._time += passed
             self._owed = 0.0
         else:
             seen = self._latest - self._time  # of this stretch: the loop ran at least so long

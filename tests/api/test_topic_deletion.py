@@ -246,7 +246,7 @@ async def test_partitions_that_an_older_client_added_and_never_wrote_to_are_no_l
 
 @two_phase()
 async def test_no_vow_is_taken_for_records_that_are_gone(node: TwoPhaseNode) -> None:
-    """Only who has promised nothing yet can still refuse."""
+    """A producer that has promised nothing yet can still be refused."""
     pair = (await node.vow(two_phase=False)).pair
     for partition in (0, 1):
         assert await node.produce(pair, partition, version=12) == 0

@@ -358,8 +358,9 @@ class Partition:
 
 
 def must_sync_first(partition_log: PartitionLog) -> bool:
-    """What a killed process left unsynced is acknowledged to whoever sends it again: first it is to be as safe as what
-    is written from now on. An open transaction may be a two-phase one."""
+    """Whether the log is synced before it is used. A client that repeats what a killed process left unsynced is told
+    that it is written, so it must be as safe as what is written from now on. An open transaction may be a two-phase
+    one."""
     unsynced = partition_log.log_end_offset - partition_log.recovery_point
     if not unsynced:
         return False

@@ -41,7 +41,7 @@ class TransactionMarker(NamedTuple):
     coordinator_epoch: int
     commit: bool
     transaction_version: int = 2  # of the producer; from 2 on every transaction ends with a higher epoch
-    by_hand: bool = False  # an administrator's (KIP-664), who has no coordinator epoch
+    by_hand: bool = False  # an administrator's (KIP-664): without a coordinator epoch
 
 
 class MarkersResult(NamedTuple):

@@ -1,4 +1,4 @@
-"""Write the tables of docs/guide/metrics.md from `twofold.broker.metric_families`.
+"""Write the tables of docs/guide/metrics.md from `twofold.broker.metrics.families`.
 
 python tools/generate_metrics.py            writes the tables
 python tools/generate_metrics.py --check    exit code 1 where the page is not what the code says
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from twofold.broker.metric_families import FAMILIES, Family
+from twofold.broker.metrics.families import FAMILIES, Family
 
 PAGE = Path(__file__).parent.parent / "docs" / "guide" / "metrics.md"
 BEGIN, END = "<!-- generated: {} -->", "<!-- end of generated -->"

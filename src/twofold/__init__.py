@@ -8,17 +8,17 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from twofold.client.blocking_admin import Admin
-    from twofold.client.blocking_producer import Producer
-    from twofold.client.prepared import PreparedTxnState, TransactionOutcome
+    from twofold.client.admin.blocking import Admin
+    from twofold.client.producer.blocking import Producer
+    from twofold.client.transactions.prepared import PreparedTxnState, TransactionOutcome
 
 __all__ = ["Admin", "PreparedTxnState", "Producer", "TransactionOutcome"]
 
 _PLACES = {
-    "Admin": "twofold.client.blocking_admin",
-    "PreparedTxnState": "twofold.client.prepared",
-    "Producer": "twofold.client.blocking_producer",
-    "TransactionOutcome": "twofold.client.prepared",
+    "Admin": "twofold.client.admin.blocking",
+    "PreparedTxnState": "twofold.client.transactions.prepared",
+    "Producer": "twofold.client.producer.blocking",
+    "TransactionOutcome": "twofold.client.transactions.prepared",
 }
 
 

@@ -4,21 +4,23 @@
 """
 
 from twofold.client.errors import (
-    BrokerUnreachable,
     BufferExhausted,
-    ClientClosed,
-    ConnectionLost,
     DeliveryTimeout,
     Fenced,
-    GaveUp,
     IllegalTransactionCall,
     InDoubt,
-    NoAnswer,
     NoOffset,
     PreparedAborted,
     ProducerFailed,
     TransactionAborted,
     TransactionFailed,
+)
+from twofold.connections.errors import (
+    BrokerUnreachable,
+    ClientClosed,
+    ConnectionLost,
+    GaveUp,
+    NoAnswer,
     UnsupportedByBroker,
 )
 from twofold.wire.errors import AbortableError, FatalError, KafkaError, RetriableError

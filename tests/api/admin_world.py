@@ -11,12 +11,12 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from oracle.wire import decode_response, encode_request
-from twofold.broker.authorizer import AllowAll, Operation, ResourceType
-from twofold.broker.auto_topics import AutoTopics
-from twofold.broker.context import Frame, Peer, RequestContext
-from twofold.broker.dispatch import Dispatcher
-from twofold.broker.producer_ids import ProducerIds
-from twofold.broker.topic_rows import TopicRowCache
+from twofold.broker.coordinators.transactions.producer_ids import ProducerIds
+from twofold.broker.network.authorizer import AllowAll, Operation, ResourceType
+from twofold.broker.network.context import Frame, Peer, RequestContext
+from twofold.broker.network.dispatch import Dispatcher
+from twofold.broker.topics.auto_creation import AutoTopics
+from twofold.broker.topics.rows import TopicRowCache
 from twofold.config.settings import Settings
 from twofold.controller import configs, topics
 from twofold.controller.context import Context

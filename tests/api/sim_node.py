@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 
 from oracle.wire import decode_response, encode_request, fit
 from twofold.broker.broker import Broker
-from twofold.broker.context import Frame, Later, Peer
-from twofold.broker.dispatch import Dispatcher
+from twofold.broker.network.context import Frame, Later, Peer
+from twofold.broker.network.dispatch import Dispatcher
 from twofold.config.settings import Settings
 from twofold.runtime.sim import Simulation
 

@@ -8,8 +8,8 @@ import pytest
 from api.admin_world import OTHER_LISTENER, Deny, World, scenario, settle
 from oracle.wire import fit
 from twofold.broker.api.api_versions import unsupported_version_response
-from twofold.broker.authorizer import CLUSTER_NAME, Operation
-from twofold.broker.dispatch import served_apis
+from twofold.broker.network.authorizer import CLUSTER_NAME, Operation
+from twofold.broker.network.dispatch import served_apis
 from twofold.config.internal_topics import coordinator_partition
 from twofold.controller.records import FeatureLevel, PartitionChange
 from twofold.log.api import OpenTransaction, ProducerRow

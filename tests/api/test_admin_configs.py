@@ -8,7 +8,7 @@ import pytest
 
 from api.admin_world import Deny, World, scenario, settle
 from oracle.wire import fit
-from twofold.broker.authorizer import CLUSTER_NAME, Operation
+from twofold.broker.network.authorizer import CLUSTER_NAME, Operation
 from twofold.config.settings import DEFINITIONS as SETTINGS
 from twofold.config.topic import DEFINITIONS as TOPIC_CONFIGS
 

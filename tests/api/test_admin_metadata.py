@@ -8,7 +8,7 @@ import pytest
 
 from api.admin_world import OTHER_LISTENER, Deny, World, scenario, settle
 from oracle.wire import fit
-from twofold.broker.authorizer import CLUSTER_NAME, Operation
+from twofold.broker.network.authorizer import CLUSTER_NAME, Operation
 from twofold.controller.records import Partition, PartitionChange, Topic
 
 UNKNOWN_ID = UUID(int=5 << 100)

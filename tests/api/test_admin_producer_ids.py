@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from twofold.broker.producer_ids import RETRY_BACKOFF_S, ProducerIds
+from twofold.broker.coordinators.transactions.producer_ids import RETRY_BACKOFF_S, ProducerIds
 from twofold.runtime.api import Runtime
 from twofold.wire.errors import CoordinatorLoadInProgress, StaleBrokerEpoch
 from twofold.wire.messages.allocate_producer_ids import AllocateProducerIdsResponse

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from api.admin_world import Deny, World, scenario, settle
-from twofold.broker.authorizer import CLUSTER_NAME, Operation
+from twofold.broker.network.authorizer import CLUSTER_NAME, Operation
 
 TOPIC, BROKER = 2, 4
 Resource = tuple[int, str, dict[str, str | None] | list[tuple[str, str | None]]]

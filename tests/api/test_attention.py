@@ -8,7 +8,7 @@ import pytest
 from api.sim_node import NODE
 from api.sim_node import simulated as simulated_node
 from api.test_heartbeats_served import Beating
-from twofold.broker.attention import PERIOD_S, SLACK_S, AttentionClock
+from twofold.broker.network.attention import PERIOD_S, SLACK_S, AttentionClock
 from twofold.runtime.api import TimerHandle
 
 

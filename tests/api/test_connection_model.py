@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from api.sockets import framed
-from twofold.broker.context import NO_RESPONSE, Frame, Later
-from twofold.broker.purgatory import MAX_CHUNKS, Unseen
-from twofold.broker.server import Connection, Server, ServerOptions
+from twofold.broker.network.context import NO_RESPONSE, Frame, Later
+from twofold.broker.network.server import Connection, Server, ServerOptions
+from twofold.broker.partitions.purgatory import MAX_CHUNKS, Unseen
 from twofold.runtime.real import real_runtime
 
 PRODUCE, OTHER = b"\x00\x00", b"\x00\x03"

@@ -4,8 +4,8 @@ from collections import Counter
 from unittest.mock import patch
 
 from api.txn_node import Node, simulated
-from twofold.broker.transaction_service import TransactionService
-from twofold.broker.transaction_shard import TransactionShard
+from twofold.broker.coordinators.transactions.service import TransactionService
+from twofold.broker.coordinators.transactions.shard import TransactionShard
 
 
 @simulated()

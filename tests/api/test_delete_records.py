@@ -7,7 +7,7 @@ import pytest
 from api.admin_world import Deny
 from api.sim_node import NODE, SimNode, simulated
 from api.two_phase_node import TwoPhaseNode, two_phase
-from twofold.broker.authorizer import Operation
+from twofold.broker.network.authorizer import Operation
 from twofold.log.log import PartitionLog
 from twofold.records.batch import BatchBuilder
 from twofold.runtime.sim import CutMode, Simulation

@@ -6,7 +6,7 @@ import pytest
 
 from api.admin_world import Deny
 from api.sim_node import NODE, SimNode, simulated
-from twofold.broker.authorizer import CLUSTER_NAME, Operation
+from twofold.broker.network.authorizer import CLUSTER_NAME, Operation
 from twofold.records.batch import BatchBuilder
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from api.admin_world import OTHER_LISTENER, Deny, World, scenario
-from twofold.broker.authorizer import Operation
+from twofold.broker.network.authorizer import Operation
 
 ALL_OPERATIONS = 3576
 NOT_TOLD = -(2**31)

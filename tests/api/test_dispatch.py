@@ -5,8 +5,8 @@ import struct
 
 import pytest
 
-from twofold.broker.context import CloseConnection, Peer
-from twofold.broker.dispatch import Dispatcher, served_apis
+from twofold.broker.network.context import CloseConnection, Peer
+from twofold.broker.network.dispatch import Dispatcher, served_apis
 from twofold.wire import codec
 from twofold.wire.apis import APIS, KEYS
 from twofold.wire.errors import KafkaError, NotController

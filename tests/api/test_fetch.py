@@ -6,7 +6,7 @@ import uuid
 import pytest
 
 from twofold.broker.api import fetch as fetch_api
-from twofold.broker.server import Server
+from twofold.broker.network.server import Server
 from twofold.wire import codec
 from twofold.wire.apis import APIS
 from twofold.wire.messages import fetch

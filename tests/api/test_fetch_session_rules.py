@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.broker.fetch_codec import Row
-from twofold.broker.fetch_sessions import (
+from twofold.broker.codec.fetch import Row
+from twofold.broker.fetch.sessions import (
     EVICTION_MS,
     FINAL_EPOCH,
     INITIAL_EPOCH,

@@ -5,7 +5,7 @@ import uuid
 
 import pytest
 
-from twofold.broker.metrics import Scraper
+from twofold.broker.metrics.reading import Scraper
 from twofold.wire.messages.fetch import ForgottenTopic
 
 from .fetch_kit import WAIT_MS, append, begin, delete, end, offsets, parked, topic_key

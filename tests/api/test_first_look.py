@@ -10,7 +10,7 @@ from api.sim_node import simulated as simulated_node
 from api.test_metrics import REPLICAS, Page, scrape
 from api.two_phase_node import TwoPhaseNode, two_phase
 from api.txn_node import Node, simulated
-from twofold.broker.first_look import WITHIN_S, FirstLook
+from twofold.broker.partitions.first_look import WITHIN_S, FirstLook
 from twofold.types import TopicPartition
 
 LATE = f"{REPLICAS}partitionswithlatetransactionscount"

@@ -10,9 +10,10 @@ import pytest
 from api.admin_world import Deny
 from api.sim_node import SimNode
 from api.sim_node import simulated as simulated_node
-from twofold.broker import coordinator_shard, group_shard
-from twofold.broker.authorizer import CLUSTER_NAME, Operation
-from twofold.broker.group_shard import GroupShard
+from twofold.broker.coordinators import shard as coordinator_shard
+from twofold.broker.coordinators.groups import shard as group_shard
+from twofold.broker.coordinators.groups.shard import GroupShard
+from twofold.broker.network.authorizer import CLUSTER_NAME, Operation
 from twofold.config.internal_topics import CONSUMER_OFFSETS, coordinator_partition
 from twofold.coordinator.group.records import OffsetRecord, encode_key
 from twofold.log.api import Origin, TransactionMarker

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.broker import fetch_codec, produce_codec
+from twofold.broker.codec import fetch as fetch_codec
+from twofold.broker.codec import produce as produce_codec
 from twofold.wire import codec
 from twofold.wire.apis import APIS
 from twofold.wire.messages import fetch, produce

@@ -8,8 +8,8 @@ from api.admin_world import Deny
 from api.sim_node import simulated as simulated_node
 from api.txn_node import Node, Pair, held_markers
 from twofold.broker.api import txn_heartbeat
-from twofold.broker.authorizer import Operation
-from twofold.broker.dispatch import TXN_HEARTBEAT
+from twofold.broker.network.authorizer import Operation
+from twofold.broker.network.dispatch import TXN_HEARTBEAT
 from twofold.config.internal_topics import TRANSACTION_STATE, coordinator_partition
 from twofold.wire.apis import KEYS
 

@@ -4,9 +4,9 @@ import logging
 
 import pytest
 
-from twofold.broker.held_lso import CHECK_INTERVAL_S, HeldLso
+from twofold.broker.partitions.held_lso import CHECK_INTERVAL_S, HeldLso
 from twofold.log.api import TransactionMarker
-from twofold.log.segment import Segment
+from twofold.log.segments.segment import Segment
 
 from .marker_kit import begin, delete, lead
 from .running import running
@@ -37,11 +37,11 @@ class Watch:
         self.now_ms += after_ms
         self._caplog.clear()
         self.held.check(self.now_ms)
-        return [record.getMessage() for record in self._caplog.records if record.name == "twofold.broker.held_lso"]
+        return [r.getMessage() for r in self._caplog.records if r.name == "twofold.broker.partitions.held_lso"]
 
 
 def watched(tmp_path, caplog, test):
-    caplog.set_level(logging.INFO, "twofold.broker.held_lso")
+    caplog.set_level(logging.INFO, "twofold.broker.partitions.held_lso")
 
     @on_loop
     async def scenario():

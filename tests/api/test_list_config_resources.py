@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from api.admin_world import Deny, World, scenario
-from twofold.broker.authorizer import CLUSTER_NAME, Operation
+from twofold.broker.network.authorizer import CLUSTER_NAME, Operation
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from twofold.broker import markers
-from twofold.broker.markers import FIRST_RETRY_S, LAST_RETRY_S, MarkerSender
+from twofold.broker.coordinators.transactions import markers
+from twofold.broker.coordinators.transactions.markers import FIRST_RETRY_S, LAST_RETRY_S, MarkerSender
 from twofold.config.internal_topics import CONSUMER_OFFSETS
 from twofold.coordinator.transaction.records import Transaction
 from twofold.coordinator.transaction.states import State

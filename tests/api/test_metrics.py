@@ -9,8 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from api.two_phase_node import TwoPhaseNode, two_phase
 from api.txn_node import Node, exact, held_markers, simulated
-from twofold.broker.metric_families import FAMILIES, HISTOGRAM
-from twofold.broker.metrics import BrokerCollector, Scraper, name_of, text_of
+from twofold.broker.metrics.families import FAMILIES, HISTOGRAM
+from twofold.broker.metrics.reading import BrokerCollector, Scraper, name_of, text_of
 from twofold.config.internal_topics import TRANSACTION_STATE, coordinator_partition
 from twofold.coordinator.transaction.records import Transaction
 from twofold.coordinator.transaction.states import State

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from api.sockets import connected, framed, on_loop, settle, until
-from twofold.broker import server as server_module
-from twofold.broker.context import NO_RESPONSE, CloseConnection, Frame, Later
-from twofold.broker.server import Server, ServerOptions
+from twofold.broker.network import server as server_module
+from twofold.broker.network.context import NO_RESPONSE, CloseConnection, Frame, Later
+from twofold.broker.network.server import Server, ServerOptions
 from twofold.runtime.real import real_runtime
 
 PRODUCE = b"\x00\x00"

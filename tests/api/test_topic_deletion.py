@@ -10,7 +10,7 @@ from api import marker_kit
 from api.test_two_phase_commit import bumped
 from api.two_phase_node import Given, TwoPhaseNode, exact, two_phase
 from api.txn_node import Pair
-from twofold.broker.topic_deletion import TopicDeletion
+from twofold.broker.topics.deletion import TopicDeletion
 from twofold.config.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from twofold.records.batch import BatchBuilder
 from twofold.wire.errors import PolicyViolation

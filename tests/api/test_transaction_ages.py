@@ -5,7 +5,7 @@ from typing import Any
 
 from api.test_metrics import REPLICAS, scrape
 from api.txn_node import Node, Pair, hearing, simulated
-from twofold.broker.metrics import open_since
+from twofold.broker.metrics.reading import open_since
 from twofold.coordinator.transaction.records import Transaction
 from twofold.coordinator.transaction.states import State
 from twofold.log.api import OpenTransaction
@@ -88,7 +88,7 @@ async def test_what_was_not_kept_counts_from_the_restart_and_is_shown_as_at_leas
     assert await node.add(pair, 0) == [0]
     assert await put(node, pair, ago_ms=YEAR_MS) == (0, 0)
     forget(node)
-    with hearing(logging.getLogger("twofold.broker.held_lso"), logging.WARNING) as heard:
+    with hearing(logging.getLogger("twofold.broker.partitions.held_lso"), logging.WARNING) as heard:
         await node.restart()
         await node.sleep(30)
         page = await scrape(node)

@@ -7,7 +7,7 @@ import pytest
 
 from api.admin_world import Deny
 from api.txn_node import Node, Pair, exact
-from twofold.broker.authorizer import CLUSTER_NAME, AllowAll, Operation
+from twofold.broker.network.authorizer import CLUSTER_NAME, AllowAll, Operation
 from twofold.config.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from twofold.records.batch import BatchBuilder
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from api.txn_node import Node, Pair, exact, hearing, held_markers, simulated
-from twofold.broker import transaction_shard
 from twofold.broker.api import add_partitions_to_txn
-from twofold.broker.context import Peer, RequestContext
+from twofold.broker.coordinators.transactions import shard as transaction_shard
+from twofold.broker.network.context import Peer, RequestContext
 from twofold.config.internal_topics import TRANSACTION_STATE, coordinator_partition
 from twofold.coordinator.transaction.records import Transaction, encode_key
 from twofold.coordinator.transaction.states import State
@@ -359,7 +359,7 @@ async def test_a_log_in_which_an_epoch_falls_is_disabled_alone_and_named(node: N
     await node.init(other)
     node.write_raw("bad", entry(5), entry(4))
     index = coordinator_partition("bad", 50)
-    with hearing(logging.getLogger("twofold.broker.coordinator_shard"), logging.ERROR) as heard:
+    with hearing(logging.getLogger("twofold.broker.coordinators.shard"), logging.ERROR) as heard:
         await node.restart()
         await node.sleep(0.1)
     assert await node.init("bad") == 16

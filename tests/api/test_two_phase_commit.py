@@ -7,7 +7,7 @@ import pytest
 from api.admin_world import Deny
 from api.two_phase_node import NONE, YEAR_MS, Given, TwoPhaseNode, exact, two_phase
 from api.txn_node import Pair, held_markers
-from twofold.broker.authorizer import Operation
+from twofold.broker.network.authorizer import Operation
 from twofold.config.internal_topics import CONSUMER_OFFSETS, coordinator_partition
 from twofold.coordinator.transaction.records import NEVER_MS, Transaction
 from twofold.coordinator.transaction.states import State

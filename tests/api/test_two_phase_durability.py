@@ -14,7 +14,7 @@ import pytest
 from api.sim_node import NODE
 from api.two_phase_node import NONE, Given, TwoPhaseNode, play
 from api.txn_node import Pair
-from twofold.broker.transaction_shard import TransactionShard
+from twofold.broker.coordinators.transactions.shard import TransactionShard
 from twofold.config.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE, coordinator_partition
 from twofold.coordinator.transaction.records import NEVER_MS
 from twofold.runtime.sim import CutMode

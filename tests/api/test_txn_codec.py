@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.broker import txn_codec
+from twofold.broker.codec import transactions as txn_codec
 from twofold.wire import codec
 from twofold.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from twofold.broker.authorizer import AllowAll, Operation
+from twofold.broker.network.authorizer import AllowAll, Operation
 from twofold.wire.apis import KEYS
 from twofold.wire.messages.api_versions import ApiVersionsRequest
 from twofold.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest

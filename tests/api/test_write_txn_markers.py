@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from twofold.broker.authorizer import CLUSTER_NAME, Operation
+from twofold.broker.network.authorizer import CLUSTER_NAME, Operation
 from twofold.config.internal_topics import CONSUMER_OFFSETS
 from twofold.log.api import Bound
 from twofold.records.batch import iter_headers

@@ -8,7 +8,7 @@ from api.sim_node import NODE
 from api.sim_node import simulated as simulated_node
 from api.test_transaction_scenarios import Story
 from api.txn_node import Pair
-from twofold.broker.context import Frame
+from twofold.broker.network.context import Frame
 from twofold.config.internal_topics import CONSUMER_OFFSETS, coordinator_partition
 from twofold.coordinator.transaction.records import Transaction
 from twofold.log.log import PartitionLog

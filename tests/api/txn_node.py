@@ -8,7 +8,7 @@ from typing import Any
 
 from api.sim_node import SimNode
 from api.sim_node import simulated as simulated_node
-from twofold.broker.transaction_shard import TransactionShard
+from twofold.broker.coordinators.transactions.shard import TransactionShard
 from twofold.config.internal_topics import TRANSACTION_STATE, coordinator_partition
 from twofold.coordinator.transaction.records import Transaction, encode_key, encode_value
 from twofold.log.api import Origin

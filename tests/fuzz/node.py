@@ -16,8 +16,8 @@ from fuzz import seeds
 from oracle.batches import batch
 from oracle.compare import produce_body
 from oracle.wire import decode_response
-from twofold.broker.context import CloseConnection, Frame, Later, NoResponse
-from twofold.broker.dispatch import Dispatcher
+from twofold.broker.network.context import CloseConnection, Frame, Later, NoResponse
+from twofold.broker.network.dispatch import Dispatcher
 from twofold.log.api import Bound
 from twofold.runtime.sim import Simulation
 from twofold.wire.apis import APIS

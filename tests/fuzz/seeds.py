@@ -12,16 +12,16 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
 
-from twofold.broker.dispatch import served_apis
+from twofold.broker.network.dispatch import served_apis
 from twofold.controller import records as metadata
 from twofold.coordinator.group import records as group
 from twofold.coordinator.transaction import records as transaction
 from twofold.coordinator.transaction.states import State
-from twofold.log.epochs import EpochCache
-from twofold.log.producers import BatchMetadata, ProducerEntry
-from twofold.log.snapshots import encode_snapshot
-from twofold.log.txn_index import AbortedEntry, TxnIndex
-from twofold.raft.quorum_state import QuorumState
+from twofold.log.indexes.txn_index import AbortedEntry, TxnIndex
+from twofold.log.producers.entry import BatchMetadata, ProducerEntry
+from twofold.log.producers.snapshots import encode_snapshot
+from twofold.log.recovery.epochs import EpochCache
+from twofold.metadata_log.quorum_state import QuorumState
 from twofold.records.batch import BatchBuilder
 from twofold.records.compression import Codec, compress
 from twofold.records.control import end_transaction_marker

@@ -15,28 +15,28 @@ from typing import Any, NamedTuple
 from kio.serial import entity_reader
 
 from fuzz import seeds
-from twofold.broker.context import CloseConnection, Peer
-from twofold.broker.dispatch import Dispatcher, Handler
+from twofold.broker.network.context import CloseConnection, Peer
+from twofold.broker.network.dispatch import Dispatcher, Handler
 from twofold.controller import records as metadata_records
 from twofold.controller.replay import InconsistentRecord, MetadataMachine
 from twofold.coordinator.group import records as group_records
 from twofold.coordinator.transaction import records as transaction_records
-from twofold.log.checkpoints import MetaProperties, decode_offsets
-from twofold.log.epochs import CorruptCheckpoint, EpochCache
-from twofold.log.offset_index import CorruptIndex, OffsetIndex
-from twofold.log.scan import InvalidBatch
-from twofold.log.scan import iter_checked as scan_checked
-from twofold.log.scan import iter_headers as scan_headers
-from twofold.log.snapshots import CorruptSnapshot, decode_snapshot, encode_snapshot
-from twofold.log.time_index import TimeIndex
-from twofold.log.txn_index import TxnIndex
+from twofold.log.indexes.offset_index import CorruptIndex, OffsetIndex
+from twofold.log.indexes.time_index import TimeIndex
+from twofold.log.indexes.txn_index import TxnIndex
+from twofold.log.producers.snapshots import CorruptSnapshot, decode_snapshot, encode_snapshot
+from twofold.log.recovery.checkpoints import MetaProperties, decode_offsets
+from twofold.log.recovery.epochs import CorruptCheckpoint, EpochCache
+from twofold.log.segments.scan import InvalidBatch
+from twofold.log.segments.scan import iter_checked as scan_checked
+from twofold.log.segments.scan import iter_headers as scan_headers
 from twofold.machine.schema import MalformedRecord
-from twofold.raft.quorum_state import CorruptQuorumState, read_quorum_state
+from twofold.metadata_log.quorum_state import CorruptQuorumState, read_quorum_state
 from twofold.records.batch import Header, compute_crc, iter_records, parse_records, read_header
+from twofold.records.client_batch_checks import recompress, validate_client_batch
 from twofold.records.columnar import Decoder
 from twofold.records.compression import Codec, compress, decompress
 from twofold.records.control import read_control_type, read_end_marker
-from twofold.records.validate import recompress, validate_client_batch
 from twofold.wire import codec
 from twofold.wire.apis import APIS
 from twofold.wire.entries import WITHOUT_END, compile_walk
@@ -88,7 +88,7 @@ class _Logged(logging.Handler):
         raise
 
 
-_LOGGER = logging.getLogger("twofold.broker.dispatch")
+_LOGGER = logging.getLogger("twofold.broker.network.dispatch")
 _LOGGED = _Logged(logging.ERROR)
 _DISPATCHER = _Undone(None, _no_task)
 _PEER = Peer("10.0.0.1", 4711, "PLAINTEXT")

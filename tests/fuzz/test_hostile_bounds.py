@@ -6,7 +6,7 @@ import pytest
 
 from api.sockets import connected, framed, on_loop, until
 from api.test_server import OTHER, serving
-from twofold.broker import server as server_module
+from twofold.broker.network import server as server_module
 
 MB = 1024 * 1024
 

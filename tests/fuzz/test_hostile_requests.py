@@ -11,8 +11,8 @@ from fuzz.strategies import bomb
 from oracle.batches import COMPRESS, batch
 from oracle.compare import produce_body
 from oracle.wire import encode_request
-from twofold.broker.context import CloseConnection, Later
-from twofold.records.validate import MAX_RECORD_ERRORS, MAX_RECORDS
+from twofold.broker.network.context import CloseConnection, Later
+from twofold.records.client_batch_checks import MAX_RECORD_ERRORS, MAX_RECORDS
 from twofold.wire.entries import MAX_ENTRIES
 
 INVALID_RECORD, POLICY_VIOLATION, INVALID_TIMESTAMP, INVALID_TOPIC = 87, 44, 32, 17

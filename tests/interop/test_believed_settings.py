@@ -10,7 +10,7 @@ import pytest
 from interop.test_cli_serve import command, serving
 from interop.test_settings_shown import address_of
 from twofold import Admin
-from twofold.client.admin_model import ConfigChange, ConfigResource, ResourceType
+from twofold.client.admin.model import ConfigChange, ConfigResource, ResourceType
 from twofold.config.definition import ConfigError
 from twofold.embedded import Broker
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from oracle.kafka import Oracle, jars_or_skip
-from twofold.log.checkpoints import decode_uuid
+from twofold.log.recovery.checkpoints import decode_uuid
 
 pytestmark = [pytest.mark.oracle, pytest.mark.interop]
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from support.server import TwofoldServer
-from twofold.cli.metadata_image import load_image
+from twofold.cli.metadata.image import load_image
 from twofold.client import NewTopic
-from twofold.client.blocking_admin import Admin
+from twofold.client.admin.blocking import Admin
 
 pytestmark = pytest.mark.interop
 

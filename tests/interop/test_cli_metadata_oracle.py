@@ -14,7 +14,7 @@ import pytest
 
 from oracle.kafka import Oracle, jars_or_skip, shell_jars_or_skip
 from twofold.client import NewTopic
-from twofold.client.blocking_admin import Admin
+from twofold.client.admin.blocking import Admin
 from twofold.controller.features import initial_levels
 from twofold.controller.image import TOPIC_RESOURCE
 from twofold.controller.records import (
@@ -27,7 +27,7 @@ from twofold.controller.records import (
     Topic,
     encode,
 )
-from twofold.raft.metadata_log import MetadataLog
+from twofold.metadata_log.metadata_log import MetadataLog
 from twofold.runtime.real import real_runtime, run
 
 pytestmark = [pytest.mark.oracle, pytest.mark.interop]

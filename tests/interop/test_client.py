@@ -25,7 +25,7 @@ from twofold.client import (
     ResourceType,
     TopicPartition,
 )
-from twofold.client.errors import BrokerUnreachable
+from twofold.connections.errors import BrokerUnreachable
 from twofold.runtime.real import run
 from twofold.wire.errors import (
     InvalidConfig,

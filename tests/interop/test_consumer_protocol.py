@@ -12,7 +12,7 @@ from interop.test_kept_folders import FIXTURES, SETTINGS
 from oracle.kafka import Oracle
 from support.server import TwofoldServer
 from twofold import Admin
-from twofold.client.admin_model import FeatureUpdate, NewTopic
+from twofold.client.admin.model import FeatureUpdate, NewTopic
 from twofold.wire.errors import GroupIdNotFound, InvalidUpdateVersion
 
 pytestmark = pytest.mark.interop

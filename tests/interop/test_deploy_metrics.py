@@ -15,7 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import twofold
-from twofold.broker.metric_families import FAMILIES
+from twofold.broker.metrics.families import FAMILIES
 from twofold.embedded import Broker
 from twofold.wire.apis import APIS
 

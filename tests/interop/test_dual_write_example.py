@@ -17,7 +17,7 @@ import twofold
 from support.dual_write_worker import example
 from support.server import TwofoldServer
 from twofold.client import Consumer, TopicPartition
-from twofold.client.transaction_states import diagram
+from twofold.client.transactions.states import diagram
 from twofold.runtime.real import run
 
 ROOT = Path(__file__).parent.parent.parent

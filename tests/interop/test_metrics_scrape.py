@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from oracle.kafka import Oracle
 from oracle.processes import free_port
 from support.server import TwofoldServer
-from twofold.broker.metric_families import FAMILIES
+from twofold.broker.metrics.families import FAMILIES
 from twofold.embedded import Broker
 
 pytestmark = pytest.mark.interop

@@ -19,7 +19,7 @@ import pytest
 import twofold
 from support.server import TwofoldServer
 from twofold.client import Admin, Consumer, FeatureUpdate, NewTopic, Producer, TopicPartition, UpgradeType
-from twofold.client.group_model import ConsumerGroupMetadata
+from twofold.client.admin.group_model import ConsumerGroupMetadata
 from twofold.errors import Fenced, TransactionFailed, UnsupportedByBroker
 from twofold.runtime.real import run
 from twofold.wire.errors import UnsupportedVersion

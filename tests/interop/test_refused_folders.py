@@ -19,7 +19,7 @@ from twofold.controller.kept_records import AccessControlEntry
 from twofold.controller.records import FeatureLevel, MetadataRecord, encode
 from twofold.embedded import Broker
 from twofold.log.manager import DataDirectoryError
-from twofold.raft.control import Voter, encode_voters
+from twofold.metadata_log.control import Voter, encode_voters
 from twofold.records.batch import BatchBuilder, iter_headers
 from twofold.records.control import ControlType, control_key
 

@@ -6,7 +6,7 @@ import pytest
 
 from interop.test_cli_serve import serving
 from twofold import Admin
-from twofold.client.admin_model import ConfigResource, ResourceType
+from twofold.client.admin.model import ConfigResource, ResourceType
 from twofold.embedded import Broker
 
 pytestmark = pytest.mark.interop

@@ -32,9 +32,9 @@ from support.txn_tools import (
     stable_offset,
 )
 from twofold.client import TopicPartition
-from twofold.client.admin_model import FeatureUpdate, UpgradeType
+from twofold.client.admin.model import FeatureUpdate, UpgradeType
+from twofold.client.admin.transaction_model import AbortTransactionSpec, TransactionState
 from twofold.client.errors import EndedMeanwhile
-from twofold.client.transaction_model import AbortTransactionSpec, TransactionState
 from twofold.records.batch import iter_headers
 from twofold.records.control import ControlType, EndMarker, read_end_marker
 from twofold.wire.errors import KafkaError

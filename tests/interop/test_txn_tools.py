@@ -35,8 +35,8 @@ from support.txn_tools import (
 )
 from support.txn_two_phase import TwoPhaseDriver, two_phase_driver
 from twofold.client import TopicPartition
+from twofold.client.admin.transaction_model import AbortTransactionSpec, TransactionState
 from twofold.client.errors import Fenced, TransactionFailed
-from twofold.client.transaction_model import AbortTransactionSpec, TransactionState
 from twofold.runtime.real import real_runtime
 from twofold.wire.errors import InvalidTxnState, TransactionAbortable, TransactionalIdNotFound
 

@@ -2,12 +2,12 @@
 
 from itertools import pairwise
 
+from twofold.log.indexes.txn_index import AbortedEntry
 from twofold.log.log import PartitionLog
-from twofold.log.opening import replay_batch
-from twofold.log.producer_table import ProducerTable
-from twofold.log.segment import Segment
-from twofold.log.snapshots import decode_snapshot
-from twofold.log.txn_index import AbortedEntry
+from twofold.log.producers.snapshots import decode_snapshot
+from twofold.log.producers.table import ProducerTable
+from twofold.log.recovery.opening import replay_batch
+from twofold.log.segments.segment import Segment
 from twofold.records.batch import Header, crc_is_valid, iter_headers, read_header
 from twofold.runtime.files import read_file
 from twofold.types import NO_TIMESTAMP

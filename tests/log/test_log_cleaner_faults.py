@@ -7,7 +7,7 @@ import pytest
 from cleankit import COMPACTED, CleanKit, Pair, keyed, pairs
 from logkit import NOW, TP
 
-from twofold.log.cleaning_pass import BATCH_COST, SLICE_COST, CleaningPass
+from twofold.log.cleaning.rewriting import BATCH_COST, SLICE_COST, CleaningPass
 from twofold.wire.errors import KafkaStorageError
 
 BOTH = frozenset({"compact", "delete"})

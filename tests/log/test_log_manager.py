@@ -12,7 +12,8 @@ from logkit import DATA, NOW, TP, FakeClock, Kit, data_batch, headers, make_runt
 from twofold.config.settings import Settings
 from twofold.config.topic import LogConfig
 from twofold.log.api import Bound
-from twofold.log.checkpoints import (
+from twofold.log.manager import DataDirectoryError, LogManager, LogOptions
+from twofold.log.recovery.checkpoints import (
     CheckpointWriter,
     MetaProperties,
     decode_offsets,
@@ -22,9 +23,8 @@ from twofold.log.checkpoints import (
     read_offsets,
     read_topic_id,
 )
-from twofold.log.epochs import CorruptCheckpoint, EpochCache
-from twofold.log.files import FilePool, pool_size
-from twofold.log.manager import DataDirectoryError, LogManager, LogOptions
+from twofold.log.recovery.epochs import CorruptCheckpoint, EpochCache
+from twofold.log.segments.files import FilePool, pool_size
 from twofold.runtime.files import read_file
 from twofold.runtime.sim.disk import SimDisk
 from twofold.types import TopicPartition

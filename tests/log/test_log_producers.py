@@ -6,10 +6,10 @@ import pytest
 from logkit import DATA, NOW, TP, Kit, data_batch, headers, marker
 
 from twofold.log.api import AbortedTransaction, Bound, Origin, ProducerRow
+from twofold.log.indexes.txn_index import AbortedEntry, TxnIndex
 from twofold.log.manager import LogOptions
-from twofold.log.producers import BatchMetadata, ProducerEntry
-from twofold.log.snapshots import CorruptSnapshot, decode_snapshot, encode_snapshot
-from twofold.log.txn_index import AbortedEntry, TxnIndex
+from twofold.log.producers.entry import BatchMetadata, ProducerEntry
+from twofold.log.producers.snapshots import CorruptSnapshot, decode_snapshot, encode_snapshot
 from twofold.records.batch import SEQUENCE_MAX
 from twofold.wire.errors import (
     InvalidProducerEpoch,

@@ -8,7 +8,7 @@ from logkit import DATA, NOW, TP, Kit, data_batch, headers
 from replay import assert_derived_state_is_a_replay, stored_batches
 
 from twofold.log.api import Bound
-from twofold.log.checkpoints import RECOVERY_POINTS, decode_offsets, encode_offsets
+from twofold.log.recovery.checkpoints import RECOVERY_POINTS, decode_offsets, encode_offsets
 from twofold.records.batch import iter_records
 from twofold.runtime.files import read_file
 from twofold.runtime.sim.disk import CutMode

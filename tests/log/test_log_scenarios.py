@@ -11,7 +11,7 @@ from logkit import DATA, NOW, TP, Kit, headers, marker
 
 from twofold.log.api import AbortedTransaction, Bound, MarkersResult, Origin, TransactionMarker
 from twofold.log.manager import LogOptions
-from twofold.log.snapshots import CorruptSnapshot, decode_snapshot
+from twofold.log.producers.snapshots import CorruptSnapshot, decode_snapshot
 from twofold.records.batch import crc_is_valid, iter_headers
 from twofold.records.control import ControlType, EndMarker, read_end_marker
 from twofold.wire.errors import InvalidProducerEpoch, InvalidTxnState, TransactionCoordinatorFenced

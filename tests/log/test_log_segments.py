@@ -6,9 +6,9 @@ import pytest
 from logkit import DATA, NOW, TP, Kit, data_batch, headers, marker
 
 from twofold.log.api import Bound, Origin
-from twofold.log.offset_index import CorruptIndex, OffsetIndex
-from twofold.log.time_index import TimeIndex
-from twofold.log.txn_index import TxnIndex
+from twofold.log.indexes.offset_index import CorruptIndex, OffsetIndex
+from twofold.log.indexes.time_index import TimeIndex
+from twofold.log.indexes.txn_index import TxnIndex
 from twofold.records.batch import crc_is_valid, iter_records, stamp
 from twofold.records.compression import Codec
 from twofold.runtime.files import read_file

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 from logkit import DATA, TP, Kit, data_batch
 
-from twofold.log.producers import WINDOW
-from twofold.log.windows import deepen_windows
+from twofold.log.producers.entry import WINDOW
+from twofold.log.producers.windows import deepen_windows
 from twofold.records.batch import SEQUENCE_MAX
 from twofold.wire.errors import InvalidProducerEpoch, OutOfOrderSequenceNumber
 

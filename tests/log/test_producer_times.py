@@ -11,7 +11,7 @@ from logkit import DATA, NOW, TP, FakeClock, Kit, make_runtime
 
 from twofold.log.log import PartitionLog
 from twofold.log.manager import LogManager
-from twofold.log.producer_times import (
+from twofold.log.producers.times import (
     FILE,
     CorruptTimes,
     ProducerState,

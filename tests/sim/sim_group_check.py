@@ -18,7 +18,7 @@ from unittest.mock import patch
 from immutables import Map
 from sim_watch import Violation, require
 
-from twofold.broker.group_shard import GroupPort, GroupShard
+from twofold.broker.coordinators.groups.shard import GroupPort, GroupShard
 from twofold.coordinator.group.membership import Membership
 from twofold.coordinator.group.state import SIMPLE_GROUP, GroupMachine, GroupsState
 from twofold.types import TopicPartition

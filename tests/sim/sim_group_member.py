@@ -11,10 +11,10 @@ from typing import Any
 from sim_group_check import GROUP, GroupHistory
 from sim_watch import require
 
-from twofold.client.cluster import Cluster
+from twofold.client.admin.group_model import CONSUMER_PROTOCOL_TYPE, read_assignment
+from twofold.client.cluster.cluster import Cluster
 from twofold.client.config import ClientConfig
-from twofold.client.connection import Connection
-from twofold.client.group_model import CONSUMER_PROTOCOL_TYPE, read_assignment
+from twofold.connections.connection import Connection
 from twofold.runtime.api import Runtime
 from twofold.types import TopicPartition
 from twofold.wire.apis import KEYS

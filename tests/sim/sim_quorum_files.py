@@ -17,7 +17,6 @@ from sim_watch import Violation, require
 from sim_world import BrokerSimulation
 
 from twofold.config.settings import Settings
-from twofold.controller.controller import Controller
 from twofold.controller.records import (
     AbortTransaction,
     BeginTransaction,
@@ -26,7 +25,8 @@ from twofold.controller.records import (
     decode,
 )
 from twofold.controller.replay import ControllerState, MetadataMachine
-from twofold.raft.errors import UnusableMetadata
+from twofold.metadata_log.errors import UnusableMetadata
+from twofold.quorum.controller import Controller
 from twofold.runtime.api import Runtime
 from twofold.runtime.sim import CutMode, Simulation
 from twofold.wire.errors import KafkaError

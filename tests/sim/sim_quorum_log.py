@@ -24,10 +24,10 @@ from sim_watch import Violation, require
 
 from twofold.config.settings import Settings
 from twofold.controller.image import MetadataImage
-from twofold.controller.loader import CommittedBatch, MetadataLoader
-from twofold.controller.quorum_controller import QuorumController
 from twofold.controller.records import AbortTransaction, BeginTransaction, EndTransaction, decode
 from twofold.controller.snapshot_records import snapshot_values
+from twofold.quorum.loader import CommittedBatch, MetadataLoader
+from twofold.quorum.quorum_controller import QuorumController
 from twofold.runtime.sim import Simulation
 from twofold.wire.errors import NotController
 

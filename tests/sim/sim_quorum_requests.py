@@ -19,7 +19,7 @@ from sim_watch import require
 
 from twofold.controller.features import SUPPORTED_FEATURES
 from twofold.controller.image import TOPIC_RESOURCE, ConfigResource, MetadataImage
-from twofold.controller.quorum_controller import QuorumController
+from twofold.quorum.quorum_controller import QuorumController
 from twofold.wire.errors import KafkaError
 from twofold.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from twofold.wire.messages.broker_heartbeat import BrokerHeartbeatRequest

@@ -13,8 +13,8 @@ from sim_watch import Violation, require
 from sim_world import ErrorLog
 
 from twofold.config.settings import Settings
-from twofold.controller import writer
-from twofold.controller.quorum_controller import QuorumController
+from twofold.quorum import writer
+from twofold.quorum.quorum_controller import QuorumController
 from twofold.runtime.api import Runtime
 from twofold.runtime.sim import Simulation
 from twofold.wire.errors import KafkaError

@@ -23,7 +23,7 @@ from sim_quorum_truth import Truth, difference
 from sim_watch import Violation, require
 from sim_world import ErrorLog
 
-from twofold.controller.quorum_controller import QuorumController
+from twofold.quorum.quorum_controller import QuorumController
 from twofold.runtime.api import Runtime
 from twofold.runtime.sim import PowerCut
 from twofold.wire.errors import KafkaError, error_for

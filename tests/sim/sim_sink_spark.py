@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 import pyarrow as pa
 from sim_sink_plan import SinkPlan
 
-from twofold.client.cluster import Cluster
+from twofold.client.cluster.cluster import Cluster
 from twofold.client.config import ProducerConfig
 from twofold.records.columnar import Columns
 from twofold.runtime.sim import Simulation

@@ -12,8 +12,8 @@ from sim_sink_spark import QUERY, Process, Row, Written
 from sim_sink_world import MAX_VIRTUAL_S, TAIL, NobodyWatches, SinkWorld, check, told
 from sim_world import BrokerSimulation, ErrorLog
 
-from twofold.client.cluster import Cluster
-from twofold.client.errors import NoAnswer
+from twofold.client.cluster.cluster import Cluster
+from twofold.connections.errors import NoAnswer
 from twofold.runtime.sim.loop import current_life
 from twofold.sink import steps
 from twofold.sink.driver import Plan, Votes

@@ -24,9 +24,9 @@ from sim_watch import require
 from sim_world import BROKER, BrokerNode, BrokerSimulation, ErrorLog
 
 from twofold.client import Admin, Consumer, NewTopic
-from twofold.client.cluster import Cluster
+from twofold.client.cluster.cluster import Cluster
 from twofold.client.config import ClientConfig
-from twofold.client.errors import NoAnswer
+from twofold.connections.errors import NoAnswer
 from twofold.coordinator.transaction.records import NEVER_MS
 from twofold.coordinator.transaction.states import State
 from twofold.runtime.api import Runtime

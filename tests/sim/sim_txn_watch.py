@@ -22,7 +22,7 @@ from sim_txn_history import EPOCH_MAX
 from sim_txn_log import LogTruth, Marker
 from sim_watch import Violation, Watch, check_bounds, require
 
-from twofold.broker.transaction_shard import TransactionShard
+from twofold.broker.coordinators.transactions.shard import TransactionShard
 from twofold.config.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from twofold.coordinator.transaction.records import Transaction, decode
 from twofold.coordinator.transaction.state import TransactionMachine, TransactionsState

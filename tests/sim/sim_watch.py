@@ -20,14 +20,14 @@ from uuid import UUID
 from immutables import Map
 from replay import Truth, assert_aborted, assert_epochs, assert_producers, assert_times
 
-from twofold.broker.producer_ids import ProducerIds
-from twofold.controller.controller import Controller
+from twofold.broker.coordinators.transactions.producer_ids import ProducerIds
 from twofold.controller.image import MetadataImage
 from twofold.controller.records import decode
 from twofold.controller.replay import MetadataMachine
 from twofold.log.log import PartitionLog
 from twofold.log.manager import LogManager
-from twofold.raft.metadata_log import METADATA_PARTITION
+from twofold.metadata_log.metadata_log import METADATA_PARTITION
+from twofold.quorum.controller import Controller
 from twofold.records.batch import crc_is_valid, iter_headers, iter_records, read_header
 from twofold.runtime.api import Disk
 from twofold.runtime.files import read_file

@@ -10,8 +10,8 @@ from random import Random
 
 import pytest
 
-from twofold.broker.attention import PERIOD_S, AttentionClock
 from twofold.broker.broker import Broker
+from twofold.broker.network.attention import PERIOD_S, AttentionClock
 from twofold.client import Admin, NewTopic, Producer
 from twofold.config.settings import Settings
 from twofold.coordinator.transaction.states import State

@@ -10,15 +10,15 @@ from sim_plan import Plan, make_plan
 from sim_run import simulate
 from sim_watch import Violation
 
-from twofold.broker.partition import Partition
-from twofold.broker.producer_ids import Block, ProducerIds
-from twofold.client.sequences import PartitionSequences
-from twofold.client.waiting import Backoff
+from twofold.broker.coordinators.transactions.producer_ids import Block, ProducerIds
+from twofold.broker.partitions.partition import Partition
+from twofold.client.producer.sequences import PartitionSequences
+from twofold.connections.waiting import Backoff
 from twofold.log.api import AppendResult
 from twofold.log.log import PartitionLog
 from twofold.log.manager import LogManager
-from twofold.log.producer_table import ProducerTable
-from twofold.raft.metadata_log import METADATA_PARTITION
+from twofold.log.producers.table import ProducerTable
+from twofold.metadata_log.metadata_log import METADATA_PARTITION
 from twofold.records.batch import iter_records, read_header
 
 pytestmark = pytest.mark.slow
@@ -50,7 +50,7 @@ def durable(plan: Plan) -> Plan:
 
 def test_a_broker_without_a_duplicate_window(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ProducerTable, "find_duplicate", lambda *args: None)
-    monkeypatch.setattr("twofold.log.producer_table.check_sequence", lambda *args: None)
+    monkeypatch.setattr("twofold.log.producers.table.check_sequence", lambda *args: None)
     assert "more than once" in found(with_faults("reset", "loss"))
 
 
@@ -117,7 +117,7 @@ def test_a_producer_that_takes_out_of_order_for_not_appended(monkeypatch: pytest
     monkeypatch.setattr(PartitionSequences, "on_acknowledged", on_acknowledged)
     monkeypatch.setattr(PartitionSequences, "untold", lambda self: [])
     # Our own broker knows five batches also after a restart; Apache Kafka's snapshot knows one.
-    monkeypatch.setattr("twofold.log.opening.deepen_windows", lambda *args: None)
+    monkeypatch.setattr("twofold.log.recovery.opening.deepen_windows", lambda *args: None)
 
     def busy(plan: Plan) -> Plan:
         options = plan.producers[0].options | {"max_in_flight_requests_per_connection": 5, "linger_ms": 0}
@@ -134,7 +134,7 @@ def test_a_consumer_that_skips_a_record(monkeypatch: pytest.MonkeyPatch) -> None
         records = list(iter_records(data, position))
         return iter(records[1:] or records)
 
-    monkeypatch.setattr("twofold.client.fetcher.iter_records", some_records)
+    monkeypatch.setattr("twofold.client.consumer.fetcher.iter_records", some_records)
     assert "follows" in found(with_faults())
 
 

@@ -17,8 +17,8 @@ from sim_quorum_stage import small_appends
 from sim_quorum_world import FilesWorld
 from sim_world import ErrorLog
 
-from twofold.log.rescue import is_distrusted
-from twofold.raft.damage import TornTail, cut_tail
+from twofold.log.recovery.rescue import is_distrusted
+from twofold.metadata_log.damage import TornTail, cut_tail
 from twofold.runtime.sim import CutMode, SimDisk
 
 pytestmark = pytest.mark.slow  # it enumerates

@@ -10,7 +10,7 @@ import pytest
 from twofold.broker.broker import Broker
 from twofold.client import Admin, Delivery, NewTopic, Producer, Results
 from twofold.config.settings import Settings
-from twofold.log.checkpoints import read_topic_id
+from twofold.log.recovery.checkpoints import read_topic_id
 from twofold.runtime.api import Runtime
 from twofold.runtime.sim import Simulation
 from twofold.types import TopicPartition

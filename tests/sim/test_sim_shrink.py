@@ -9,7 +9,7 @@ from sim_run import simulate
 from sim_shrink import Shrinker, shrink
 from sim_worlds import KINDS, Failure, changed, parts, run
 
-from twofold.broker.producer_ids import Block, ProducerIds
+from twofold.broker.coordinators.transactions.producer_ids import Block, ProducerIds
 
 
 def failure(*changes: str, error: str = "Violation") -> Failure:

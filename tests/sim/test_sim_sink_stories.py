@@ -11,9 +11,9 @@ from sim_sink_spark import TOPIC, Died, Process
 from sim_sink_stage import RUN, SinkStage, play, within
 from sim_world import BROKER
 
-from twofold.client.errors import NoAnswer
-from twofold.client.transaction_calls import Terms
-from twofold.client.waiting import Deadline
+from twofold.client.transactions.calls import Terms
+from twofold.connections.errors import NoAnswer
+from twofold.connections.waiting import Deadline
 from twofold.runtime.sim import CutMode
 from twofold.sink.driver import Driver, Votes
 from twofold.sink.errors import DecidedDataLost, Revoked, TaskFailed, VoteFailed

@@ -12,8 +12,8 @@ from immutables import Map
 from sim_txn_plan import TxnPlan, make_txn_plan
 from sim_txn_world import simulate_txn
 
-from twofold.broker.markers import MarkerSender
-from twofold.broker.transaction_shard import TransactionShard
+from twofold.broker.coordinators.transactions.markers import MarkerSender
+from twofold.broker.coordinators.transactions.shard import TransactionShard
 from twofold.coordinator.group.state import _Draft
 from twofold.coordinator.transaction.coordinator import Coordinator, Decision
 from twofold.coordinator.transaction.records import Transaction, TransactionRecord
@@ -21,7 +21,7 @@ from twofold.coordinator.transaction.state import TransactionMachine, Transactio
 from twofold.coordinator.transaction.states import PREPARING, State
 from twofold.coordinator.transaction.transitions import ended_with_epoch_kept
 from twofold.log.log import PartitionLog
-from twofold.log.producer_table import ProducerTable
+from twofold.log.producers.table import ProducerTable
 from twofold.wire.errors import ConcurrentTransactions
 
 pytestmark = pytest.mark.slow
@@ -159,7 +159,7 @@ def test_markers_of_an_old_coordinator(monkeypatch: pytest.MonkeyPatch) -> None:
         original(self, shard, 10 - epoch, name, value, on_done)
 
     monkeypatch.setattr(MarkerSender, "send", send)
-    monkeypatch.setattr("twofold.log.producer_table.check_marker", lambda *args: None)
+    monkeypatch.setattr("twofold.log.producers.table.check_marker", lambda *args: None)
     assert "coordinator epoch" in found("kill")
 
 
@@ -216,6 +216,6 @@ def test_a_fetch_that_does_not_say_what_was_aborted(monkeypatch: pytest.MonkeyPa
 
 def test_a_leader_without_a_duplicate_window(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ProducerTable, "find_duplicate", lambda *args: None)
-    monkeypatch.setattr("twofold.log.producer_table.check_sequence", lambda *args: None)
+    monkeypatch.setattr("twofold.log.producers.table.check_sequence", lambda *args: None)
     text = found("reset", "loss", "delay", change=haunted)
     assert "duplicate" in text or "after" in text

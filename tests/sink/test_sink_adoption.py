@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from support.server import TwofoldServer
-from twofold.client.cluster import Cluster
+from twofold.client.cluster.cluster import Cluster
 from twofold.client.config import ProducerConfig
 from twofold.records.columnar import Columns
 from twofold.runtime.real import real_runtime, run

@@ -8,14 +8,14 @@ from unittest import mock
 import pytest
 
 from support.server import TwofoldServer
-from twofold.client.admin import Admin
-from twofold.client.admin_model import ConfigResource, ResourceType
-from twofold.client.cluster import Cluster
+from twofold.client.admin.admin import Admin
+from twofold.client.admin.model import ConfigResource, ResourceType
+from twofold.client.cluster.cluster import Cluster
 from twofold.client.config import ProducerConfig
-from twofold.client.errors import GaveUp, NoAnswer
-from twofold.client.producer import Producer
-from twofold.client.sequences import Identity
-from twofold.client.waiting import Deadline
+from twofold.client.producer.producer import Producer
+from twofold.client.producer.sequences import Identity
+from twofold.connections.errors import GaveUp, NoAnswer
+from twofold.connections.waiting import Deadline
 from twofold.runtime.real import real_runtime, run
 from twofold.sink import register as registers
 from twofold.sink.decided import Decided

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.client.sequences import Identity
+from twofold.client.producer.sequences import Identity
 from twofold.sink import register as registers
 from twofold.sink.register import (
     KEPT_NAMES,

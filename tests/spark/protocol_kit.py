@@ -18,12 +18,12 @@ import pyarrow as pa
 from sink_kit import Broker
 
 from oracle.driver import Connection
-from twofold.client.blocking import LoopThread
-from twofold.client.cluster import Cluster
+from twofold.client.admin.transaction_model import TransactionDescription
+from twofold.client.cluster.cluster import Cluster
+from twofold.client.cluster.coordinators import Coordinators
 from twofold.client.config import ProducerConfig
-from twofold.client.coordinators import Coordinators
-from twofold.client.transaction_calls import TransactionCalls
-from twofold.client.transaction_model import TransactionDescription
+from twofold.client.loop_thread import LoopThread
+from twofold.client.transactions.calls import TransactionCalls
 from twofold.records.columnar import Columns
 from twofold.runtime.real import real_runtime
 from twofold.sink import steps

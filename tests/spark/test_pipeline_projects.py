@@ -207,7 +207,7 @@ def transform(df):
 
 
 if __name__ == "__main__":
-    from twofold.cli.pipeline_run import main
+    from twofold.cli.pipeline.run import main
 
     main(__file__)
 """

@@ -18,7 +18,7 @@ from protocol_kit import Crash, Pause, Process, Query, Steps, closing, set_level
 
 from oracle.kafka import EXACT_SETTINGS, running_oracle
 from support.server import TwofoldServer
-from twofold.client.transaction_model import NO_TIMEOUT_MS
+from twofold.client.admin.transaction_model import NO_TIMEOUT_MS
 from twofold.sink.driver import Votes
 from twofold.sink.errors import DecidedDataLost, Revoked, Stale, Unsupported, VoteFailed
 from twofold.sink.journal import Journal

@@ -13,11 +13,11 @@ from host_kit import Host, Pipe
 from sink_kit import Broker
 
 from oracle.kafka import Oracle
-from twofold.client.cluster import Cluster
+from twofold.client.cluster.cluster import Cluster
+from twofold.client.cluster.coordinators import Coordinators
 from twofold.client.config import ClientConfig
-from twofold.client.coordinators import Coordinators
-from twofold.client.sequences import Identity
-from twofold.client.transaction_calls import TransactionCalls
+from twofold.client.producer.sequences import Identity
+from twofold.client.transactions.calls import TransactionCalls
 from twofold.runtime.real import real_runtime, run
 from twofold.sink.names import decision_topic
 

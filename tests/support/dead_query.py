@@ -7,11 +7,11 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from twofold.client.blocking import LoopThread
-from twofold.client.cluster import Cluster
+from twofold.client.cluster.cluster import Cluster
+from twofold.client.cluster.coordinators import Coordinators
 from twofold.client.config import ProducerConfig
-from twofold.client.coordinators import Coordinators
-from twofold.client.transaction_calls import Terms, TransactionCalls
+from twofold.client.loop_thread import LoopThread
+from twofold.client.transactions.calls import Terms, TransactionCalls
 from twofold.records.columnar import Columns
 from twofold.runtime.real import real_runtime
 from twofold.sink.driver import Driver, Plan, Settings, Votes

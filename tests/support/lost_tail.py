@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from support.server import TwofoldServer
-from twofold.log.checkpoints import CLEAN_SHUTDOWN
+from twofold.log.recovery.checkpoints import CLEAN_SHUTDOWN
 from twofold.records.batch import iter_headers
 from twofold.records.control import ControlType, read_control_type
 from twofold.runtime.files import read_file

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from twofold.client.admin import Admin
-from twofold.client.transaction_model import TransactionState
+from twofold.client.admin.admin import Admin
+from twofold.client.admin.transaction_model import TransactionState
 from twofold.runtime.real import run
 
 

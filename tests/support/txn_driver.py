@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from support.txn_wire import GROUP_KEY, TRANSACTION_KEY, Wire, by_topic, rows_by_topic
-from twofold.client.errors import BrokerUnreachable
-from twofold.client.waiting import Deadline
+from twofold.connections.errors import BrokerUnreachable
+from twofold.connections.waiting import Deadline
 from twofold.records.batch import BatchBuilder, increment_sequence
 from twofold.runtime.api import Runtime
 from twofold.types import TopicPartition

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
-from twofold.client.cluster import Cluster
+from twofold.client.cluster.cluster import Cluster
 from twofold.client.config import ClientConfig
 from twofold.runtime.api import Runtime
 from twofold.types import TopicPartition

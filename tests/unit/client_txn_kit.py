@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from twofold.broker.broker import Broker
-from twofold.broker.context import CloseConnection
+from twofold.broker.network.context import CloseConnection
 from twofold.client import Admin, Consumer, FeatureUpdate, NewTopic, Producer, TopicPartition, UpgradeType
-from twofold.client.transaction_states import State
+from twofold.client.transactions.states import State
 from twofold.config.settings import Settings
 from twofold.runtime.api import Runtime
 from twofold.runtime.sim import Simulation

@@ -9,7 +9,6 @@ from uuid import UUID
 from twofold.config.settings import Settings
 from twofold.controller import brokers, configs, topics
 from twofold.controller.context import Answer, Context
-from twofold.controller.controller import Controller
 from twofold.controller.features import SUPPORTED_FEATURES, initial_levels
 from twofold.controller.image import MetadataImage
 from twofold.controller.operation import Operation, perform
@@ -21,6 +20,7 @@ from twofold.controller.records import (
     RegisterBroker,
 )
 from twofold.controller.replay import ControllerState, MetadataMachine
+from twofold.quorum.controller import Controller
 from twofold.runtime.api import Runtime
 from twofold.runtime.sim import SimDisk
 from twofold.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse

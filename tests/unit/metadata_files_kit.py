@@ -20,8 +20,8 @@ from twofold.controller.records import (
     Topic,
     encode,
 )
-from twofold.raft.control import Voter, leader_change_batch
-from twofold.raft.snapshots import SnapshotId, encode_snapshot
+from twofold.metadata_log.control import Voter, leader_change_batch
+from twofold.metadata_log.snapshots import SnapshotId, encode_snapshot
 from twofold.records.batch import BatchBuilder
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"

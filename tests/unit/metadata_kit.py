@@ -8,8 +8,8 @@ from typing import Any, TypeVar, cast
 
 from controller_kit import DIRECTORY_ID, LOG_DIR, ManualClock
 
-from twofold.raft.metadata_log import MetadataLog, ReplayedBatch
-from twofold.raft.options import MetadataLogOptions
+from twofold.metadata_log.metadata_log import MetadataLog, ReplayedBatch
+from twofold.metadata_log.options import MetadataLogOptions
 from twofold.runtime.api import Network, Runtime
 from twofold.runtime.sim import SimDisk
 from twofold.wire.errors import KafkaError

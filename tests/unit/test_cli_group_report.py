@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.cli.common import FAILED, OK, USAGE, CliError
-from twofold.cli.group_report import GroupReport, OffsetRow, _membership_problems, names_of, ranges
-from twofold.cli.group_reset import Target, _report, _scope, choose_target, duration_ms, parse_offsets
+from twofold.cli.group.report import GroupReport, OffsetRow, _membership_problems, names_of, ranges
+from twofold.cli.group.reset import Target, _report, _scope, choose_target, duration_ms, parse_offsets
 from twofold.client import GroupDescription, MemberDescription, Node, TopicPartition
 from twofold.wire.errors import TopicAuthorizationFailed, UnknownMemberId
 

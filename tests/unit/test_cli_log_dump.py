@@ -11,11 +11,11 @@ from uuid import UUID
 
 import pytest
 
-from twofold.cli import log_batches
 from twofold.cli.app import run_app
+from twofold.cli.log import batches as log_batches
 from twofold.coordinator.transaction.records import NEVER_MS, Ended, NextTerms, Transaction, encode_key, encode_value
 from twofold.coordinator.transaction.states import State
-from twofold.log.producer_times import ProducerState, ProducerTime, encode_times
+from twofold.log.producers.times import ProducerState, ProducerTime, encode_times
 from twofold.records.batch import HEADER_SIZE, BatchBuilder, compute_crc
 from twofold.records.compression import Codec
 from twofold.records.control import end_transaction_marker
@@ -393,7 +393,7 @@ def test_a_file_that_is_not_there_is_told_and_the_others_are_read(
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     import tracemalloc
 
-    from twofold.cli.log_dump import Wanted, dump_file
+    from twofold.cli.log.dump import Wanted, dump_file
 
     some = b"".join(batches(1, size=100_000) * 1)
     path = segment(tmp_path)

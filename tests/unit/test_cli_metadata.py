@@ -33,15 +33,15 @@ from metadata_files_kit import (
     topic,
 )
 
-from twofold.cli import metadata_files
 from twofold.cli.app import run_app
 from twofold.cli.common import CliError, OutputFormat
-from twofold.cli.log_values import json_line
-from twofold.cli.metadata_dump import Lines, Transactions, Wanted, record_rows, transaction_rows
-from twofold.cli.metadata_image import load_image
-from twofold.cli.metadata_shell import Shell
+from twofold.cli.log.values import json_line
+from twofold.cli.metadata import files as metadata_files
+from twofold.cli.metadata.dump import Lines, Transactions, Wanted, record_rows, transaction_rows
+from twofold.cli.metadata.image import load_image
+from twofold.cli.metadata.shell import Shell
 from twofold.controller.records import FeatureLevel, MetadataRecord, NoOp, encode
-from twofold.raft.snapshots import SnapshotId
+from twofold.metadata_log.snapshots import SnapshotId
 from twofold.records.batch import BatchBuilder
 
 folder, story, folders, run, rows = empty_folder, story_folder, real_folders, run_metadata, rows_of_metadata

@@ -31,8 +31,8 @@ from metadata_files_kit import (
 )
 
 from twofold.cli.common import OutputFormat
-from twofold.cli.metadata_image import Loaded, load_image
-from twofold.cli.metadata_shell import Shell
+from twofold.cli.metadata.image import Loaded, load_image
+from twofold.cli.metadata.shell import Shell
 from twofold.controller.image import MetadataImage, TopicImage
 from twofold.controller.records import Config
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.cli.common import CliError
-from twofold.cli.records import json_line, parse_json_line, plain, template, unescape
+from twofold.cli.records.formats import json_line, parse_json_line, plain, template, unescape
 from twofold.client import ConsumerRecord
 
 RECORD = ConsumerRecord("t", 2, 41, 1_700_000_000_000, b"key", b"value", (("a", b"1"), ("b", None)), 0)

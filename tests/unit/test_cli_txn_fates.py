@@ -1,6 +1,6 @@
 """`twofold txn fate`: which marker ends which batch."""
 
-from twofold.cli.txn_fate import Fate, Fates
+from twofold.cli.txn.fate import Fate, Fates
 from twofold.log.api import TransactionMarker
 from twofold.records.batch import BatchBuilder, iter_headers
 from twofold.records.control import end_transaction_marker, read_control_type

@@ -2,7 +2,7 @@
 
 import pytest
 
-from twofold.cli.txn_words import normalize, table
+from twofold.cli.txn.words import normalize, table
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from twofold.client.blocking import LoopThread
+from twofold.client.loop_thread import LoopThread
 
 
 async def thread_name() -> str:

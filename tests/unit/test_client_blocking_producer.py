@@ -9,7 +9,7 @@ import pytest
 
 import twofold
 from twofold.client import Consumer, LoopThread, TopicPartition
-from twofold.client.blocking_producer import BOX_BYTES
+from twofold.client.producer.blocking import BOX_BYTES
 from twofold.embedded import Broker
 from twofold.errors import (
     BufferExhausted,

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from client_kit import PORT, FakeBroker, hang_up
 
-from twofold.client.cluster import Cluster
+from twofold.client.cluster.cluster import Cluster
 from twofold.client.config import ClientConfig
-from twofold.client.errors import BrokerUnreachable, ClientClosed, GaveUp
+from twofold.connections.errors import BrokerUnreachable, ClientClosed, GaveUp
 from twofold.runtime.sim import Simulation
 from twofold.types import TopicPartition
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from test_client_producer import play as play_with_fake_broker
 
 from twofold.client import Producer
-from twofold.client.columns import KeyPartitions, by_partition, column_of
-from twofold.client.errors import ClientClosed, TransactionAborted
+from twofold.client.errors import TransactionAborted
+from twofold.client.producer.columns import KeyPartitions, by_partition, column_of
+from twofold.connections.errors import ClientClosed
 from twofold.records.batch import iter_headers
 from twofold.records.key_hash import partition_for_key
 from twofold.runtime.sim import Simulation

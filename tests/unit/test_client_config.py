@@ -16,7 +16,7 @@ from twofold.client.config import (
     from_dotted,
     from_keywords,
 )
-from twofold.client.connection import Address, parse_addresses
+from twofold.connections.connection import Address, parse_addresses
 
 PAIRS = [(ClientConfig, ClientOptions), (ProducerConfig, ProducerOptions), (ConsumerConfig, ConsumerOptions)]
 

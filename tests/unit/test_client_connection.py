@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from client_kit import PORT, FakeBroker, hang_up, silence
 
-from twofold.client.connection import Address, Connection, ConnectionLimits, open_connection
-from twofold.client.errors import BrokerUnreachable, ClientClosed, ConnectionLost, NoAnswer, UnsupportedByBroker
+from twofold.connections.connection import Address, Connection, ConnectionLimits, open_connection
+from twofold.connections.errors import BrokerUnreachable, ClientClosed, ConnectionLost, NoAnswer, UnsupportedByBroker
 from twofold.runtime.sim import Simulation
 from twofold.wire.apis import APIS, KEYS
 from twofold.wire.messages.metadata import MetadataRequest

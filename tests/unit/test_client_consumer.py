@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twofold.client import Consumer, TopicPartition
-from twofold.client.errors import ClientClosed, NoOffset
+from twofold.client.errors import NoOffset
+from twofold.connections.errors import ClientClosed
 from twofold.records.batch import iter_records, stamp
 from twofold.records.control import end_transaction_marker
 from twofold.records.filtering import visible_batches

@@ -6,9 +6,9 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.broker.fetch_codec import Row
-from twofold.broker.fetch_sessions import CachedPartition, FetchSessionCache
-from twofold.client.fetch_session import MIN_PARTITIONS, FetchSession, Request, Wish
+from twofold.broker.codec.fetch import Row
+from twofold.broker.fetch.sessions import CachedPartition, FetchSessionCache
+from twofold.client.consumer.fetch_session import MIN_PARTITIONS, FetchSession, Request, Wish
 from twofold.types import TopicPartition
 from twofold.wire.errors import KafkaError
 from twofold.wire.messages.fetch import FetchResponse

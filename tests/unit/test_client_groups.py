@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.client import Admin, OffsetAndMetadata, TopicPartition
-from twofold.client.errors import GaveUp, UnsupportedByBroker
-from twofold.client.group_model import read_assignment
+from twofold.client.admin.group_model import read_assignment
+from twofold.connections.errors import GaveUp, UnsupportedByBroker
 from twofold.runtime.sim import Simulation
 from twofold.wire import errors
 from twofold.wire.apis import KEYS

@@ -8,7 +8,7 @@ from client_txn_kit import TOPIC, World, identity_of, play, refuse, state_of
 
 from twofold.client import Producer
 from twofold.client.errors import TransactionFailed
-from twofold.client.transaction_states import State
+from twofold.client.transactions.states import State
 from twofold.wire.errors import NotCoordinator, TransactionalIdAuthorizationFailed
 
 DAY_MS = 86_400_000

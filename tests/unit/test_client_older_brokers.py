@@ -8,9 +8,9 @@ import pytest
 from client_kit import PORT, FakeBroker, batch_of
 
 from twofold.client import Consumer, Producer, TopicPartition
-from twofold.client.accumulator import RecordMetadata
-from twofold.client.errors import UnsupportedByBroker
-from twofold.client.fetcher import ConsumerRecord
+from twofold.client.consumer.fetcher import ConsumerRecord
+from twofold.client.producer.accumulator import RecordMetadata
+from twofold.connections.errors import UnsupportedByBroker
 from twofold.runtime.sim import Simulation
 from twofold.wire.apis import KEYS
 from twofold.wire.messages.find_coordinator import FindCoordinatorResponse

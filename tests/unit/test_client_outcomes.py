@@ -6,10 +6,11 @@ import pytest
 from client_txn_kit import TOPIC, World, play, refuse, state_of
 
 from twofold.client import Producer
-from twofold.client.errors import Fenced, GaveUp, IllegalTransactionCall, PreparedAborted
-from twofold.client.prepared import PreparedTxnState, TransactionOutcome
-from twofold.client.transaction_model import EndedTwoPhase
-from twofold.client.transaction_states import State
+from twofold.client.admin.transaction_model import EndedTwoPhase
+from twofold.client.errors import Fenced, IllegalTransactionCall, PreparedAborted
+from twofold.client.transactions.prepared import PreparedTxnState, TransactionOutcome
+from twofold.client.transactions.states import State
+from twofold.connections.errors import GaveUp
 from twofold.types import Ending
 from twofold.wire.errors import CoordinatorLoadInProgress, TransactionalIdNotFound
 

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from twofold.client.partitioner import StickyPartitioner
+from twofold.client.producer.partitioner import StickyPartitioner
 from twofold.records.key_hash import murmur2, partition_for_key
 
 # From the tests of Kafka's Java client (UtilsTest.testMurmur2); librdkafka and kafka-python check the same values.

@@ -5,7 +5,7 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.client.produce_frame import FIRST_VERSION, produce_body
+from twofold.client.producer.produce_frame import FIRST_VERSION, produce_body
 from twofold.wire.apis import APIS, KEYS
 from twofold.wire.codec import encode_request
 from twofold.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData

@@ -9,7 +9,8 @@ import pytest
 from client_kit import PORT, FakeBroker, act_then_hang_up, hang_up, silence
 
 from twofold.client import Delivery, Producer
-from twofold.client.errors import BufferExhausted, ClientClosed, DeliveryTimeout
+from twofold.client.errors import BufferExhausted, DeliveryTimeout
+from twofold.connections.errors import ClientClosed
 from twofold.records.batch import iter_headers
 from twofold.runtime.sim import Simulation
 from twofold.types import TopicPartition

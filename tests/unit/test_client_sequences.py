@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.client.sequences import MAX_EPOCH, Identity, PartitionSequences
+from twofold.client.producer.sequences import MAX_EPOCH, Identity, PartitionSequences
 from twofold.types import NO_SEQUENCE
 
 WINDOW = 5

@@ -7,8 +7,8 @@ from client_txn_kit import TOPIC, World, play
 
 from twofold.client import Producer, TopicPartition
 from twofold.client.errors import Fenced, IllegalTransactionCall, ProducerFailed, TransactionFailed
-from twofold.client.prepared import PreparedTxnState
-from twofold.client.transaction_states import ADVICE, TRANSITIONS, Call, Event, State, after, allows, diagram
+from twofold.client.transactions.prepared import PreparedTxnState
+from twofold.client.transactions.states import ADVICE, TRANSITIONS, Call, Event, State, after, allows, diagram
 from twofold.wire.errors import KafkaError, ProducerFenced, TransactionAbortable, UnknownServerError
 
 SOME_STATE = PreparedTxnState("7:0")

@@ -15,18 +15,17 @@ from client_txn_kit import (
 )
 
 from twofold.client import Producer, TopicPartition
+from twofold.client.admin.group_model import ConsumerGroupMetadata, OffsetAndMetadata
 from twofold.client.errors import (
-    ClientClosed,
     DeliveryTimeout,
     Fenced,
-    GaveUp,
     IllegalTransactionCall,
     ProducerFailed,
     TransactionAborted,
     TransactionFailed,
 )
-from twofold.client.group_model import ConsumerGroupMetadata, OffsetAndMetadata
-from twofold.client.transaction_states import State
+from twofold.client.transactions.states import State
+from twofold.connections.errors import ClientClosed, GaveUp
 from twofold.wire.errors import (
     ConcurrentTransactions,
     CoordinatorLoadInProgress,

@@ -13,10 +13,10 @@ from twofold.client.errors import (
     PreparedAborted,
     ProducerFailed,
     TransactionFailed,
-    UnsupportedByBroker,
 )
-from twofold.client.prepared import PreparedTxnState, TransactionOutcome
-from twofold.client.transaction_states import State
+from twofold.client.transactions.prepared import PreparedTxnState, TransactionOutcome
+from twofold.client.transactions.states import State
+from twofold.connections.errors import UnsupportedByBroker
 from twofold.wire.errors import (
     InvalidRecord,
     InvalidTxnState,

@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from twofold.client.errors import GaveUp
-from twofold.client.waiting import Backoff, Deadline, retry
+from twofold.connections.errors import GaveUp
+from twofold.connections.waiting import Backoff, Deadline, retry
 from twofold.runtime.sim import Simulation
 from twofold.wire.errors import InvalidTopicException, NotLeaderOrFollower
 

@@ -5,7 +5,7 @@ from client_txn_kit import TOPIC, World, play, refuse, state_of
 
 from twofold.client import Producer, TopicPartition
 from twofold.client.errors import Fenced, TransactionFailed
-from twofold.client.transaction_states import State
+from twofold.client.transactions.states import State
 from twofold.wire.errors import CoordinatorNotAvailable, InvalidProducerEpoch, InvalidRecord
 
 ZERO = TopicPartition(TOPIC, 0)

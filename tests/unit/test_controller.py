@@ -26,7 +26,6 @@ from controller_kit import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.controller.controller import Controller
 from twofold.controller.delta import ImageDelta
 from twofold.controller.features import initial_levels
 from twofold.controller.image import MetadataImage
@@ -42,7 +41,8 @@ from twofold.controller.records import (
     decode,
     encode,
 )
-from twofold.raft.metadata_log import CorruptMetadataLog, MetadataLog
+from twofold.metadata_log.metadata_log import CorruptMetadataLog, MetadataLog
+from twofold.quorum.controller import Controller
 from twofold.runtime.sim import PowerCut, SimDisk
 from twofold.wire.errors import KafkaError, NotController, PolicyViolation
 from twofold.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest

@@ -14,7 +14,7 @@ from twofold.controller.records import (
     MetadataRecord,
     encode_all,
 )
-from twofold.raft.errors import UnusableMetadata
+from twofold.metadata_log.errors import UnusableMetadata
 
 MV, ELR = "metadata.version", "eligible.leader.replicas.version"
 FAILOVER = AbortTransaction("Controller failover")

@@ -23,10 +23,10 @@ def restored_logging() -> Iterator[None]:
 def test_people_get_time_level_part_and_message() -> None:
     out = io.StringIO()
     configure_logging(stream=out)
-    logging.getLogger("twofold.broker.server").warning("%d connections", 3)
-    logging.getLogger("twofold.broker.server").debug("not shown")
+    logging.getLogger("twofold.broker.network.server").warning("%d connections", 3)
+    logging.getLogger("twofold.broker.network.server").debug("not shown")
     (line,) = out.getvalue().splitlines()
-    assert line.endswith("WARNING broker.server: 3 connections")
+    assert line.endswith("WARNING broker.network.server: 3 connections")
     assert line[:4].isdigit() and line[10] == " "
 
 

@@ -4,8 +4,8 @@ import pytest
 from controller_kit import new_disk, run
 from metadata_kit import DIRECTORY, Node, names_with, options_with
 
-from twofold.raft.committed_offset import encode_committed_offset, read_committed_offset
-from twofold.raft.errors import CorruptMetadataLog
+from twofold.metadata_log.committed_offset import encode_committed_offset, read_committed_offset
+from twofold.metadata_log.errors import CorruptMetadataLog
 from twofold.records.batch import iter_headers
 from twofold.runtime.files import read_file
 from twofold.runtime.sim import SimDisk

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.controller.image import TOPIC_RESOURCE, MetadataImage
-from twofold.controller.loader import CommittedBatch, MetadataLoader, Publication, segments
 from twofold.controller.records import (
     AbortTransaction,
     BeginTransaction,
@@ -26,6 +25,7 @@ from twofold.controller.records import (
 )
 from twofold.controller.replay import InconsistentRecord
 from twofold.controller.snapshot_records import snapshot_records
+from twofold.quorum.loader import CommittedBatch, MetadataLoader, Publication, segments
 
 BEGIN, END, ABORT = BeginTransaction("growth"), EndTransaction(), AbortTransaction("no")
 

@@ -9,8 +9,8 @@ from uuid import UUID
 import pytest
 from controller_kit import DIRECTORY_ID, LOG_DIR, disk_runtime, new_disk, run
 
-from twofold.raft.metadata_log import MAX_BATCH_BYTES, CorruptMetadataLog, MetadataLog
-from twofold.raft.quorum_state import CorruptQuorumState, QuorumState, read_quorum_state, write_quorum_state
+from twofold.metadata_log.metadata_log import MAX_BATCH_BYTES, CorruptMetadataLog, MetadataLog
+from twofold.metadata_log.quorum_state import CorruptQuorumState, QuorumState, read_quorum_state, write_quorum_state
 from twofold.records.batch import iter_headers, iter_records
 from twofold.records.control import ControlType, parse_control_key
 from twofold.runtime.files import read_file

@@ -20,11 +20,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.controller.records import FeatureLevel, decode
-from twofold.raft.control import Voter, VoterEndPoint, decode_voters, encode_voters
-from twofold.raft.errors import CorruptMetadataLog, CorruptSnapshot, ForeignQuorum
-from twofold.raft.metadata_log import MetadataLog, ReplayedBatch
-from twofold.raft.quorum_state import QuorumState, read_quorum_state, write_quorum_state
-from twofold.raft.snapshots import (
+from twofold.metadata_log.control import Voter, VoterEndPoint, decode_voters, encode_voters
+from twofold.metadata_log.errors import CorruptMetadataLog, CorruptSnapshot, ForeignQuorum
+from twofold.metadata_log.metadata_log import MetadataLog, ReplayedBatch
+from twofold.metadata_log.quorum_state import QuorumState, read_quorum_state, write_quorum_state
+from twofold.metadata_log.snapshots import (
     BOOTSTRAP_ID,
     SnapshotId,
     encode_snapshot,

@@ -20,7 +20,6 @@ from controller_kit import (
 from metadata_kit import DIRECTORY, ManualTimers, timed_runtime
 
 from twofold.config.settings import Settings
-from twofold.controller.controller import Controller
 from twofold.controller.records import (
     AbortTransaction,
     BeginTransaction,
@@ -30,7 +29,8 @@ from twofold.controller.records import (
     encode,
 )
 from twofold.machine.runtime import MAX_PENDING
-from twofold.raft.snapshots import list_snapshots, read_snapshot
+from twofold.metadata_log.snapshots import list_snapshots, read_snapshot
+from twofold.quorum.controller import Controller
 from twofold.records.batch import iter_headers, iter_records
 from twofold.runtime.files import read_file
 from twofold.runtime.real import real_runtime

@@ -9,9 +9,9 @@ import pytest
 from controller_kit import ManualClock, new_disk, run
 from metadata_kit import DIRECTORY, SMALL, Node, fold, names_with, options_with
 
-from twofold.raft.options import MetadataLogOptions
-from twofold.raft.retention import SegmentFile, SnapshotFile, count_forgettable
-from twofold.raft.snapshots import SnapshotId, list_snapshots
+from twofold.metadata_log.options import MetadataLogOptions
+from twofold.metadata_log.retention import SegmentFile, SnapshotFile, count_forgettable
+from twofold.metadata_log.snapshots import SnapshotId, list_snapshots
 from twofold.runtime.sim.disk import CutMode, PowerCut, SimDisk
 
 pytestmark = pytest.mark.slow  # it enumerates

@@ -16,7 +16,6 @@ from controller_kit import (
     topic,
 )
 
-from twofold.controller.controller import Controller
 from twofold.controller.image import MetadataImage
 from twofold.controller.records import (
     AbortTransaction,
@@ -30,10 +29,11 @@ from twofold.controller.records import (
     decode,
     encode,
 )
-from twofold.controller.writer import APPEND_RECORDS, ATOMIC_RECORDS
-from twofold.raft.errors import UnusableMetadata
-from twofold.raft.metadata_log import MetadataLog
-from twofold.raft.snapshots import encode_snapshot, list_snapshots, write_snapshot
+from twofold.metadata_log.errors import UnusableMetadata
+from twofold.metadata_log.metadata_log import MetadataLog
+from twofold.metadata_log.snapshots import encode_snapshot, list_snapshots, write_snapshot
+from twofold.quorum.controller import Controller
+from twofold.quorum.writer import APPEND_RECORDS, ATOMIC_RECORDS
 from twofold.runtime.sim import SimDisk
 from twofold.wire.errors import PolicyViolation
 from twofold.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest

@@ -16,11 +16,11 @@ from controller_kit import (
     topic,
 )
 
-from twofold.controller.controller import Controller
 from twofold.controller.delta import ImageDelta
 from twofold.controller.image import MetadataImage
 from twofold.controller.records import AbortTransaction, BeginTransaction, EndTransaction, MetadataRecord, decode
-from twofold.controller.writer import APPEND_RECORDS, MAX_TEXT_BYTES, shortened
+from twofold.quorum.controller import Controller
+from twofold.quorum.writer import APPEND_RECORDS, MAX_TEXT_BYTES, shortened
 from twofold.records.batch import iter_headers, iter_records
 from twofold.runtime.files import read_file
 from twofold.runtime.sim import SimDisk

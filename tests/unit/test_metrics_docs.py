@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from twofold.broker.metric_families import COUNTER, FAMILIES, GAUGE, HISTOGRAM, exported
+from twofold.broker.metrics.families import COUNTER, FAMILIES, GAUGE, HISTOGRAM, exported
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "guide" / "metrics.md"

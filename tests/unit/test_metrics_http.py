@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from twofold.broker.metrics_http import (
+from twofold.broker.metrics.http import (
     ANSWER_TIMEOUT_S,
     IDLE_TIMEOUT_S,
     MAX_CONNECTIONS,

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from twofold.cli.common import CliError, OutputFormat
-from twofold.cli.txn import open_for
-from twofold.cli.txn_end import _abort_whole
+from twofold.cli.txn.commands import open_for
+from twofold.cli.txn.end import _abort_whole
 from twofold.client import Admin
-from twofold.client.open_transactions import (
+from twofold.client.admin.hanging import (
     NO_TIME_MS,
     Began,
     OpenTransaction,
@@ -17,7 +17,12 @@ from twofold.client.open_transactions import (
     began,
     why_hanging,
 )
-from twofold.client.transaction_model import AbortTransactionSpec, Decided, TransactionDescription, TransactionState
+from twofold.client.admin.transaction_model import (
+    AbortTransactionSpec,
+    Decided,
+    TransactionDescription,
+    TransactionState,
+)
 from twofold.types import TopicPartition
 
 TP = TopicPartition("t", 0)

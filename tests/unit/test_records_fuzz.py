@@ -16,9 +16,9 @@ from twofold.records.batch import (
     iter_records,
     read_header,
 )
+from twofold.records.client_batch_checks import recompress
 from twofold.records.compression import Codec
 from twofold.records.control import end_transaction_marker, read_control_type, read_end_marker
-from twofold.records.validate import recompress
 from twofold.wire.errors import CorruptMessage, InvalidRecord
 
 LIMIT = 1 << 20

@@ -10,7 +10,7 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.records import validate
+from twofold.records import client_batch_checks as validate
 from twofold.records.batch import (
     HEADER_SIZE,
     BatchBuilder,
@@ -20,8 +20,8 @@ from twofold.records.batch import (
     read_header,
     stamp,
 )
+from twofold.records.client_batch_checks import recompress, validate_client_batch
 from twofold.records.compression import Codec
-from twofold.records.validate import recompress, validate_client_batch
 from twofold.types import TopicPartition
 from twofold.wire.errors import (
     CorruptMessage,

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from twofold.cli.pipeline_report import age, plan, recovered_json, state_json
-from twofold.client.sequences import Identity
-from twofold.client.transaction_model import NO_TIMEOUT_MS, TransactionDescription, TransactionState
+from twofold.cli.pipeline.report import age, plan, recovered_json, state_json
+from twofold.client.admin.transaction_model import NO_TIMEOUT_MS, TransactionDescription, TransactionState
+from twofold.client.producer.sequences import Identity
 from twofold.records.batch import Record
 from twofold.sink.decided import Decided
 from twofold.sink.inspection import OpenTransaction, Scan, SinkState, Standing, Tally

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from client_kit import PORT, FakeBroker, silence
 
-from twofold.client.cluster import Cluster
+from twofold.client.admin.transaction_model import TransactionState
+from twofold.client.cluster.cluster import Cluster
+from twofold.client.cluster.coordinators import Coordinators
 from twofold.client.config import ClientConfig
-from twofold.client.coordinators import Coordinators
-from twofold.client.errors import GaveUp
-from twofold.client.transaction_model import TransactionState
+from twofold.connections.errors import GaveUp
 from twofold.runtime.sim import Simulation
 from twofold.sink.names import task_id, task_pattern
 from twofold.sink.transactions import Transactions

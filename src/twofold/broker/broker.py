@@ -14,38 +14,38 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 from uuid import UUID
 
-from twofold.broker.aside import Aside
-from twofold.broker.attention import AttentionClock
-from twofold.broker.authorizer import AllowAll, Authorizer
-from twofold.broker.auto_topics import AutoTopics
+from twofold.broker.codec.produce import Endpoint
+from twofold.broker.coordinators.groups.service import GroupService
+from twofold.broker.coordinators.transactions.missing_markers import MissingMarkers
+from twofold.broker.coordinators.transactions.producer_ids import ProducerIds
+from twofold.broker.coordinators.transactions.service import TransactionService
 from twofold.broker.data_folder import identify, was_closed_cleanly
-from twofold.broker.dispatch import Dispatcher
-from twofold.broker.fetch_entry import Entry
-from twofold.broker.fetch_sessions import FetchSessionCache
-from twofold.broker.first_look import FirstLook
-from twofold.broker.group_service import GroupService
-from twofold.broker.held_lso import HeldLso
+from twofold.broker.fetch.entry import Entry
+from twofold.broker.fetch.sessions import FetchSessionCache
 from twofold.broker.lifecycle import Lifecycle
-from twofold.broker.missing_markers import MissingMarkers
-from twofold.broker.produce_codec import Endpoint
-from twofold.broker.producer_ids import ProducerIds
-from twofold.broker.replicas import ReplicaManager
-from twofold.broker.server import MAX_REQUEST_MEMORY, Server, ServerOptions
-from twofold.broker.topic_rows import TopicRowCache
-from twofold.broker.transaction_service import TransactionService
+from twofold.broker.network.aside import Aside
+from twofold.broker.network.attention import AttentionClock
+from twofold.broker.network.authorizer import AllowAll, Authorizer
+from twofold.broker.network.dispatch import Dispatcher
+from twofold.broker.network.server import MAX_REQUEST_MEMORY, Server, ServerOptions
+from twofold.broker.partitions.first_look import FirstLook
+from twofold.broker.partitions.held_lso import HeldLso
+from twofold.broker.partitions.replicas import ReplicaManager
+from twofold.broker.topics.auto_creation import AutoTopics
+from twofold.broker.topics.rows import TopicRowCache
 from twofold.config.listeners import ListenerAddress, advertised_addresses, listen_addresses
 from twofold.config.servable import check_servable
 from twofold.config.settings import Settings
 from twofold.config.topic import LogConfig
-from twofold.controller.controller import Controller
 from twofold.controller.delta import ImageDelta
 from twofold.controller.features import SUPPORTED_FEATURES
 from twofold.controller.image import BROKER_RESOURCE, MetadataImage
 from twofold.controller.openable import first_problem, without_effect
-from twofold.log.checkpoints import decode_uuid
-from twofold.log.files import pool_size
 from twofold.log.manager import DataDirectoryError, LogManager, LogOptions
-from twofold.raft.errors import UnusableMetadata
+from twofold.log.recovery.checkpoints import decode_uuid
+from twofold.log.segments.files import pool_size
+from twofold.metadata_log.errors import UnusableMetadata
+from twofold.quorum.controller import Controller
 from twofold.runtime.api import Runtime
 from twofold.types import TopicPartition
 from twofold.wire.errors import KafkaError

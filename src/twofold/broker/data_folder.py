@@ -10,7 +10,8 @@ from random import Random
 from typing import NamedTuple
 from uuid import UUID
 
-from twofold.log.checkpoints import (
+from twofold.log.manager import DataDirectoryError, LogManager
+from twofold.log.recovery.checkpoints import (
     CLEAN_SHUTDOWN,
     META_PROPERTIES,
     MetaProperties,
@@ -18,8 +19,7 @@ from twofold.log.checkpoints import (
     encode_uuid,
     write_meta_properties,
 )
-from twofold.log.manager import DataDirectoryError, LogManager
-from twofold.log.segment import LOG_SUFFIX
+from twofold.log.segments.segment import LOG_SUFFIX
 from twofold.runtime.api import Disk
 from twofold.runtime.files import read_file
 

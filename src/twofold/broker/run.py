@@ -12,7 +12,7 @@ from twofold.runtime.real import real_runtime
 from twofold.wire.errors import KafkaError
 
 if TYPE_CHECKING:
-    from twofold.broker.metrics_http import MetricsServer
+    from twofold.broker.metrics.http import MetricsServer
 
 METRICS = "metrics.listener"
 
@@ -65,8 +65,8 @@ def _metrics_address(settings: Settings) -> ListenerAddress | None:
 
 def _metrics_server(broker: Broker) -> "MetricsServer":
     # Only where they are wanted: the library of metrics takes longer to import than a broker takes to start.
-    from twofold.broker.metrics import Scraper
-    from twofold.broker.metrics_http import MetricsServer
+    from twofold.broker.metrics.http import MetricsServer
+    from twofold.broker.metrics.reading import Scraper
 
     return MetricsServer(broker.runtime, Scraper(broker).page)
 

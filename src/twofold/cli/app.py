@@ -8,17 +8,17 @@ import typer
 
 from twofold.cli.cluster import cluster_app
 from twofold.cli.common import EXIT_CODES, USAGE, OutputFormat, complain, print_json
-from twofold.cli.consume import consume
-from twofold.cli.group import group_app
-from twofold.cli.log import log_app
-from twofold.cli.metadata import metadata_app
-from twofold.cli.pipeline import pipeline_app
-from twofold.cli.pipeline_prune import prune_writes
-from twofold.cli.pipeline_run import init_project, run_pipeline
-from twofold.cli.produce import produce
+from twofold.cli.group.commands import group_app
+from twofold.cli.log.commands import log_app
+from twofold.cli.metadata.commands import metadata_app
+from twofold.cli.pipeline.commands import pipeline_app
+from twofold.cli.pipeline.prune import prune_writes
+from twofold.cli.pipeline.run import init_project, run_pipeline
+from twofold.cli.records.consume import consume
+from twofold.cli.records.produce import produce
 from twofold.cli.topic import topic_app
-from twofold.cli.txn import txn_app
-from twofold.cli.txn_words import normalize
+from twofold.cli.txn.commands import txn_app
+from twofold.cli.txn.words import normalize
 from twofold.version import VERSION
 
 app = typer.Typer(

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twofold.client.connection import parse_addresses
-from twofold.client.errors import BrokerUnreachable, ConnectionLost, GaveUp, NoAnswer
+from twofold.connections.connection import parse_addresses
+from twofold.connections.errors import BrokerUnreachable, ConnectionLost, GaveUp, NoAnswer
 from twofold.wire.errors import KafkaError, UnknownTopicOrPartition
 
 if TYPE_CHECKING:

@@ -1,12 +1,18 @@
 """The clients: Producer, Consumer and Admin for asyncio, against Twofold and Apache Kafka alike.
 
-For code without asyncio, `twofold.client.blocking` runs them on a loop thread. Errors are those of the protocol
+For code without asyncio, `twofold.client.loop_thread` runs them on a loop thread. Errors are those of the protocol
 (`twofold.wire.errors`) and the few of `twofold.client.errors`, which extend them.
 """
 
-from twofold.client.accumulator import ColumnDelivery, Delivery, OffsetRange, RecordMetadata
-from twofold.client.admin import Admin
-from twofold.client.admin_model import (
+from twofold.client.admin.admin import Admin
+from twofold.client.admin.group_model import (
+    ConsumerGroupMetadata,
+    GroupDescription,
+    GroupListing,
+    MemberDescription,
+    OffsetAndMetadata,
+)
+from twofold.client.admin.model import (
     AlterOperation,
     ClusterDescription,
     ConfigChange,
@@ -22,23 +28,8 @@ from twofold.client.admin_model import (
     Results,
     UpgradeType,
 )
-from twofold.client.blocking import LoopThread
-from twofold.client.consumer import Consumer
-from twofold.client.fetcher import ConsumerRecord
-from twofold.client.group_model import (
-    ConsumerGroupMetadata,
-    GroupDescription,
-    GroupListing,
-    MemberDescription,
-    OffsetAndMetadata,
-)
-from twofold.client.metadata import Node, PartitionMetadata, TopicMetadata
-from twofold.client.offsets import ListedOffset, OffsetSpec
-from twofold.client.prepared import PreparedTxnState, TransactionOutcome
-from twofold.client.producer import Producer
-from twofold.client.storage_calls import ALL_RECORDS, LogDirDescription, ReplicaInfo
-from twofold.client.transaction_block import Transaction
-from twofold.client.transaction_model import (
+from twofold.client.admin.storage import ALL_RECORDS, LogDirDescription, ReplicaInfo
+from twofold.client.admin.transaction_model import (
     AbortTransactionSpec,
     EndedTwoPhase,
     FencedProducer,
@@ -46,6 +37,15 @@ from twofold.client.transaction_model import (
     TransactionListing,
     TransactionState,
 )
+from twofold.client.cluster.metadata import Node, PartitionMetadata, TopicMetadata
+from twofold.client.consumer.consumer import Consumer
+from twofold.client.consumer.fetcher import ConsumerRecord
+from twofold.client.consumer.offsets import ListedOffset, OffsetSpec
+from twofold.client.loop_thread import LoopThread
+from twofold.client.producer.accumulator import ColumnDelivery, Delivery, OffsetRange, RecordMetadata
+from twofold.client.producer.producer import Producer
+from twofold.client.transactions.block import Transaction
+from twofold.client.transactions.prepared import PreparedTxnState, TransactionOutcome
 from twofold.types import TopicPartition
 
 __all__ = [

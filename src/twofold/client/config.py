@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TypedDict, TypeVar
 
-from twofold.client.connection import Address, ConnectionLimits, parse_addresses
-from twofold.client.waiting import Backoff
+from twofold.connections.connection import Address, ConnectionLimits, parse_addresses
+from twofold.connections.waiting import Backoff
 from twofold.records.compression import Codec
 
 C = TypeVar("C", bound="ClientConfig")

@@ -31,7 +31,7 @@ from twofold.controller.records import (
 )
 from twofold.controller.replay import ControllerState
 from twofold.machine.runtime import Result
-from twofold.raft.errors import UnusableMetadata
+from twofold.metadata_log.errors import UnusableMetadata
 
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 

@@ -19,7 +19,7 @@ from twofold.config.keys.missing import Missing
 from twofold.controller.features import KEPT_FEATURES, SUPPORTED_FEATURES
 from twofold.controller.image import BROKER_RESOURCE, METADATA_VERSION, TOPIC_RESOURCE, MetadataImage, PartitionState
 from twofold.controller.kept_records import ACL, QUOTA, SCRAM, TOKEN
-from twofold.log.checkpoints import encode_uuid
+from twofold.log.recovery.checkpoints import encode_uuid
 
 REMOTE_STORAGE = "remote.storage.enable"
 RESERVED_DIRECTORIES = 100  # ids below it name no directory: unassigned, lost, migrating

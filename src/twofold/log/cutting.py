@@ -7,14 +7,14 @@
 import logging
 from bisect import bisect_right
 
-from twofold.log.cleaning_swap import SwappableLog
-from twofold.log.epochs import EpochCache
-from twofold.log.opening import EPOCH_CHECKPOINT, replay
-from twofold.log.producer_times import remove_times, times_of
-from twofold.log.producers import NO_OFFSET
-from twofold.log.retention import count_deletable
-from twofold.log.scan import InvalidBatch
-from twofold.log.windows import deepen_windows
+from twofold.log.cleaning.swap import SwappableLog
+from twofold.log.producers.entry import NO_OFFSET
+from twofold.log.producers.times import remove_times, times_of
+from twofold.log.producers.windows import deepen_windows
+from twofold.log.recovery.epochs import EpochCache
+from twofold.log.recovery.opening import EPOCH_CHECKPOINT, replay
+from twofold.log.segments.retention import count_deletable
+from twofold.log.segments.scan import InvalidBatch
 from twofold.runtime.files import write_atomically
 from twofold.wire.errors import OffsetOutOfRange
 

@@ -11,7 +11,7 @@
 import asyncio
 from dataclasses import dataclass, field
 
-from twofold.log.files import FilePool, PinnedFile
+from twofold.log.segments.files import FilePool, PinnedFile
 from twofold.runtime.api import Disk
 from twofold.runtime.files import write_atomically
 

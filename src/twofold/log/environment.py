@@ -6,9 +6,9 @@ from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, Protocol
 
-from twofold.log.files import FilePool
-from twofold.log.index_cache import IndexCache
+from twofold.log.indexes.cache import IndexCache
 from twofold.log.reserve import Reserve
+from twofold.log.segments.files import FilePool
 from twofold.runtime.api import Blocking, Clock, Disk, Spawn
 
 if TYPE_CHECKING:

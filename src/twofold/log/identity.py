@@ -4,7 +4,7 @@ import uuid
 from dataclasses import replace
 from random import Random
 
-from twofold.log.checkpoints import (
+from twofold.log.recovery.checkpoints import (
     META_PROPERTIES,
     MetaProperties,
     decode_uuid,
@@ -12,7 +12,7 @@ from twofold.log.checkpoints import (
     read_meta_properties,
     write_meta_properties,
 )
-from twofold.log.epochs import CorruptCheckpoint
+from twofold.log.recovery.epochs import CorruptCheckpoint
 from twofold.runtime.api import Disk
 
 

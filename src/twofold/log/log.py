@@ -28,12 +28,12 @@ from twofold.log.api import (
     TransactionMarker,
 )
 from twofold.log.cutting import CuttableLog
-from twofold.log.lookup import find_max_timestamp, find_timestamp
-from twofold.log.producer_table import AppendChecks, Change, marker_checks
-from twofold.log.producers import NO_OFFSET, ProducerEntry
-from twofold.log.scan import InvalidBatch
-from twofold.log.segment import Segment
-from twofold.log.validation import (
+from twofold.log.producers.entry import NO_OFFSET, ProducerEntry
+from twofold.log.producers.table import AppendChecks, Change, marker_checks
+from twofold.log.segments.lookup import find_max_timestamp, find_timestamp
+from twofold.log.segments.scan import InvalidBatch
+from twofold.log.segments.segment import Segment
+from twofold.log.stamping import (
     StoredBatch,
     internal_batches,
     marker_batch,
@@ -43,7 +43,7 @@ from twofold.log.validation import (
     stored_bytes,
 )
 from twofold.records.batch import MAGIC, MAGIC_POSITION, Buffer, Header, single_record_batch
-from twofold.records.validate import validate_client_batch
+from twofold.records.client_batch_checks import validate_client_batch
 from twofold.types import NO_TIMESTAMP
 from twofold.wire.errors import CorruptMessage, KafkaError, KafkaStorageError, OffsetOutOfRange
 

@@ -15,7 +15,14 @@ from typing import Any
 
 from twofold.config.settings import Settings
 from twofold.config.topic import LogConfig
-from twofold.log.checkpoints import (
+from twofold.log.cleaning.cleaner import CleanerOptions, LogCleaner
+from twofold.log.environment import LogEnvironment
+from twofold.log.identity import DataDirectoryError as DataDirectoryError
+from twofold.log.identity import read_identity, take_identity
+from twofold.log.log import PartitionLog
+from twofold.log.options import LogOptions as LogOptions
+from twofold.log.producers.times import TimesToKeep
+from twofold.log.recovery.checkpoints import (
     CLEANED_OFFSETS,
     HIGH_WATERMARKS,
     LOG_STARTS,
@@ -29,19 +36,12 @@ from twofold.log.checkpoints import (
     read_topic_id,
     take_clean_shutdown,
 )
-from twofold.log.cleaner import CleanerOptions, LogCleaner
-from twofold.log.clock_watch import ClockWatch
-from twofold.log.environment import LogEnvironment
-from twofold.log.files import FilePool, pool_size
-from twofold.log.identity import DataDirectoryError as DataDirectoryError
-from twofold.log.identity import read_identity, take_identity
-from twofold.log.log import PartitionLog
-from twofold.log.mending import LogMender
-from twofold.log.opening import Listing, list_directory
-from twofold.log.options import LogOptions as LogOptions
-from twofold.log.producer_times import TimesToKeep
+from twofold.log.recovery.clock_watch import ClockWatch
+from twofold.log.recovery.mending import LogMender
+from twofold.log.recovery.opening import Listing, list_directory
 from twofold.log.reserve import Reserve
-from twofold.log.scan import InvalidBatch
+from twofold.log.segments.files import FilePool, pool_size
+from twofold.log.segments.scan import InvalidBatch
 from twofold.log.state import LogState
 from twofold.log.syncing import SyncedLog
 from twofold.runtime.api import DiskLock, Runtime

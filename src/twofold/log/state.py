@@ -13,13 +13,13 @@ from typing import NoReturn
 from twofold.config.topic import LogConfig
 from twofold.log.durability import Durability
 from twofold.log.environment import LogEnvironment
-from twofold.log.epochs import EpochCache
-from twofold.log.opening import Listing
-from twofold.log.producer_table import ProducerTable
-from twofold.log.producers import NO_OFFSET
-from twofold.log.rescue import mark_distrusted
-from twofold.log.segment import Segment
-from twofold.log.snapshot_store import SnapshotStore
+from twofold.log.producers.entry import NO_OFFSET
+from twofold.log.producers.snapshot_store import SnapshotStore
+from twofold.log.producers.table import ProducerTable
+from twofold.log.recovery.epochs import EpochCache
+from twofold.log.recovery.opening import Listing
+from twofold.log.recovery.rescue import mark_distrusted
+from twofold.log.segments.segment import Segment
 from twofold.types import TopicId, TopicPartition
 from twofold.wire.errors import KafkaStorageError
 

@@ -11,20 +11,20 @@ from dataclasses import replace
 from functools import partial
 
 from twofold.config.topic import LogConfig
-from twofold.log.checkpoints import PARTITION_METADATA, encode_partition_metadata, read_topic_id
 from twofold.log.environment import LogEnvironment
-from twofold.log.files import FilePool
-from twofold.log.index_cache import IndexCache
-from twofold.log.offset_index import MAX_RELATIVE_OFFSET, CorruptIndex
-from twofold.log.opening import LogOpener, OpenedLog, read_ahead, rebuild_txn_index
-from twofold.log.producers import NO_OFFSET
-from twofold.log.rescue import is_distrusted, write_anew
-from twofold.log.retention import should_roll
-from twofold.log.scan import InvalidBatch
-from twofold.log.segment import Segment, rename_to_deleted
-from twofold.log.snapshots import encode_snapshot
+from twofold.log.indexes.cache import IndexCache
+from twofold.log.indexes.offset_index import MAX_RELATIVE_OFFSET, CorruptIndex
+from twofold.log.indexes.txn_index import TxnIndex
+from twofold.log.producers.entry import NO_OFFSET
+from twofold.log.producers.snapshots import encode_snapshot
+from twofold.log.recovery.checkpoints import PARTITION_METADATA, encode_partition_metadata, read_topic_id
+from twofold.log.recovery.opening import LogOpener, OpenedLog, read_ahead, rebuild_txn_index
+from twofold.log.recovery.rescue import is_distrusted, write_anew
+from twofold.log.segments.files import FilePool
+from twofold.log.segments.retention import should_roll
+from twofold.log.segments.scan import InvalidBatch
+from twofold.log.segments.segment import Segment, rename_to_deleted
 from twofold.log.syncing import SyncedLog
-from twofold.log.txn_index import TxnIndex
 from twofold.types import TopicId
 
 log = logging.getLogger("twofold.log")

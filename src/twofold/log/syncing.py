@@ -10,11 +10,11 @@ import logging
 import posixpath
 from bisect import bisect_left
 
-from twofold.log.checkpoints import PARTITION_METADATA
 from twofold.log.durability import FlushPlan
-from twofold.log.opening import EPOCH_CHECKPOINT
-from twofold.log.producer_times import TimesToKeep
-from twofold.log.snapshots import encode_snapshot
+from twofold.log.producers.snapshots import encode_snapshot
+from twofold.log.producers.times import TimesToKeep
+from twofold.log.recovery.checkpoints import PARTITION_METADATA
+from twofold.log.recovery.opening import EPOCH_CHECKPOINT
 from twofold.log.state import LogState
 
 log = logging.getLogger("twofold.log")

@@ -3,7 +3,7 @@
 `twofold pipeline run FILE.py` runs it; the same file can be given to spark-submit when it ends with
 
     if __name__ == "__main__":
-        from twofold.cli.pipeline_run import main
+        from twofold.cli.pipeline.run import main
 
         main(__file__)
 """

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from twofold.pipeline.config import ConfigError, PipelineConfig, PipelineFailed, Sink
 
 if TYPE_CHECKING:
-    from twofold.client.cluster import Cluster
+    from twofold.client.cluster.cluster import Cluster
     from twofold.spark.options import ReadOptions, WriteOptions
 
 ASK_TIMEOUT_MS = 10_000
@@ -81,7 +81,7 @@ async def check_topics(checked: Checked) -> None:
 
 
 async def _check_source(name: str, options: "ReadOptions") -> None:
-    from twofold.client.cluster import Cluster
+    from twofold.client.cluster.cluster import Cluster
     from twofold.runtime.real import real_runtime
     from twofold.spark.options import Assign, Subscribe
 
@@ -107,8 +107,8 @@ async def _check_there(cluster: "Cluster", topics: Any, whose: str) -> None:
 
 
 async def _check_sink(name: str, options: "WriteOptions") -> None:
-    from twofold.client.cluster import Cluster
-    from twofold.client.errors import GaveUp
+    from twofold.client.cluster.cluster import Cluster
+    from twofold.connections.errors import GaveUp
     from twofold.runtime.real import real_runtime
     from twofold.wire.errors import UnknownTopicOrPartition
 

@@ -34,7 +34,7 @@ def transform(orders: DataFrame) -> DataFrame:
 
 
 if __name__ == "__main__":  # spark-submit transform.py --config pipeline.toml
-    from twofold.cli.pipeline_run import main
+    from twofold.cli.pipeline.run import main
 
     main(__file__)
 '''

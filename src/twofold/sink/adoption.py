@@ -6,8 +6,8 @@
 3. A journal that was taken over says so, and by whom. What it knew can be read from it again.
 """
 
-from twofold.client.cluster import Cluster
-from twofold.client.waiting import Deadline
+from twofold.client.cluster.cluster import Cluster
+from twofold.connections.waiting import Deadline
 from twofold.sink import names
 from twofold.sink.inspection import SUFFIX, Found, Inspector
 

@@ -15,10 +15,10 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 
-from twofold.client.sequences import Identity
-from twofold.client.transaction_calls import Terms, TransactionCalls
-from twofold.client.transaction_model import NO_TIMEOUT_MS, TransactionDescription, TransactionState
-from twofold.client.waiting import Deadline
+from twofold.client.admin.transaction_model import NO_TIMEOUT_MS, TransactionDescription, TransactionState
+from twofold.client.producer.sequences import Identity
+from twofold.client.transactions.calls import Terms, TransactionCalls
+from twofold.connections.waiting import Deadline
 from twofold.runtime.api import Runtime
 from twofold.sink.errors import DecidedDataLost
 from twofold.sink.register import Decision, Mode, Participant

@@ -15,14 +15,14 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from twofold.client.admin import Admin
-from twofold.client.admin_model import ConfigResource, ResourceType
-from twofold.client.cluster import Cluster
+from twofold.client.admin.admin import Admin
+from twofold.client.admin.model import ConfigResource, ResourceType
+from twofold.client.admin.transaction_model import NO_TIMEOUT_MS, TransactionDescription, TransactionState
+from twofold.client.cluster.cluster import Cluster
+from twofold.client.cluster.coordinators import Coordinators
 from twofold.client.config import ProducerConfig
-from twofold.client.coordinators import Coordinators
-from twofold.client.transaction_calls import Terms, TransactionCalls
-from twofold.client.transaction_model import NO_TIMEOUT_MS, TransactionDescription, TransactionState
-from twofold.client.waiting import Deadline
+from twofold.client.transactions.calls import Terms, TransactionCalls
+from twofold.connections.waiting import Deadline
 from twofold.runtime.api import Runtime
 from twofold.sink import names, recognition
 from twofold.sink.adoption import former_journals

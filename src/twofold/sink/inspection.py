@@ -10,17 +10,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from twofold.client.admin import Admin
-from twofold.client.admin_model import ConfigResource, ResourceType
-from twofold.client.cluster import Cluster
+from twofold.client.admin.admin import Admin
+from twofold.client.admin.model import ConfigResource, ResourceType
+from twofold.client.admin.transaction_model import NO_TIMEOUT_MS, TransactionDescription, TransactionState
+from twofold.client.cluster.cluster import Cluster
+from twofold.client.cluster.coordinators import Coordinators
+from twofold.client.cluster.metadata import group_by_topic
 from twofold.client.config import ISOLATION_LEVELS, ConsumerConfig
-from twofold.client.coordinators import Coordinators
-from twofold.client.metadata import group_by_topic
-from twofold.client.offsets import OffsetSpec, list_offsets
-from twofold.client.sequences import Identity
-from twofold.client.single_fetch import SingleFetch
-from twofold.client.transaction_model import NO_TIMEOUT_MS, TransactionDescription, TransactionState
-from twofold.client.waiting import Deadline
+from twofold.client.consumer.offsets import OffsetSpec, list_offsets
+from twofold.client.consumer.single_fetch import SingleFetch
+from twofold.client.producer.sequences import Identity
+from twofold.connections.waiting import Deadline
 from twofold.records.batch import Record, iter_records
 from twofold.records.filtering import visible_batches
 from twofold.sink import names

@@ -13,15 +13,15 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from twofold.client.admin import Admin
-from twofold.client.admin_model import NewTopic
-from twofold.client.cluster import Cluster
+from twofold.client.admin.admin import Admin
+from twofold.client.admin.group_model import ConsumerGroupMetadata
+from twofold.client.admin.model import NewTopic
+from twofold.client.cluster.cluster import Cluster
 from twofold.client.config import ISOLATION_LEVELS, ConsumerConfig, ProducerConfig
-from twofold.client.group_model import ConsumerGroupMetadata
-from twofold.client.offsets import OffsetSpec, list_offsets
-from twofold.client.producer import Producer
-from twofold.client.single_fetch import SingleFetch
-from twofold.client.waiting import Deadline
+from twofold.client.consumer.offsets import OffsetSpec, list_offsets
+from twofold.client.consumer.single_fetch import SingleFetch
+from twofold.client.producer.producer import Producer
+from twofold.connections.waiting import Deadline
 from twofold.records.batch import iter_records
 from twofold.records.filtering import visible_batches
 from twofold.runtime.api import Runtime

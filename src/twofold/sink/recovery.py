@@ -8,9 +8,9 @@
 
 from dataclasses import dataclass
 
-from twofold.client.cluster import Cluster
+from twofold.client.cluster.cluster import Cluster
 from twofold.client.config import ProducerConfig
-from twofold.client.waiting import Deadline
+from twofold.connections.waiting import Deadline
 from twofold.runtime.api import Runtime
 from twofold.sink.completion import COMMITTED, data_lost, outcome_forgotten
 from twofold.sink.driver import Driver, Settings

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from twofold.client.sequences import Identity
+from twofold.client.producer.sequences import Identity
 from twofold.sink.decided import Decided, Input, Purpose
 from twofold.wire.errors import KafkaError
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from twofold.client.admin import Admin
-from twofold.client.cluster import Cluster
-from twofold.client.coordinators import Coordinators
-from twofold.client.errors import UnsupportedByBroker
-from twofold.client.transaction_model import TransactionDescription, TransactionState
-from twofold.client.waiting import Deadline
+from twofold.client.admin.admin import Admin
+from twofold.client.admin.transaction_model import TransactionDescription, TransactionState
+from twofold.client.cluster.cluster import Cluster
+from twofold.client.cluster.coordinators import Coordinators
+from twofold.connections.errors import UnsupportedByBroker
+from twofold.connections.waiting import Deadline
 from twofold.sink import names
 from twofold.wire.errors import TransactionalIdNotFound
 

@@ -15,20 +15,20 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from twofold.client.accumulator import ProducerBatch
-from twofold.client.admin import Admin
-from twofold.client.cluster import Cluster
+from twofold.client.admin.admin import Admin
+from twofold.client.admin.transaction_model import NO_TIMEOUT_MS
+from twofold.client.cluster.cluster import Cluster
+from twofold.client.cluster.coordinators import Coordinators
+from twofold.client.cluster.metadata import TopicMetadata
 from twofold.client.config import ProducerConfig
-from twofold.client.coordinators import Coordinators
-from twofold.client.errors import GaveUp
-from twofold.client.heartbeats import Heartbeats
-from twofold.client.metadata import TopicMetadata
-from twofold.client.open_transaction import OpenTransaction
-from twofold.client.sender import Sender
-from twofold.client.sequences import Identity
-from twofold.client.transaction_calls import Terms, TransactionCalls
-from twofold.client.transaction_model import NO_TIMEOUT_MS
-from twofold.client.waiting import Backoff, Deadline
+from twofold.client.producer.accumulator import ProducerBatch
+from twofold.client.producer.sender import Sender
+from twofold.client.producer.sequences import Identity
+from twofold.client.transactions.at_the_sender import OpenTransaction
+from twofold.client.transactions.calls import Terms, TransactionCalls
+from twofold.client.transactions.heartbeats import Heartbeats
+from twofold.connections.errors import GaveUp
+from twofold.connections.waiting import Backoff, Deadline
 from twofold.records.batch import decrement_sequence
 from twofold.records.column_batch import EncodedBatch
 from twofold.runtime.api import Runtime

@@ -9,10 +9,10 @@ import os
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from twofold.client.blocking import LoopThread
-from twofold.client.cluster import Cluster
+from twofold.client.cluster.cluster import Cluster
 from twofold.client.config import ClientConfig, ProducerConfig
-from twofold.client.connection import Address
+from twofold.client.loop_thread import LoopThread
+from twofold.connections.connection import Address
 from twofold.runtime.real import real_runtime
 from twofold.spark.fetch_socket import FetchSocket, Route
 

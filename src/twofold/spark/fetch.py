@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from twofold.client.cluster.metadata import PartitionMetadata
 from twofold.client.config import ConsumerConfig
-from twofold.client.metadata import PartitionMetadata
-from twofold.client.offsets import OffsetSpec, list_offsets
-from twofold.client.single_fetch import SingleFetch
-from twofold.client.waiting import Deadline
+from twofold.client.consumer.offsets import OffsetSpec, list_offsets
+from twofold.client.consumer.single_fetch import SingleFetch
+from twofold.connections.waiting import Deadline
 from twofold.records.batch import Buffer, iter_headers
 from twofold.records.columnar import Decoder
 from twofold.spark.clients import Client, client_for

@@ -9,7 +9,7 @@ import socket
 import struct
 from typing import NamedTuple
 
-from twofold.client.connection import MAX_FRAME_BYTES, Address, ConnectionLimits
+from twofold.connections.connection import MAX_FRAME_BYTES, Address, ConnectionLimits
 from twofold.wire.apis import KEYS
 from twofold.wire.codec import Undecodable, decode_response, encode_request
 from twofold.wire.messages.fetch import FetchRequest, FetchResponse

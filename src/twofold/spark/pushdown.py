@@ -28,7 +28,7 @@ from twofold.spark.source import BatchReader
 from twofold.types import TopicPartition
 
 if TYPE_CHECKING:
-    from twofold.spark.driver import OffsetReader
+    from twofold.spark.offset_reader import OffsetReader
 
 NEVER_NULL = ("topic", "partition", "offset", "timestamp", "timestampType")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

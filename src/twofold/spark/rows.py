@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType
 
+from twofold.client.cluster.metadata import TopicMetadata
 from twofold.client.config import ProducerConfig
-from twofold.client.metadata import TopicMetadata
 from twofold.records.column_batch import EncodedBatch
 from twofold.records.columnar import Columns
 from twofold.records.columnar_arrays import Int32s

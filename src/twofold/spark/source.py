@@ -26,7 +26,7 @@ from twofold.types import TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from twofold.spark.driver import OffsetReader
+    from twofold.spark.offset_reader import OffsetReader
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class BatchReader(DataSourceReader):
         return [RangePartition.of(entry) for entry in self._ranges()]
 
     def _ranges(self) -> list[o.Range]:
-        from twofold.spark.driver import OffsetReader
+        from twofold.spark.offset_reader import OffsetReader
 
         options = self._options
         reader = OffsetReader(options)
@@ -135,7 +135,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _offsets(self) -> "OffsetReader":
         if self._reader is None:
-            from twofold.spark.driver import OffsetReader
+            from twofold.spark.offset_reader import OffsetReader
 
             self._reader = OffsetReader(self._options)
         return self._reader

@@ -11,9 +11,9 @@
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from twofold.broker.authorizer import Operation, ResourceType
-from twofold.broker.context import RequestContext
-from twofold.broker.transaction_service import answered
+from twofold.broker.coordinators.transactions.service import answered
+from twofold.broker.network.authorizer import Operation, ResourceType
+from twofold.broker.network.context import RequestContext
 from twofold.config.internal_topics import CONSUMER_OFFSETS, coordinator_partition
 from twofold.types import TopicPartition
 from twofold.wire.errors import (

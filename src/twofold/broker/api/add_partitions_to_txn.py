@@ -20,10 +20,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from twofold.broker import txn_codec
-from twofold.broker.authorizer import Operation, ResourceType, cluster_allows
-from twofold.broker.context import Frame, RequestContext
-from twofold.broker.transaction_service import Admission
+from twofold.broker.codec import transactions as txn_codec
+from twofold.broker.coordinators.transactions.service import Admission
+from twofold.broker.network.authorizer import Operation, ResourceType, cluster_allows
+from twofold.broker.network.context import Frame, RequestContext
 from twofold.config.internal_topics import is_internal
 from twofold.coordinator.transaction.coordinator import Decision
 from twofold.types import TopicPartition

@@ -11,8 +11,8 @@
 from typing import TYPE_CHECKING
 
 from twofold.broker.api.incremental_alter_configs import authorized_alterations
-from twofold.broker.context import RequestContext
-from twofold.broker.forwarding import forward
+from twofold.broker.network.context import RequestContext
+from twofold.broker.network.forwarding import forward
 from twofold.wire.errors import KafkaError
 from twofold.wire.message import replace
 from twofold.wire.messages.alter_configs import (

@@ -15,7 +15,7 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING
 
-from twofold.broker.context import RequestContext
+from twofold.broker.network.context import RequestContext
 from twofold.wire.apis import APIS
 from twofold.wire.errors import NONE, InvalidRequest, KafkaError, UnsupportedVersion
 from twofold.wire.messages.api_versions import (
@@ -71,7 +71,7 @@ def unsupported_version_response() -> ApiVersionsResponse:
 
 @cache
 def _served(heartbeats: bool) -> tuple[ApiVersion, ...]:
-    from twofold.broker.dispatch import served_apis
+    from twofold.broker.network.dispatch import served_apis
 
     return tuple(
         ApiVersion(api_key=api.key, min_version=api.advertised_min, max_version=api.max_version)

@@ -7,7 +7,7 @@
 from typing import TYPE_CHECKING
 
 from twofold.broker.api.consumer_group_heartbeat import NOT_SERVED
-from twofold.broker.context import RequestContext
+from twofold.broker.network.context import RequestContext
 from twofold.wire.errors import KafkaError, UnsupportedVersion
 from twofold.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,

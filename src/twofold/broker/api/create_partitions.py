@@ -10,9 +10,9 @@
 
 from typing import TYPE_CHECKING
 
-from twofold.broker.authorizer import Operation, ResourceType
-from twofold.broker.context import RequestContext
-from twofold.broker.forwarding import forward
+from twofold.broker.network.authorizer import Operation, ResourceType
+from twofold.broker.network.context import RequestContext
+from twofold.broker.network.forwarding import forward
 from twofold.wire.errors import KafkaError, TopicAuthorizationFailed
 from twofold.wire.message import replace
 from twofold.wire.messages.create_partitions import (

@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from twofold.broker.authorizer import Operation, ResourceType
-from twofold.broker.context import RequestContext
+from twofold.broker.network.authorizer import Operation, ResourceType
+from twofold.broker.network.context import RequestContext
 from twofold.coordinator.group.records import LogRecord
 from twofold.coordinator.group.state import GroupsState
 from twofold.machine.runtime import Result

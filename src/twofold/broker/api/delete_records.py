@@ -16,9 +16,9 @@
 
 from typing import TYPE_CHECKING
 
-from twofold.broker.authorizer import Operation, ResourceType
-from twofold.broker.context import RequestContext
-from twofold.broker.partition import Partition
+from twofold.broker.network.authorizer import Operation, ResourceType
+from twofold.broker.network.context import RequestContext
+from twofold.broker.partitions.partition import Partition
 from twofold.config.internal_topics import is_internal
 from twofold.log.log import PartitionLog
 from twofold.types import TopicPartition

@@ -15,10 +15,10 @@
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from twofold.broker.authorizer import Operation, ResourceType
-from twofold.broker.context import RequestContext
-from twofold.broker.forwarding import forward
-from twofold.broker.topic_deletion import TopicDeletion
+from twofold.broker.network.authorizer import Operation, ResourceType
+from twofold.broker.network.context import RequestContext
+from twofold.broker.network.forwarding import forward
+from twofold.broker.topics.deletion import TopicDeletion
 from twofold.wire.errors import InvalidRequest, KafkaError, TopicAuthorizationFailed, TopicDeletionDisabled
 from twofold.wire.message import replace
 from twofold.wire.messages.delete_topics import (

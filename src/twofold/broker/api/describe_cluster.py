@@ -12,7 +12,7 @@
 from typing import TYPE_CHECKING
 
 from twofold.broker.api.metadata import any_living_broker
-from twofold.broker.authorizer import (
+from twofold.broker.network.authorizer import (
     CLUSTER_NAME,
     OPERATIONS_NOT_ASKED,
     Operation,
@@ -20,8 +20,8 @@ from twofold.broker.authorizer import (
     authorized_operations,
     cluster_allows,
 )
-from twofold.broker.context import RequestContext
-from twofold.broker.topic_rows import reachable_brokers
+from twofold.broker.network.context import RequestContext
+from twofold.broker.topics.rows import reachable_brokers
 from twofold.controller.image import BrokerRegistration
 from twofold.controller.records import EndPoint
 from twofold.wire.errors import NONE, KafkaError, MismatchedEndpointType, UnsupportedEndpointType

@@ -13,8 +13,8 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from twofold.broker.authorizer import Operation, ResourceType, cluster_allows
-from twofold.broker.context import RequestContext
+from twofold.broker.network.authorizer import Operation, ResourceType, cluster_allows
+from twofold.broker.network.context import RequestContext
 from twofold.config.describe import ConfigRow, describe_broker, describe_cluster_defaults, describe_topic
 from twofold.config.names import check_topic_name
 from twofold.controller.image import BROKER_RESOURCE, TOPIC_RESOURCE

@@ -10,8 +10,8 @@
 
 from typing import TYPE_CHECKING
 
-from twofold.broker.authorizer import Operation, ResourceType, authorized_operations
-from twofold.broker.context import RequestContext
+from twofold.broker.network.authorizer import Operation, ResourceType, authorized_operations
+from twofold.broker.network.context import RequestContext
 from twofold.coordinator.group.overview import describe_group
 from twofold.coordinator.group.states import State
 from twofold.wire.errors import NONE, GroupAuthorizationFailed, GroupIdNotFound, KafkaError

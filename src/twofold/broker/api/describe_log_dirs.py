@@ -14,8 +14,8 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from twofold.broker.authorizer import Operation, cluster_allows
-from twofold.broker.context import RequestContext
+from twofold.broker.network.authorizer import Operation, cluster_allows
+from twofold.broker.network.context import RequestContext
 from twofold.types import TopicPartition
 from twofold.wire.errors import NONE, ClusterAuthorizationFailed, KafkaError, KafkaStorageError
 from twofold.wire.messages.describe_log_dirs import (

@@ -13,8 +13,8 @@
 
 from typing import TYPE_CHECKING
 
-from twofold.broker.authorizer import Operation, ResourceType
-from twofold.broker.context import RequestContext
+from twofold.broker.network.authorizer import Operation, ResourceType
+from twofold.broker.network.context import RequestContext
 from twofold.config.names import check_topic_name
 from twofold.log.log import PartitionLog
 from twofold.types import NO_TIMESTAMP, TopicPartition

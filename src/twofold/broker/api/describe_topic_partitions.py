@@ -14,9 +14,9 @@
 
 from typing import TYPE_CHECKING
 
-from twofold.broker.authorizer import Operation, ResourceType, authorized_operations
-from twofold.broker.context import RequestContext
-from twofold.broker.topic_rows import reachable_brokers
+from twofold.broker.network.authorizer import Operation, ResourceType, authorized_operations
+from twofold.broker.network.context import RequestContext
+from twofold.broker.topics.rows import reachable_brokers
 from twofold.config.internal_topics import is_internal
 from twofold.config.names import is_valid_topic
 from twofold.controller.image import PartitionState, TopicImage

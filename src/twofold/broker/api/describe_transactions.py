@@ -13,8 +13,8 @@
 
 from typing import TYPE_CHECKING
 
-from twofold.broker.authorizer import Operation, ResourceType
-from twofold.broker.context import RequestContext
+from twofold.broker.network.authorizer import Operation, ResourceType
+from twofold.broker.network.context import RequestContext
 from twofold.coordinator.transaction.overview import Description, describe
 from twofold.coordinator.transaction.proofs import Pair
 from twofold.coordinator.transaction.records import Ended

@@ -17,10 +17,10 @@
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from twofold.broker import txn_codec
-from twofold.broker.authorizer import Operation, ResourceType
-from twofold.broker.context import Frame, RequestContext
-from twofold.broker.transaction_service import answered
+from twofold.broker.codec import transactions as txn_codec
+from twofold.broker.coordinators.transactions.service import answered
+from twofold.broker.network.authorizer import Operation, ResourceType
+from twofold.broker.network.context import Frame, RequestContext
 from twofold.coordinator.transaction.coordinator import Decision
 from twofold.wire.errors import (
     NONE,

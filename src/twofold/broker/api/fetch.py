@@ -21,13 +21,13 @@ import asyncio
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from twofold.broker import fetch_codec
-from twofold.broker.authorizer import Operation, ResourceType, cluster_allows
-from twofold.broker.context import Answer, Later, RequestContext
-from twofold.broker.fetch_codec import Row
-from twofold.broker.fetch_entry import Entry
-from twofold.broker.fetch_sessions import FetchContext, PartitionKey, TopicKey
-from twofold.broker.partition import Partition
+from twofold.broker.codec import fetch as fetch_codec
+from twofold.broker.codec.fetch import Row
+from twofold.broker.fetch.entry import Entry
+from twofold.broker.fetch.sessions import FetchContext, PartitionKey, TopicKey
+from twofold.broker.network.authorizer import Operation, ResourceType, cluster_allows
+from twofold.broker.network.context import Answer, Later, RequestContext
+from twofold.broker.partitions.partition import Partition
 from twofold.log.api import Bound
 from twofold.records.batch import iter_headers
 from twofold.wire.errors import (

@@ -16,8 +16,8 @@
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, NamedTuple
 
-from twofold.broker.authorizer import Operation, ResourceType
-from twofold.broker.context import RequestContext
+from twofold.broker.network.authorizer import Operation, ResourceType
+from twofold.broker.network.context import RequestContext
 from twofold.config.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE, coordinator_partition
 from twofold.wire.errors import (
     NONE,

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from twofold.broker.api.describe_configs import check_own_id
-from twofold.broker.authorizer import Operation, ResourceType, cluster_allows
-from twofold.broker.context import RequestContext
-from twofold.broker.forwarding import forward
+from twofold.broker.network.authorizer import Operation, ResourceType, cluster_allows
+from twofold.broker.network.context import RequestContext
+from twofold.broker.network.forwarding import forward
 from twofold.controller.image import BROKER_RESOURCE, CLUSTER_DEFAULT, TOPIC_RESOURCE
 from twofold.wire.errors import ClusterAuthorizationFailed, InvalidRequest, KafkaError, TopicAuthorizationFailed
 from twofold.wire.message import replace

@@ -29,8 +29,8 @@
 
 from typing import TYPE_CHECKING
 
-from twofold.broker.authorizer import Operation, ResourceType, cluster_allows
-from twofold.broker.context import RequestContext
+from twofold.broker.network.authorizer import Operation, ResourceType, cluster_allows
+from twofold.broker.network.context import RequestContext
 from twofold.coordinator.transaction.coordinator import Expected, InitRequest
 from twofold.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from twofold.wire.errors import (

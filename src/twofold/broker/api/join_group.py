@@ -20,9 +20,9 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from twofold.broker.authorizer import Operation, ResourceType
-from twofold.broker.context import RequestContext
-from twofold.broker.group_service import client_of, when_done
+from twofold.broker.coordinators.groups.service import client_of, when_done
+from twofold.broker.network.authorizer import Operation, ResourceType
+from twofold.broker.network.context import RequestContext
 from twofold.coordinator.group.answers import join_error
 from twofold.wire.errors import GroupAuthorizationFailed, KafkaError
 from twofold.wire.message import replace

@@ -11,9 +11,9 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from twofold.broker.authorizer import Operation, cluster_allows
-from twofold.broker.context import RequestContext
-from twofold.broker.topic_rows import reachable_brokers
+from twofold.broker.network.authorizer import Operation, cluster_allows
+from twofold.broker.network.context import RequestContext
+from twofold.broker.topics.rows import reachable_brokers
 from twofold.controller.image import BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 from twofold.wire.errors import NONE, ClusterAuthorizationFailed, KafkaError, UnsupportedVersion
 from twofold.wire.messages.list_config_resources import (

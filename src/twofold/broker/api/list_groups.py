@@ -9,8 +9,8 @@
 
 from typing import TYPE_CHECKING
 
-from twofold.broker.authorizer import Operation, ResourceType, cluster_allows
-from twofold.broker.context import RequestContext
+from twofold.broker.network.authorizer import Operation, ResourceType, cluster_allows
+from twofold.broker.network.context import RequestContext
 from twofold.coordinator.group.overview import list_groups
 from twofold.wire.errors import NONE, KafkaError
 from twofold.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse

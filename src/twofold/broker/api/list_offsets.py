@@ -15,9 +15,9 @@
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from twofold.broker.authorizer import Operation, ResourceType
-from twofold.broker.context import RequestContext
-from twofold.broker.partition import Partition
+from twofold.broker.network.authorizer import Operation, ResourceType
+from twofold.broker.network.context import RequestContext
+from twofold.broker.partitions.partition import Partition
 from twofold.log.api import Bound
 from twofold.wire.errors import (
     InvalidRequest,

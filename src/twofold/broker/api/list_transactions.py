@@ -12,8 +12,8 @@
 
 from typing import TYPE_CHECKING
 
-from twofold.broker.authorizer import Operation, ResourceType
-from twofold.broker.context import RequestContext
+from twofold.broker.network.authorizer import Operation, ResourceType
+from twofold.broker.network.context import RequestContext
 from twofold.coordinator.transaction.overview import Filter, Listing, list_transactions
 from twofold.wire.errors import NONE, KafkaError
 from twofold.wire.messages.list_transactions import (

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from twofold.broker.authorizer import (
+from twofold.broker.network.authorizer import (
     CLUSTER_NAME,
     OPERATIONS_NOT_ASKED,
     Operation,
@@ -29,8 +29,8 @@ from twofold.broker.authorizer import (
     authorized_operations,
     cluster_allows,
 )
-from twofold.broker.context import RequestContext
-from twofold.broker.topic_rows import ReachableBroker, TopicRows
+from twofold.broker.network.context import RequestContext
+from twofold.broker.topics.rows import ReachableBroker, TopicRows
 from twofold.config.internal_topics import is_internal
 from twofold.config.names import is_valid_topic
 from twofold.wire.errors import (

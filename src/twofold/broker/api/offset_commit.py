@@ -16,10 +16,10 @@
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from twofold.broker.authorizer import Operation, ResourceType
-from twofold.broker.context import RequestContext
-from twofold.broker.group_service import guarded
-from twofold.broker.group_topics import CommitRows
+from twofold.broker.coordinators.groups.committed_topics import CommitRows
+from twofold.broker.coordinators.groups.service import guarded
+from twofold.broker.network.authorizer import Operation, ResourceType
+from twofold.broker.network.context import RequestContext
 from twofold.coordinator.group.offsets import Committer
 from twofold.wire.errors import GroupAuthorizationFailed, KafkaError
 from twofold.wire.messages.offset_commit import (

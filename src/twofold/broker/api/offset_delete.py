@@ -12,9 +12,9 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from twofold.broker.authorizer import Operation, ResourceType
-from twofold.broker.context import RequestContext
-from twofold.broker.group_service import when_done
+from twofold.broker.coordinators.groups.service import when_done
+from twofold.broker.network.authorizer import Operation, ResourceType
+from twofold.broker.network.context import RequestContext
 from twofold.coordinator.group.offsets import Codes, Wanted
 from twofold.wire.errors import (
     NONE,

@@ -16,8 +16,8 @@
 from collections.abc import Awaitable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from twofold.broker.authorizer import Operation, ResourceType
-from twofold.broker.context import RequestContext
+from twofold.broker.network.authorizer import Operation, ResourceType
+from twofold.broker.network.context import RequestContext
 from twofold.coordinator.group.offsets import Fetched, Wanted
 from twofold.coordinator.group.state import told
 from twofold.machine.runtime import Result
@@ -42,7 +42,7 @@ from twofold.wire.messages.offset_fetch import (
 
 if TYPE_CHECKING:
     from twofold.broker.broker import Broker
-    from twofold.broker.group_shard import GroupShard
+    from twofold.broker.coordinators.groups.shard import GroupShard
 
 KEY = 9
 

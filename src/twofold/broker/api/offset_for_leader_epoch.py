@@ -9,8 +9,8 @@
 
 from typing import TYPE_CHECKING
 
-from twofold.broker.authorizer import Operation, ResourceType, cluster_allows
-from twofold.broker.context import RequestContext
+from twofold.broker.network.authorizer import Operation, ResourceType, cluster_allows
+from twofold.broker.network.context import RequestContext
 from twofold.wire.errors import KafkaError, TopicAuthorizationFailed
 from twofold.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,

@@ -24,13 +24,14 @@ from collections.abc import Awaitable, Iterator
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from twofold.broker import produce_codec, verification
-from twofold.broker.authorizer import Operation, ResourceType
-from twofold.broker.context import NO_RESPONSE, Answer, Buffer, CloseConnection, Frame, Later, RequestContext
-from twofold.broker.partition import ALL_REPLICAS, Partition
-from twofold.broker.produce_codec import Partitions, ProduceRequest, Row, TopicKey, Topics
-from twofold.broker.purgatory import DelayedProduce
-from twofold.broker.verification import Verdicts
+from twofold.broker.codec import produce as produce_codec
+from twofold.broker.codec.produce import Partitions, ProduceRequest, Row, TopicKey, Topics
+from twofold.broker.coordinators.transactions import verification
+from twofold.broker.coordinators.transactions.verification import Verdicts
+from twofold.broker.network.authorizer import Operation, ResourceType
+from twofold.broker.network.context import NO_RESPONSE, Answer, Buffer, CloseConnection, Frame, Later, RequestContext
+from twofold.broker.partitions.partition import ALL_REPLICAS, Partition
+from twofold.broker.partitions.purgatory import DelayedProduce
 from twofold.config.internal_topics import is_internal
 from twofold.config.topic import LogConfig
 from twofold.log.api import AppendResult
@@ -43,8 +44,8 @@ from twofold.records.batch import (
     crc_is_valid,
     read_header,
 )
+from twofold.records.client_batch_checks import CheckedBatch, NotOneBatch, is_heavy, recompress, validate_client_batch
 from twofold.records.compression import Codec
-from twofold.records.validate import CheckedBatch, NotOneBatch, is_heavy, recompress, validate_client_batch
 from twofold.wire.apis import APIS
 from twofold.wire.errors import (
     ConcurrentTransactions,

@@ -12,9 +12,9 @@
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from twofold.broker.authorizer import Operation, ResourceType
-from twofold.broker.context import RequestContext
-from twofold.broker.group_service import when_done
+from twofold.broker.coordinators.groups.service import when_done
+from twofold.broker.network.authorizer import Operation, ResourceType
+from twofold.broker.network.context import RequestContext
 from twofold.coordinator.group.answers import sync_error
 from twofold.wire.errors import GroupAuthorizationFailed, InconsistentGroupProtocol, KafkaError
 from twofold.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse

@@ -19,13 +19,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from twofold.broker import verification
-from twofold.broker.authorizer import Operation, ResourceType
-from twofold.broker.context import RequestContext
-from twofold.broker.group_service import guarded
-from twofold.broker.group_shard import GroupShard
-from twofold.broker.group_topics import CommitRows
-from twofold.broker.verification import Verdicts
+from twofold.broker.coordinators.groups.committed_topics import CommitRows
+from twofold.broker.coordinators.groups.service import guarded
+from twofold.broker.coordinators.groups.shard import GroupShard
+from twofold.broker.coordinators.transactions import verification
+from twofold.broker.coordinators.transactions.verification import Verdicts
+from twofold.broker.network.authorizer import Operation, ResourceType
+from twofold.broker.network.context import RequestContext
 from twofold.coordinator.group.offsets import Committer
 from twofold.coordinator.group.state import told
 from twofold.wire.errors import (

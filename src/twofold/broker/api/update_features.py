@@ -16,9 +16,9 @@
 
 from typing import TYPE_CHECKING
 
-from twofold.broker.authorizer import Operation, cluster_allows
-from twofold.broker.context import RequestContext
-from twofold.broker.forwarding import forward
+from twofold.broker.network.authorizer import Operation, cluster_allows
+from twofold.broker.network.context import RequestContext
+from twofold.broker.network.forwarding import forward
 from twofold.controller.features import TRANSACTION_VERSION
 from twofold.coordinator.transaction.coordinator import TV2
 from twofold.wire.errors import ClusterAuthorizationFailed, KafkaError

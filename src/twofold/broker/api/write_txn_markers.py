@@ -30,9 +30,9 @@ from collections.abc import Awaitable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from twofold.broker.authorizer import Operation, cluster_allows
-from twofold.broker.context import RequestContext
-from twofold.broker.markers import NEWEST_VERSION, Outcomes, write_markers
+from twofold.broker.coordinators.transactions.markers import NEWEST_VERSION, Outcomes, write_markers
+from twofold.broker.network.authorizer import Operation, cluster_allows
+from twofold.broker.network.context import RequestContext
 from twofold.coordinator.transaction.proofs import Pair
 from twofold.log.api import TransactionMarker
 from twofold.types import TopicPartition

@@ -1,0 +1,1 @@
+"""Requests and responses of the busiest APIs, read and written by hand."""

@@ -1,0 +1,1 @@
+"""The group coordinator: its shards, and the offsets that groups commit."""

@@ -1,0 +1,194 @@
+"""The group coordinator of this broker: its shards, and what goes on in them without being asked.
+
+1. Offsets that nobody used for `offsets.retention.minutes`, and those of deleted topics, are removed in the
+   background, some hundred groups at a time.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, TypeVar
+
+from twofold.broker.coordinators.groups.shard import GroupShard
+from twofold.broker.coordinators.service import CoordinatorService
+from twofold.broker.network.context import RequestContext
+from twofold.config.internal_topics import CONSUMER_OFFSETS
+from twofold.controller.delta import ImageDelta
+from twofold.controller.image import MetadataImage
+from twofold.coordinator.group.context import Client, GroupConfig
+from twofold.coordinator.group.records import EndTransaction, LogRecord
+from twofold.coordinator.group.state import GroupsState
+from twofold.log.api import TransactionMarker
+from twofold.machine.runtime import Result
+from twofold.records.compression import Codec
+from twofold.wire.errors import CoordinatorNotAvailable, InvalidGroupId, KafkaError, NotCoordinator
+
+if TYPE_CHECKING:
+    from twofold.broker.broker import Broker
+
+OFFSETS_PER_TURN = 2000
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+class GroupService(CoordinatorService[GroupShard]):
+    topic = CONSUMER_OFFSETS
+    what = "group"
+
+    def __init__(self, broker: "Broker") -> None:
+        super().__init__(broker)
+        self._config = GroupConfig.from_settings(broker.settings)
+        self._deleted_topics: dict[int, set[str]] = {}  # by shard, of those that are still to be cleaned up
+
+    def shard(self, group_id: str, *, allow_empty: bool = False) -> GroupShard:
+        """The shard of a group, if it is here and ready."""
+        if not group_id and not allow_empty:
+            raise InvalidGroupId("the group id is empty")
+        return super().shard(group_id)
+
+    def check_room(self) -> None:
+        """What a group wants to remember must leave the room alone that ends transactions."""
+        if self._broker.logs.reserve.is_short:
+            raise CoordinatorNotAvailable("the disk is full: no offsets can be committed")
+
+    # --- following the metadata ---
+
+    def apply(self, delta: ImageDelta, image: MetadataImage) -> None:
+        self.follow(delta)
+        gone = {topic.name for topic in delta.deleted_topics}
+        if gone:
+            self._forget_topics(gone)
+
+    def make_shard(self, index: int, epoch: int) -> GroupShard:
+        broker = self._broker
+        settings = broker.settings
+        return GroupShard(
+            index,
+            epoch,
+            lambda: broker.replicas.leader(CONSUMER_OFFSETS, index),
+            broker.runtime,
+            broker.attention,
+            broker.replicas.purgatory,
+            self._config,
+            commit_timeout_ms=settings.int("offsets.commit.timeout.ms"),
+            codec=Codec(settings.int("offsets.topic.compression.codec")),
+        )
+
+    async def load_shard(self, shard: GroupShard) -> None:
+        await shard.load(self._broker.settings.int("offsets.load.buffer.size"))
+        if self._deleted_topics.get(shard.index):
+            await self._clean_up_topics(shard)
+
+    def answer_early(self) -> None:
+        """The broker stops: who waits for other members is sent away."""
+        self._stopping = True
+        for shard in self.led():
+            shard.stop_waiting(NotCoordinator("the broker is stopping"))
+
+    # --- in the background ---
+
+    async def run_background(self) -> None:
+        """Let offsets and groups expire, until cancelled."""
+        timers = self._broker.runtime.timers
+        while True:
+            await timers.sleep(self._broker.settings.int("offsets.retention.check.interval.ms") / 1000)
+            if self._broker.logs.clock_watch.is_doubtful():
+                continue
+            for shard in self.led():
+                await self._sweep(
+                    shard, lambda shard, state, group_id: shard.offsets.expire(state, group_id, shard.now())
+                )
+
+    def _forget_topics(self, topics: Iterable[str]) -> None:
+        for shard in self.led():
+            known = self._deleted_topics.setdefault(shard.index, set())
+            known.update(topics)
+            if shard.is_active:
+                self._broker.runtime.spawn(self._clean_up_topics(shard), name=f"offsets of deleted topics in {shard}")
+
+    async def _clean_up_topics(self, shard: GroupShard) -> None:
+        topics = self._deleted_topics.pop(shard.index, set())
+        # A topic that was created again meanwhile may have new commits.
+        gone = [topic for topic in sorted(topics) if self._broker.image.topic(topic) is None]
+        if gone:
+            await self._sweep(shard, lambda shard, state, group_id: shard.offsets.delete_topics(state, group_id, gone))
+
+    async def _sweep(self, shard: GroupShard, find: Callable[[GroupShard, GroupsState, str], list[LogRecord]]) -> None:
+        """Write what `find` says of each group; a turn of the loop looks at a bounded number of offsets."""
+        looked_at = 0
+        for group_id in sorted(shard.state.groups):
+            if not shard.is_active:
+                return
+            state = shard.state
+            looked_at += 1 + sum(map(len, state.topics(group_id).values()))
+            records = find(shard, state, group_id)
+            if records:
+                self._remove(shard, group_id, records)
+            if looked_at >= OFFSETS_PER_TURN:
+                looked_at = 0
+                await self._broker.runtime.timers.sleep(0)
+
+    def _remove(self, shard: GroupShard, group_id: str, records: list[LogRecord]) -> None:
+        try:
+            done = shard.remove(lambda state, now: Result(records, None), group_id)
+        except KafkaError as error:
+            log.warning("%d offsets of group %s are not removed now: %s", len(records), group_id, error)
+        else:
+            done.add_done_callback(lambda done: done.cancelled() or done.exception())  # tried again in the next round
+
+    # --- transactions ---
+
+    def complete_transaction(
+        self,
+        partition: int,
+        ending: TransactionMarker,
+        *,
+        durable: bool = False,
+    ) -> "asyncio.Future[None]":
+        """Write the marker of a transaction to a partition of `__consumer_offsets`; done when its offsets are visible.
+
+        What the log refuses is raised: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+        """
+        shard = self.shards.get(partition)
+        if shard is None:
+            raise NotCoordinator(f"{CONSUMER_OFFSETS}-{partition} is led by another broker")
+        shard.check_active()
+        marker = EndTransaction(*ending)
+        shard.partition.two_phase.pop(ending.producer_id, None)
+        return shard.write_in_transaction(lambda state, now: Result([marker], None), durable=durable)
+
+
+def client_of(context: RequestContext) -> Client:
+    return Client(context.version, context.client_id or "", f"/{context.client_host}")
+
+
+def when_done(future: "asyncio.Future[T]", convert: Callable[[T], R]) -> R | Awaitable[R]:
+    """The converted result: at once if it is there, else to be awaited."""
+    return convert(future.result()) if future.done() else _later(future, convert)
+
+
+def guarded(
+    start: "Callable[[], Awaitable[T]]", convert: Callable[[T], R], failed: Callable[[KafkaError], R]
+) -> R | Awaitable[R]:
+    """Like `when_done`, for requests whose errors have a place in each row."""
+    try:
+        future = start()
+        if isinstance(future, asyncio.Future) and future.done():
+            return convert(future.result())
+    except KafkaError as error:
+        return failed(error)
+    return _guarded_later(future, convert, failed)
+
+
+async def _guarded_later(future: Awaitable[T], convert: Callable[[T], R], failed: Callable[[KafkaError], R]) -> R:
+    try:
+        return convert(await future)
+    except KafkaError as error:
+        return failed(error)
+
+
+async def _later(future: "asyncio.Future[T]", convert: Callable[[T], R]) -> R:
+    return convert(await future)

@@ -1,0 +1,452 @@
+"""The transaction coordinator of this broker: its shards, what clients ask of them, and what time does to them.
+
+1. Every decision is the pure coordinator's (`coordinator.transaction`); it is answered when its record is committed.
+2. Instead of CONCURRENT_TRANSACTIONS, which a client only answers by asking again, a request waits for what is under
+   way, at most `add.partitions.to.txn.retry.backoff.max.ms`; 0 turns the waiting off.
+3. A heartbeat never waits: it would come too late (KIP-1309).
+4. Whoever ends a transaction that is not plainly their own leaves a line in the log: who takes an id over and so aborts
+   what is open under it, and who decides about a two-phase transaction.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
+from uuid import UUID
+
+from twofold.broker.coordinators.service import CoordinatorService
+from twofold.broker.coordinators.transactions.markers import MarkerSender
+from twofold.broker.coordinators.transactions.missing_markers import Outcome, proven_outcome
+from twofold.broker.coordinators.transactions.shard import Decide, TransactionShard
+from twofold.broker.coordinators.transactions.sweeps import TransactionSweeps
+from twofold.broker.coordinators.transactions.wholeness import check_committable, check_nothing_is_lost
+from twofold.broker.network.context import RequestContext
+from twofold.config.internal_topics import TRANSACTION_STATE
+from twofold.controller.delta import ImageDelta
+from twofold.controller.features import TRANSACTION_VERSION
+from twofold.controller.image import MetadataImage
+from twofold.coordinator.transaction.coordinator import TV2, Coordinator, Decision, InitRequest, TransactionConfig
+from twofold.coordinator.transaction.heartbeats import AbortCause, heartbeat
+from twofold.coordinator.transaction.proofs import Pair
+from twofold.coordinator.transaction.records import Transaction
+from twofold.coordinator.transaction.states import State
+from twofold.coordinator.transaction.transitions import has_kept, is_two_phase
+from twofold.types import NO_PRODUCER_ID, TopicPartition
+from twofold.wire.errors import (
+    ConcurrentTransactions,
+    CoordinatorNotAvailable,
+    InvalidRequest,
+    InvalidUpdateVersion,
+    KafkaError,
+    UnknownTopicOrPartition,
+)
+
+if TYPE_CHECKING:
+    from twofold.broker.broker import Broker
+
+
+T = TypeVar("T")
+Decided: TypeAlias = "Decision | Awaitable[Decision]"
+Codes: TypeAlias = Mapping[TopicPartition, int]
+
+log = logging.getLogger(__name__)
+
+
+class Admission(NamedTuple):
+    """What the coordinator says to a leader: the error codes of partitions that are not admitted, and whether what is
+    written to the others must be on disk before it is acknowledged."""
+
+    codes: Codes
+    two_phase: bool = False
+
+
+class TransactionService(CoordinatorService[TransactionShard]):
+    topic = TRANSACTION_STATE
+    what = "transactional id"
+
+    def __init__(self, broker: "Broker") -> None:
+        super().__init__(broker)
+        self.config = TransactionConfig.from_settings(broker.settings)
+        self.coordinator = Coordinator(self.config, broker.producer_ids.take, self._topic_id)
+        self.markers = MarkerSender(broker)
+        self.sweeps = TransactionSweeps(self, broker)
+        self.silent = 0  # transactions that were aborted because no heartbeats came
+        self.timed_out = 0  # transactions that were aborted because their time was up
+        self.fenced = 0  # ... because another producer took over their id
+        self.expired_ids = 0
+        self._going_down = 0  # requests that lower transaction.version below 2
+        self.being_deleted: Counter[str] = Counter()  # topics, by the requests that delete them
+
+    @property
+    def server_version(self) -> int:
+        """The finalized transaction.version."""
+        return self._broker.image.features.get(TRANSACTION_VERSION, 0)
+
+    @contextmanager
+    def going_down_to(self, version: int) -> Iterator[None]:
+        """Lower transaction.version in here: raises where a two-phase transaction is open, and none begins."""
+        self._going_down += 1
+        try:
+            self._check_none_is_open(version)
+            yield
+        finally:
+            self._going_down -= 1
+
+    def _check_may_begin(self) -> None:
+        if self._going_down:
+            raise CoordinatorNotAvailable(f"no two-phase transaction begins while {TRANSACTION_VERSION} is lowered")
+
+    def _check_none_is_open(self, version: int) -> None:
+        found = [
+            (transactional_id, entry)
+            for shard in self.all_active()
+            for transactional_id in shard.state.ongoing
+            if is_two_phase(entry := shard.state.entries[transactional_id])
+        ]
+        if found:
+            transactional_id, entry = min(found)
+            what = "a two-phase transaction is" if len(found) == 1 else f"{len(found):,} two-phase transactions are"
+            raise InvalidUpdateVersion(
+                f"nothing was changed: {TRANSACTION_VERSION}={version}: {what} open, {transactional_id!r} has "
+                f"{entry.producer_id}:{entry.producer_epoch}, and below {TV2} a prepared state would not tell "
+                "transactions apart: complete them first; `twofold txn list --two-phase` shows them"
+            )
+
+    def _topic_id(self, name: str) -> UUID | None:
+        topic = self._broker.image.topic(name)
+        return None if topic is None else topic.topic_id
+
+    def _value_version(self) -> int:
+        return 1 if self.server_version >= 1 else 0
+
+    # --- following the metadata ---
+
+    def apply(self, delta: ImageDelta, image: MetadataImage) -> None:
+        self.follow(delta)
+        self.markers.metadata_changed()
+
+    def stop(self) -> None:
+        super().stop()
+        self.markers.stop()
+
+    def make_shard(self, index: int, epoch: int) -> TransactionShard:
+        broker = self._broker
+        return TransactionShard(
+            index,
+            epoch,
+            lambda: broker.replicas.leader(TRANSACTION_STATE, index),
+            broker.runtime,
+            broker.attention,
+            broker.replicas.purgatory,
+            self.coordinator,
+            self.markers,
+            value_version=self._value_version,
+            commit_timeout_ms=broker.settings.int("request.timeout.ms"),
+            repairs=broker.missing_markers.repairs(),
+        )
+
+    async def load_shard(self, shard: TransactionShard) -> None:
+        await shard.load(self._broker.settings.int("transaction.state.log.load.buffer.size"))
+
+    def all_active(self) -> list[TransactionShard]:
+        """Every shard that can be asked; raises while one of them cannot be asked yet."""
+        if self._stopping:
+            raise CoordinatorNotAvailable("the broker is stopping")
+        shards = [shard for shard in self.led() if not shard.is_corrupt]
+        for shard in shards:
+            shard.check_active()
+        return shards
+
+    def proven_outcome(self, pair: Pair) -> Outcome | None:
+        """How the transaction with this pair was decided, where a record proves it; raises while one cannot be read."""
+        return proven_outcome(self.all_active(), pair)
+
+    # --- what clients ask ---
+
+    async def init_producer_id(self, request: InitRequest, asker: RequestContext) -> Decision:
+        decided = self._init_producer_id(request, asker)
+        decision = decided if isinstance(decided, Decision) else await decided
+        value = decision.value
+        if value is not None and decision.ongoing_producer_id != NO_PRODUCER_ID and is_two_phase(value):
+            await self._sync(request.transactional_id, value)
+        return decision
+
+    async def _sync(self, transactional_id: str, value: Transaction) -> None:
+        """A transaction became a two-phase one after it had begun: what it has written so far goes to disk as well, and
+        what a late request of its old instance adds from now on."""
+        replicas, image = self._broker.replicas, self._broker.image
+        try:
+            held = [replicas.leader(*name) for name in sorted(value.partitions) if image.partition(*name) is not None]
+            for partition in held:
+                partition.two_phase[value.producer_id] = True
+            await asyncio.gather(*(partition.log.sync() for partition in held))
+        except (OSError, KafkaError) as error:
+            # The record is written; who asks again is answered when this has succeeded.
+            raise CoordinatorNotAvailable(f"{transactional_id!r} is not on disk: {error}") from error
+
+    def _init_producer_id(self, request: InitRequest, asker: RequestContext) -> Decided:
+        self.coordinator.check_init(request)
+
+        def decide(entry: Transaction | None, now_ms: int, pending: bool) -> Decision:
+            if request.enable_2pc:
+                self._check_may_begin()
+            decision = self.coordinator.init_producer_id(
+                entry, request, now_ms, pending=pending, server_version=self.server_version
+            )
+            if entry is not None and request.enable_2pc and decision.ongoing_producer_id != NO_PRODUCER_ID:
+                self._check_vow(request.transactional_id, entry)
+            was_open = entry is not None and entry.state is State.ONGOING
+            if entry is not None and was_open and decision.value is not None and not request.keep_prepared_txn:
+                self.fenced += 1
+                _audit(asker, "InitProducerId", request.transactional_id, entry, "abort")
+                self.shard(request.transactional_id).aborted_by(
+                    AbortCause.FENCE, request.transactional_id, decision.value
+                )
+            return decision
+
+        return self._decide(request.transactional_id, decide)
+
+    def _check_vow(self, transactional_id: str, entry: Transaction) -> None:
+        """Before an open transaction becomes a two-phase one: who recovers what is one already may find it damaged."""
+        if not is_two_phase(entry):
+            check_nothing_is_lost(self._broker, transactional_id, entry)
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: frozenset[TopicPartition],
+        client_version: int,
+    ) -> Decided:
+        if self._broker.logs.reserve.is_short:
+            raise CoordinatorNotAvailable("the disk is full: transactions can be ended and not extended")
+
+        def decide(entry: Transaction | None, now_ms: int, pending: bool) -> Decision:
+            decision = self.coordinator.add_partitions(
+                entry, transactional_id, producer_id, producer_epoch, partitions, client_version, now_ms,
+                pending=pending, server_version=self.server_version,
+            )  # fmt: skip
+            if decision.value is not None and is_two_phase(decision.value):
+                self._check_may_begin()
+            if decision.value is not None and self.being_deleted:
+                self._check_not_deleted(partitions)
+            if entry is not None and entry.heartbeat_interval_ms:
+                self.shard(transactional_id).is_alive(transactional_id)
+            return decision
+
+        return self._decide(transactional_id, decide)
+
+    def _check_not_deleted(self, partitions: frozenset[TopicPartition]) -> None:
+        for topic, index in sorted(partitions):
+            if self.is_being_deleted(topic):
+                raise UnknownTopicOrPartition(f"{topic}-{index}: the topic is being deleted")
+
+    def is_being_deleted(self, topic: str) -> bool:
+        return topic in self.being_deleted
+
+    def end(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        commit: bool,
+        client_version: int,
+        asker: RequestContext,
+    ) -> Decided:
+        def decide(entry: Transaction | None, now_ms: int, pending: bool) -> Decision:
+            decision = self.coordinator.end(
+                entry, transactional_id, producer_id, producer_epoch, commit, now_ms,
+                version=client_version, pending=pending,
+            )  # fmt: skip
+            if decision.value is not None:
+                if commit and entry is not None:
+                    check_committable(self._broker, transactional_id, entry)
+                if entry is not None and is_two_phase(entry):
+                    _audit(asker, "EndTxn", transactional_id, entry, "commit" if commit else "abort")
+                if decision.value.heartbeat_interval_ms:
+                    self.shard(transactional_id).aborted_by(AbortCause.CLIENT, transactional_id, decision.value)
+            return decision
+
+        return self._decide(transactional_id, decide)
+
+    def heartbeat(self, transactional_id: str, producer_id: int, producer_epoch: int) -> None:
+        """A sign of life; raises what its producer should know."""
+        if not transactional_id:
+            raise InvalidRequest("the transactional id is empty")
+        shard = self.shard(transactional_id)
+        entry = shard.committed.entries.get(transactional_id)
+        if heartbeat(entry, transactional_id, producer_id, producer_epoch, shard.causes.get(transactional_id)):
+            shard.is_alive(transactional_id)
+
+    def verify(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: frozenset[TopicPartition]
+    ) -> Codes:
+        """The error code of each partition: whether it belongs to the producer's transaction."""
+        if not transactional_id:
+            raise InvalidRequest("the transactional id is empty")
+        entry = self.shard(transactional_id).committed.entries.get(transactional_id)
+        return self.coordinator.verify(entry, producer_id, producer_epoch, partitions)
+
+    def admits(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, topic_partition: TopicPartition
+    ) -> bool | None:
+        """Whether the transaction that a partition plainly belongs to is a two-phase one; None where more is to be
+        said, which `admit` does."""
+        if not transactional_id:
+            return None
+        try:
+            entry = self.shard(transactional_id).committed.entries.get(transactional_id)
+        except KafkaError:
+            return None
+        if (
+            entry is None
+            or entry.state is not State.ONGOING
+            or entry.producer_id != producer_id
+            or entry.producer_epoch != producer_epoch
+            or topic_partition not in entry.partitions
+            or has_kept(entry)
+        ):
+            return None
+        return is_two_phase(entry)
+
+    def begun(self, transactional_id: str, producer_id: int, topic_partition: TopicPartition) -> tuple[int, int] | None:
+        """Epoch and start of the producer's open transaction, where a partition is part of it already."""
+        try:
+            entry = self.shard(transactional_id).committed.entries.get(transactional_id)
+        except KafkaError:
+            return None
+        if (
+            entry is None
+            or entry.state is not State.ONGOING
+            or entry.client_version < 2
+            or entry.producer_id != producer_id
+            or topic_partition not in entry.partitions
+        ):
+            return None
+        return entry.producer_epoch, entry.start_ms
+
+    def admit(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: frozenset[TopicPartition],
+        *,
+        adds: bool,
+    ) -> "Admission | Awaitable[Admission]":
+        """Whether the producer may write to the partitions in its transaction; `adds` makes them part of it."""
+        try:
+            if not adds:
+                codes = self.verify(transactional_id, producer_id, producer_epoch, partitions)
+                return Admission(codes, self.is_two_phase(transactional_id))
+            decided = self.add_partitions(transactional_id, producer_id, producer_epoch, partitions, 2)
+        except KafkaError as error:
+            return Admission(dict.fromkeys(partitions, error.code))
+        if isinstance(decided, Decision):
+            return Admission({}, self.is_two_phase(transactional_id))
+        return self._admit_later(transactional_id, decided, partitions)
+
+    async def _admit_later(
+        self, transactional_id: str, decided: Awaitable[Decision], partitions: frozenset[TopicPartition]
+    ) -> "Admission":
+        try:
+            await decided
+        except KafkaError as error:
+            return Admission(dict.fromkeys(partitions, error.code))
+        return Admission({}, self.is_two_phase(transactional_id))
+
+    def is_two_phase(self, transactional_id: str) -> bool:
+        """Whether only an outside decision ends the transactions of an id; yes where it cannot be said, which costs
+        time and no data."""
+        try:
+            entry = self.shard(transactional_id).state.entries.get(transactional_id)
+        except KafkaError:
+            return True
+        return entry is not None and is_two_phase(entry)
+
+    def may_be_prepared(self, partition: TopicPartition) -> bool:
+        """Whether an undecided two-phase transaction has written to a partition; yes where it cannot be said."""
+        for shard in self.led():
+            if not shard.is_active:
+                return True
+            state = shard.state
+            for transactional_id in (*state.ongoing, *state.preparing):
+                entry = state.entries[transactional_id]
+                if is_two_phase(entry) and partition in entry.partitions:
+                    return True
+        return False
+
+    def _decide(self, transactional_id: str, decide: Decide) -> Decided:
+        if not transactional_id:
+            raise InvalidRequest("the transactional id is empty")
+        try:
+            decided = self.shard(transactional_id).decide(transactional_id, decide)
+            if not isinstance(decided, Decision):
+                return self._patiently(transactional_id, decide, decided)
+            if decided.error is None:
+                return decided
+            refused = decided.error(f"transactional id {transactional_id}: its transaction is being aborted")
+        except ConcurrentTransactions as error:
+            refused = error
+        if isinstance(refused, ConcurrentTransactions) and self._patience_s > 0:
+            return self._patiently(transactional_id, decide, None)
+        raise refused
+
+    @property
+    def _patience_s(self) -> float:
+        settings = self._broker.settings
+        most_ms = settings.int("add.partitions.to.txn.retry.backoff.max.ms")
+        return min(most_ms, settings.int("request.timeout.ms")) / 1000
+
+    async def _patiently(
+        self, transactional_id: str, decide: Decide, first: "asyncio.Future[Decision] | None"
+    ) -> Decision:
+        """Decide again as soon as what is under way is over, until the patience ends."""
+        clock = self._broker.runtime.clock
+        until = clock.monotonic() + self._patience_s
+        decided: Decision | asyncio.Future[Decision] | None = first
+        while True:
+            try:
+                if decided is None:
+                    await self.shard(transactional_id).settled(transactional_id, until - clock.monotonic())
+                    decided = self.shard(transactional_id).decide(transactional_id, decide)
+                decision = decided if isinstance(decided, Decision) else await decided
+                if decision.error is None:
+                    return decision
+                refused: KafkaError = decision.error(f"transactional id {transactional_id}: being aborted")
+            except ConcurrentTransactions as error:
+                refused = error
+            if not isinstance(refused, ConcurrentTransactions) or clock.monotonic() >= until:
+                raise refused
+            decided = None
+
+
+def answered(decided: Decided, answer: Callable[[Decision], T]) -> T | Awaitable[T]:
+    """The answer: at once where it is decided, else to be awaited."""
+    return answer(decided) if isinstance(decided, Decision) else _answered_later(decided, answer)
+
+
+async def _answered_later(decided: Awaitable[Decision], answer: Callable[[Decision], T]) -> T:
+    return answer(await decided)
+
+
+def _audit(asker: RequestContext, api: str, transactional_id: str, entry: Transaction, what: str) -> None:
+    """Who ends what. To take over what an outside decision is due about is nobody's everyday business."""
+    forced = is_two_phase(entry) and api != "EndTxn"
+    log.log(
+        logging.WARNING if forced else logging.INFO,
+        "%s by %s (%s, client %s): %s the %stransaction of %r (producer id %d, epoch %d) in %d partitions",
+        api,
+        asker.principal,
+        asker.client_host,
+        asker.client_id,
+        what,
+        "two-phase " if is_two_phase(entry) else "",
+        transactional_id,
+        entry.producer_id,
+        entry.producer_epoch,
+        len(entry.partitions),
+    )

@@ -1,0 +1,1 @@
+"""What a fetch asks for, and the sessions that remember it."""

@@ -1,0 +1,1 @@
+"""Sockets, dispatch, and what every request passes before its handler."""

@@ -1,0 +1,281 @@
+"""From the bytes of a request to the bytes of its answer: header, table, handler.
+
+1. A handler module is imported when its API is first asked for: start-up pays for none of them.
+2. What cannot be read, and what is not served, ends the connection without an answer, as in Kafka; the one exception
+   is an ApiVersions request of an unknown version, which is answered in version 0.
+3. The arrays of a request are counted before it is decoded: what a client makes us hold is in proportion to what it
+   sends (`wire/entries.py`). A large one is decoded in a thread.
+4. Nothing but `CloseConnection` escapes from here, whatever a handler raises.
+"""
+
+import asyncio
+import importlib
+import logging
+import pkgutil
+import struct
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeAlias
+
+from twofold.broker import api as api_package
+from twofold.broker.network.context import Answer, CloseConnection, Frame, Later, NoResponse, Peer, RequestContext
+from twofold.runtime.api import Spawn
+from twofold.wire import codec
+from twofold.wire.apis import APIS, Api
+from twofold.wire.entries import LyingCount, check_entries, request_walk
+from twofold.wire.errors import KafkaError, UnknownServerError
+from twofold.wire.message import Message
+
+API_VERSIONS = 18
+INIT_PRODUCER_ID = 22
+TXN_HEARTBEAT = 95
+WITHOUT_HEARTBEATS = 6  # the newest InitProducerId that does not know them
+HEADER_SIZE = 10
+LARGE_BYTES = 128 * 1024
+
+_HEADER = struct.Struct(">hhih")
+_unpack_header = _HEADER.unpack_from
+
+_new_tuple = tuple.__new__
+
+log = logging.getLogger(__name__)
+
+Request: TypeAlias = bytes | bytearray | memoryview
+Result: TypeAlias = "Answer | Later | asyncio.Task[Answer]"
+
+
+def served_apis(*, heartbeats: bool = True) -> tuple[Api, ...]:
+    """The rows of the table that have a handler, in the order of their keys.
+
+    Without transaction heartbeats there is neither TxnHeartbeat nor the version of InitProducerId that asks for them.
+    """
+    present = {module.name for module in pkgutil.iter_modules(api_package.__path__)}
+    served = [api for _, api in sorted(APIS.items()) if api.module in present]
+    if heartbeats:
+        return tuple(served)
+    return tuple(
+        replace(api, max_version=WITHOUT_HEARTBEATS) if api.key == INIT_PRODUCER_ID else api
+        for api in served
+        if api.key != TXN_HEARTBEAT
+    )
+
+
+class Handler:
+    """One API: its row and, once somebody asked for it, the functions of its module."""
+
+    __slots__ = ("api", "flexible", "handle", "decode", "error_response", "requests")
+
+    def __init__(self, api: Api) -> None:
+        module = importlib.import_module(f"{api_package.__name__}.{api.module}")
+        self.api = api
+        self.handle: Callable[[Any, RequestContext, Any], Any] = module.handle
+        # Produce reads its own bytes: records are views into the frame and not copies.
+        self.decode: Callable[[Request, int, int], Any] | None = getattr(module, "decode", None)
+        self.error_response: Callable[[Any, KafkaError, int], Any] | None = getattr(module, "error_response", None)
+        self.flexible: dict[int, bool] = {}  # of versions that were asked for
+        self.requests = [0] * (api.max_version + 1)  # how many came, by version
+
+    def is_flexible(self, version: int) -> bool | None:
+        """None for a version that is not served. Looks at a schema only when its version is first used."""
+        known = self.flexible.get(version)
+        if known is None and self.api.serves(version):
+            known = self.flexible[version] = codec.is_flexible(self.api.key, version)
+        return known
+
+
+class Dispatcher:
+    """Handles requests for one broker."""
+
+    __slots__ = ("_broker", "_spawn", "_served", "_handlers", "_client_ids")
+
+    def __init__(self, broker: Any, spawn: Spawn, *, heartbeats: bool = True) -> None:
+        self._broker = broker
+        self._spawn = spawn
+        self._served = {api.key: api for api in served_apis(heartbeats=heartbeats)}
+        self._handlers: dict[int, Handler] = {}
+        self._client_ids: dict[bytes, str] = {}
+
+    def dispatch(self, peer: Peer, frame: Request) -> Result:
+        """Start handling one request (without its length)."""
+        if len(frame) < HEADER_SIZE:
+            raise CloseConnection(f"a request of {len(frame)} bytes is shorter than its header")
+        api_key, version, correlation_id, id_length = _unpack_header(frame)
+        handler = self._handlers.get(api_key) or self._load(api_key)
+        flexible = handler.flexible.get(version)
+        if flexible is None:
+            flexible = handler.is_flexible(version)
+        if flexible is None:
+            if api_key == API_VERSIONS:
+                return _unsupported_api_versions(correlation_id)
+            raise CloseConnection(f"{handler.api.name} version {version} is not served")
+        handler.requests[version] += 1
+        position = HEADER_SIZE
+        client_id = None
+        if id_length >= 0:
+            position += id_length
+            raw = bytes(frame[HEADER_SIZE:position])
+            client_id = self._client_ids.get(raw) or self._client_id(raw, id_length)
+        if flexible:
+            # Almost always there are no tagged fields, and their count is one zero byte.
+            if position < len(frame) and frame[position] == 0:
+                position += 1
+            else:
+                position = _slow_header(frame).body_offset
+        elif id_length < -1:
+            raise CloseConnection(f"a client id of negative length {id_length}")
+        context = _new_tuple(RequestContext, (api_key, version, correlation_id, client_id, peer))
+        return self._handle(handler, context, frame, position)
+
+    def requests(self) -> Iterator[tuple[str, int, int]]:
+        """How many requests came: (API, version, count)."""
+        for handler in self._handlers.values():
+            for version, count in enumerate(handler.requests):
+                if count:
+                    yield handler.api.name, version, count
+
+    def _load(self, api_key: int) -> Handler:
+        api = self._served.get(api_key)
+        if api is None:
+            raise CloseConnection(f"API key {api_key} is not served")
+        handler = self._handlers[api_key] = Handler(api)
+        return handler
+
+    def _client_id(self, raw: bytes, length: int) -> str:
+        try:
+            client_id = raw.decode()
+        except UnicodeDecodeError:
+            raise CloseConnection(f"a client id that is not UTF-8: {raw[:32]!r}") from None
+        if len(raw) != length:
+            raise CloseConnection(f"a client id of {length} bytes does not fit into its request")
+        if len(self._client_ids) < 1000 and length <= 256:
+            self._client_ids[raw] = client_id
+        return client_id
+
+    def _handle(self, handler: Handler, context: RequestContext, frame: Request, position: int) -> Result:
+        if handler.decode is None:
+            # kio's reader wants bytes that cannot change under it.
+            frame = frame if type(frame) is bytes else bytes(frame)
+            if len(frame) > LARGE_BYTES:
+                return self._handle_large(handler, context, frame, position)
+        request = _decode(handler, context, frame, position)
+        result = self._call(handler, context, request)
+        return self._encoded(handler, context, request, result) if isinstance(result, Message) else result
+
+    def _handle_large(self, handler: Handler, context: RequestContext, frame: bytes, position: int) -> Later:
+        """Decode and encode in a thread: a hundred thousand entries take a second, and others want to be served."""
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        work = self._answer_large(handler, context, frame, position, answer)
+        self._spawn(work, name=handler.api.name)
+        return Later(answer)
+
+    async def _answer_large(
+        self,
+        handler: Handler,
+        context: RequestContext,
+        frame: bytes,
+        position: int,
+        answer: "asyncio.Future[Answer]",
+    ) -> None:
+        try:
+            request = await self._broker.aside(_decode, handler, context, frame, position)
+            if answer.done():
+                return  # the client is gone, and nothing has begun
+            result = self._call(handler, context, request)
+            found: Answer
+            if isinstance(result, Message):
+                found = await self._broker.aside(self._encoded, handler, context, request, result)
+            elif isinstance(result, Later):
+                answer.add_done_callback(partial(_cancel_too, result.answer))
+                found = await result.answer
+            else:
+                found = await result if isinstance(result, asyncio.Future) else result
+        except Exception as error:
+            if not isinstance(error, CloseConnection):
+                log.error("%s of %d bytes from %s failed", handler.api.name, len(frame), context.peer, exc_info=error)
+            if not answer.done():
+                # Another one: with its trace the error holds this frame, and this frame holds the answer. Until the
+                # collector of such circles comes by, clients could send gigabytes.
+                answer.set_exception(CloseConnection(str(error)))
+        else:
+            if not answer.done():
+                answer.set_result(found)
+
+    def _call(self, handler: Handler, context: RequestContext, request: Any) -> "Result | Message":
+        try:
+            result = handler.handle(self._broker, context, request)
+        except Exception as error:
+            return self._failed(handler, context, request, error)
+        if isinstance(result, Frame | Later | NoResponse | Message):
+            return result
+        return self._spawn(self._wait(handler, context, request, result), name=handler.api.name)
+
+    async def _wait(self, handler: Handler, context: RequestContext, request: Any, result: Awaitable[Any]) -> Answer:
+        try:
+            response = await result
+        except Exception as error:
+            return self._failed(handler, context, request, error)
+        if type(response) is Frame or type(response) is NoResponse:
+            return response
+        return self._encoded(handler, context, request, response)
+
+    def _encoded(self, handler: Handler, context: RequestContext, request: Any, response: Any) -> Answer:
+        try:
+            return _encode(context, response)
+        except Exception as error:  # a text that does not fit its field, for one
+            return self._failed(handler, context, request, error)
+
+    def _failed(self, handler: Handler, context: RequestContext, request: Any, error: Exception) -> Answer:
+        """The API's own form of an error, or the end of the connection where it has none."""
+        if isinstance(error, CloseConnection):
+            raise error
+        name = handler.api.name
+        if not isinstance(error, KafkaError):
+            log.error(
+                "%s version %d from %s (client id %s) failed: %r",
+                name, context.version, context.peer, context.client_id, error, exc_info=error,
+            )  # fmt: skip
+            error = UnknownServerError("the broker failed at this request; its log says where")
+        if handler.error_response is None:
+            raise CloseConnection(f"{name} has no form for the error {error}")
+        try:
+            response = handler.error_response(request, error, context.version)
+            return response if isinstance(response, Frame | NoResponse) else _encode(context, response)
+        except Exception as second:
+            log.error("%s version %d: no answer with the error %s", name, context.version, error, exc_info=second)
+            raise CloseConnection(f"{name} cannot be answered with the error {error}") from None
+
+
+def _decode(handler: Handler, context: RequestContext, frame: Request, position: int) -> Any:
+    version = context.version
+    try:
+        if handler.decode is None:
+            return codec.decode_request(context.api_key, version, frame, position)  # type: ignore[arg-type]
+        if len(frame) > LARGE_BYTES:  # what the codec does with every request
+            check_entries(request_walk(context.api_key, version), frame, position)
+        return handler.decode(frame, version, position)
+    except (codec.Undecodable, LyingCount) as error:
+        raise CloseConnection(f"{handler.api.name} version {version} cannot be read: {error}") from None
+
+
+def _cancel_too(waiting: "asyncio.Future[Answer]", answer: "asyncio.Future[Answer]") -> None:
+    if answer.cancelled():
+        waiting.cancel()
+
+
+def _encode(context: RequestContext, response: Any) -> Frame:
+    return Frame([codec.encode_response(response, context.api_key, context.version, context.correlation_id)])
+
+
+def _slow_header(frame: Request) -> codec.RequestHeader:
+    try:
+        return codec.decode_request_header(bytes(frame))
+    except codec.Undecodable as error:
+        raise CloseConnection(f"the header cannot be read: {error}") from None
+
+
+def _unsupported_api_versions(correlation_id: int) -> Frame:
+    """A newer client asks for more than we know: tell it, in the one version that everybody reads, what to ask for."""
+    from twofold.broker.api.api_versions import unsupported_version_response
+
+    return Frame([codec.encode_response(unsupported_version_response(), API_VERSIONS, 0, correlation_id)])

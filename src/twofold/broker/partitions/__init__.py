@@ -1,0 +1,1 @@
+"""The partitions of which this broker holds a replica."""

@@ -1,0 +1,166 @@
+"""The partitions of this broker: found by name or id in the metadata image, created when first used.
+
+1. A partition exists here from its first use on, not from its creation: five thousand partitions that nobody touches
+   cost nothing but their rows in the image.
+2. Everything is looked up in the latest image; a partition object only remembers what the image said of its leader.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+from uuid import UUID
+
+from twofold.broker.partitions.partition import Partition
+from twofold.broker.partitions.purgatory import Purgatory
+from twofold.config.settings import Settings
+from twofold.config.topic import LogConfig
+from twofold.controller.delta import ImageDelta, TopicChange
+from twofold.controller.image import TOPIC_RESOURCE, ConfigResource, MetadataImage, PartitionState, TopicImage
+from twofold.log.log import PartitionLog
+from twofold.log.manager import LogManager
+from twofold.runtime.api import Runtime
+from twofold.types import TopicPartition
+from twofold.wire.errors import NotLeaderOrFollower, UnknownTopicId, UnknownTopicOrPartition
+
+
+class Traffic(NamedTuple):
+    """What went through partitions that were deleted: the totals of a broker never fall."""
+
+    messages_in: int
+    bytes_in: int
+    bytes_out: int
+
+    def plus(self, partition: Partition) -> "Traffic":
+        return Traffic(
+            self.messages_in + partition.messages_in,
+            self.bytes_in + partition.bytes_in,
+            self.bytes_out + partition.bytes_out,
+        )
+
+
+class ReplicaManager:
+    def __init__(self, runtime: Runtime, settings: Settings, logs: LogManager, node_id: int) -> None:
+        self.purgatory = Purgatory(runtime.timers)
+        self.image: MetadataImage = MetadataImage()
+        self._runtime = runtime
+        self._settings = settings
+        self._logs = logs
+        self._node_id = node_id
+        self._partitions: dict[tuple[str, int], Partition] = {}
+        self.gone = Traffic(0, 0, 0)
+        self.on_mended: Callable[[TopicPartition], None] | None = None
+        logs.on_mended = self._take_log
+
+    def partitions(self) -> Iterator[Partition]:
+        return iter(self._partitions.values())
+
+    # --- finding ---
+
+    def leader(self, topic: str, index: int) -> Partition:
+        """The partition, if it exists and this broker leads it."""
+        partition = self._partitions.get((topic, index))
+        if partition is None:
+            partition = self._create(topic, index)
+        if not partition.is_leader:
+            raise partition.not_leading()
+        return partition
+
+    def find(self, topic: str, index: int) -> Partition | None:
+        """The partition if somebody has used it."""
+        return self._partitions.get((topic, index))
+
+    def topic_name(self, topic_id: UUID) -> str:
+        """The name behind a topic id."""
+        name = self.image.topic_names.get(topic_id)
+        if name is None:
+            raise UnknownTopicId(f"no topic has the id {topic_id}")
+        return name
+
+    def _create(self, name: str, index: int) -> Partition:
+        topic, state = self.state(name, index)
+        if state.leader != self._node_id:
+            raise NotLeaderOrFollower(f"{name}-{index}: broker {state.leader} leads, not this one")
+        topic_partition = TopicPartition(name, index)
+        partition_log = self._logs.get_or_create(topic_partition, topic.topic_id, self.log_config(name))
+        partition = Partition(topic_partition, topic.topic_id, partition_log, self._runtime.spawn)
+        partition.become_leader(state.leader, state.leader_epoch, state.isr, state.replicas)
+        self._partitions[topic_partition] = partition
+        return partition
+
+    def state(self, name: str, index: int) -> tuple[TopicImage, PartitionState]:
+        """What the image says of a partition."""
+        topic = self.image.topics.get(name)
+        if topic is None:
+            raise UnknownTopicOrPartition(f"there is no topic {name}")
+        state = topic.partitions.get(index)
+        if state is None:
+            raise UnknownTopicOrPartition(f"topic {name} has {len(topic.partitions)} partitions, {index} is not one")
+        return topic, state
+
+    def log_config(self, topic: str) -> LogConfig:
+        return LogConfig.resolve(self.image.topic_configs(topic), self._settings)
+
+    # --- following the metadata ---
+
+    def apply(self, delta: ImageDelta, image: MetadataImage, settings: Settings) -> None:
+        """Make what is here agree with a new image."""
+        self.image = image
+        settings_changed = settings is not self._settings
+        self._settings = settings
+        for topic in delta.deleted_topics:
+            self._delete(topic)
+        for change in delta.changed_topics:
+            if not change.is_new:  # nobody has used a new one
+                self._follow_topic(change)
+        for partition_log in self._logs.logs() if settings_changed or delta.changed_configs else ():
+            name = partition_log.topic_partition.topic
+            if settings_changed or ConfigResource(TOPIC_RESOURCE, name) in delta.changed_configs:
+                partition_log.update_config(self.log_config(name))
+
+    def _follow_topic(self, change: TopicChange) -> None:
+        name, states = change.topic.name, change.topic.partitions
+        if len(change.partitions) > len(self._partitions):
+            changed = set(change.partitions)
+            used = [index for topic, index in self._partitions if topic == name and index in changed]
+        else:
+            used = [index for index in change.partitions if (name, index) in self._partitions]
+        for index in used:
+            self._follow(self._partitions[name, index], states[index])
+
+    def _delete(self, topic: TopicImage) -> None:
+        logs = self._logs.logs()
+        if len(logs) < len(topic.partitions):  # most were never used
+            doomed = [one.topic_partition for one in logs if one.topic_partition.topic == topic.name]
+        else:
+            doomed = [TopicPartition(topic.name, index) for index in topic.partitions]
+        for topic_partition in doomed:
+            partition = self._partitions.pop(topic_partition, None)
+            if partition is not None:
+                partition.delete()
+                self.gone = self.gone.plus(partition)
+            self._logs.delete(topic_partition)
+
+    def _follow(self, partition: Partition, state: PartitionState) -> None:
+        if state.leader == self._node_id:
+            partition.become_leader(state.leader, state.leader_epoch, state.isr, state.replicas)
+        else:
+            partition.resign(state.leader, state.leader_epoch)
+
+    def _take_log(self, mended: PartitionLog) -> None:
+        """A log had failed and was opened anew; its settings may have changed meanwhile."""
+        topic_partition = mended.topic_partition
+        if self.image.topic(topic_partition.topic) is not None:
+            mended.update_config(self.log_config(topic_partition.topic))
+        partition = self._partitions.get(topic_partition)
+        if partition is not None:
+            partition.take_log(mended)
+        if self.on_mended is not None:
+            self.on_mended(topic_partition)
+
+    def set_strays_aside(self) -> None:
+        """Logs of topics that the metadata does not know: a deletion was cut short, or the metadata is another's.
+
+        A topic that is created later under the same name must not find them.
+        """
+        for partition_log in self._logs.logs():
+            if self.image.partition(*partition_log.topic_partition) is None:
+                self._logs.set_aside(partition_log.topic_partition)

@@ -1,0 +1,1 @@
+"""Topics as a broker creates, shows and deletes them."""

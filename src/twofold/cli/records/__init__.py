@@ -1,0 +1,1 @@
+"""`twofold produce` and `twofold consume`."""

@@ -1,0 +1,1 @@
+"""Connections to brokers, for clients and for brokers alike."""

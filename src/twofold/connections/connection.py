@@ -1,0 +1,350 @@
+"""One connection to one broker: framing, version negotiation, requests in flight.
+
+1. Requests go out in the order of their `send` calls; a broker answers them in that order.
+2. When the connection ends, for whatever reason, every request in flight fails with the same error, once.
+3. An answer that is overdue ends the connection: those behind it would be as late, and a late answer must not meet a
+   caller who gave up.
+4. The number of requests in flight has a bound.
+"""
+
+import asyncio
+import os
+import struct
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
+
+from twofold.connections.errors import BrokerUnreachable, ClientClosed, ConnectionLost, NoAnswer, UnsupportedByBroker
+from twofold.connections.waiting import done_within
+from twofold.runtime.api import Runtime, TimerHandle
+from twofold.version import VERSION
+from twofold.wire.apis import APIS
+from twofold.wire.codec import Undecodable, decode_response, encode_request
+from twofold.wire.errors import KafkaError, UnsupportedVersion, raise_for
+from twofold.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+API_VERSIONS = 18
+SOFTWARE_NAME = "twofold"
+# A response above this is not a response: the length prefix of something else was read.
+MAX_FRAME_BYTES = 512 * 1024 * 1024
+_HEADER = struct.Struct(">ihhih")  # of a request: size, key, version, correlation id, length of the client id
+_UNSUPPORTED_VERSION = UnsupportedVersion.code.to_bytes(2, "big")
+
+
+class Address(NamedTuple):
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_addresses(bootstrap_servers: str) -> tuple[Address, ...]:
+    """`host:port,[::1]:port` as addresses; ValueError names the part that is neither."""
+    addresses = []
+    for part in bootstrap_servers.split(","):
+        host, separator, port = part.strip().rpartition(":")
+        host = host.removeprefix("[").removesuffix("]")
+        if not separator or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise ValueError(f"{part.strip()!r} in bootstrap_servers is not HOST:PORT")
+        addresses.append(Address(host, int(port)))
+    return tuple(dict.fromkeys(addresses))
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    client_id: str | None = "twofold"
+    connect_timeout_ms: float = 10_000
+    request_timeout_ms: float = 30_000
+    max_in_flight: int = 32
+
+
+@dataclass(slots=True)
+class _InFlight:
+    api_key: int
+    version: int
+    future: "asyncio.Future[Any]"
+    timer: TimerHandle
+
+
+class Connection(asyncio.Protocol):
+    """Made by `open_connection`, which returns it ready for requests."""
+
+    def __init__(self, runtime: Runtime, label: str, limits: ConnectionLimits) -> None:
+        self.label = label
+        self.limits = limits
+        self.versions: Mapping[int, tuple[int, int]] = {API_VERSIONS: (0, APIS[API_VERSIONS].max_version)}
+        self.finalized_features: Mapping[str, int] = {}
+        self._runtime = runtime
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._error: KafkaError | None = None
+        self._in_flight: dict[int, _InFlight] = {}
+        self._next_correlation_id = 0
+        self._slots: deque[asyncio.Future[None]] = deque()
+        self._writable = True
+        self._when_writable: list[Callable[[], None]] = []
+        self._buffer = bytearray()
+
+    @property
+    def closed(self) -> bool:
+        return self._error is not None
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._in_flight)
+
+    def check_writable(self, otherwise: Callable[[], None]) -> bool:
+        """Whether the socket takes more; if not, `otherwise` is called when it does."""
+        if not self._writable:
+            self._when_writable.append(otherwise)
+        return self._writable
+
+    def supports(self, api_key: int, version: int = 0) -> bool:
+        """Whether the broker serves that version or a later one that we speak too."""
+        try:
+            return self.version(api_key) >= version
+        except UnsupportedByBroker:
+            return False
+
+    def version(self, api_key: int, *, at_most: int | None = None) -> int:
+        """The highest version of an API that both sides speak."""
+        api = APIS[api_key]
+        highest = api.spoken_max if at_most is None else min(at_most, api.spoken_max)
+        served = self.versions.get(api_key)
+        if served is None:
+            raise UnsupportedByBroker(f"{self.label} does not serve {api.name}")
+        version = min(highest, served[1])
+        if version < max(api.min_version, served[0]):
+            raise UnsupportedByBroker(
+                f"{self.label} serves {api.name} {served[0]} to {served[1]}, this client speaks "
+                f"{api.min_version} to {highest}"
+            )
+        return version
+
+    async def request(self, message: Any, api_key: int, *, version: int | None = None, timeout_ms: float = -1) -> Any:
+        """Send when there is room for one more in flight, and return the answer."""
+        while not self.closed and (len(self._in_flight) >= self.limits.max_in_flight or not self._writable):
+            slot: asyncio.Future[None] = self._loop.create_future()
+            self._slots.append(slot)
+            try:
+                await slot
+            except asyncio.CancelledError:
+                # The turn that this waiter was given, or would have got, goes to the next one.
+                if slot.done() and not slot.cancelled():
+                    self._offer_slot()
+                raise
+        return await self.send(message, api_key, version=version, timeout_ms=timeout_ms)
+
+    def send(
+        self, message: Any, api_key: int, *, version: int | None = None, timeout_ms: float = -1
+    ) -> "asyncio.Future[Any]":
+        """Write now; the future is the answer. The caller keeps the number in flight below the bound."""
+        if version is None:
+            version = self.version(api_key)
+        transport = self._open_transport()
+        correlation_id = self._take_correlation_id()
+        frame = encode_request(message, api_key, version, correlation_id, self.limits.client_id)
+        future = self._expect(correlation_id, api_key, version, timeout_ms)
+        transport.write(frame)
+        return future
+
+    def send_body(self, body: "list[bytes | bytearray]", api_key: int, version: int) -> "asyncio.Future[Any]":
+        """As `send`, for a body of a flexible version that is encoded already, in pieces that are not copied. They must
+        stay as they are until the answer is there or the connection has ended."""
+        transport = self._open_transport()
+        correlation_id = self._take_correlation_id()
+        name = (self.limits.client_id or "").encode()
+        id_length = -1 if self.limits.client_id is None else len(name)
+        size = _HEADER.size - 4 + len(name) + 1 + sum(map(len, body))
+        head = _HEADER.pack(size, api_key, version, correlation_id, id_length) + name + b"\0"
+        future = self._expect(correlation_id, api_key, version, -1)
+        transport.writelines([head, *body])
+        return future
+
+    def _expect(self, correlation_id: int, api_key: int, version: int, timeout_ms: float) -> "asyncio.Future[Any]":
+        if len(self._in_flight) >= self.limits.max_in_flight:
+            raise RuntimeError(f"{self.limits.max_in_flight} requests are in flight to {self.label} already")
+        if timeout_ms < 0:
+            timeout_ms = self.limits.request_timeout_ms
+        timer = self._runtime.timers.call_later(
+            timeout_ms / 1000, lambda: self._on_overdue(api_key, version, timeout_ms)
+        )
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._in_flight[correlation_id] = _InFlight(api_key, version, future, timer)
+        return future
+
+    def send_without_answer(self, message: Any, api_key: int, *, version: int | None = None) -> None:
+        """For Produce with acks=0, the one request that a broker does not answer."""
+        if version is None:
+            version = self.version(api_key)
+        transport = self._open_transport()
+        transport.write(encode_request(message, api_key, version, self._take_correlation_id(), self.limits.client_id))
+
+    def close(self, error: KafkaError | None = None) -> None:
+        """End the connection; what is in flight fails with `error`."""
+        if self._error is not None:
+            return
+        self._error = error or ClientClosed(f"the connection to {self.label} was closed")
+        if self._transport is not None:
+            self._transport.abort()
+        in_flight, self._in_flight = self._in_flight, {}
+        for entry in in_flight.values():
+            entry.timer.cancel()
+            if not entry.future.done():
+                entry.future.set_exception(self._error)
+                # A caller who was cancelled meanwhile will never look.
+                entry.future.exception()
+        while self._slots:
+            self._offer_slot()
+
+    def _open_transport(self) -> asyncio.Transport:
+        if self._error is not None:
+            raise self._error
+        if self._transport is None:
+            raise RuntimeError(f"{self.label} is not connected yet")
+        return self._transport
+
+    def _take_correlation_id(self) -> int:
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
+        return correlation_id
+
+    def _offer_slot(self) -> None:
+        while self._slots:
+            slot = self._slots.popleft()
+            if not slot.done():
+                slot.set_result(None)
+                return
+
+    def _on_overdue(self, api_key: int, version: int, timeout_ms: float) -> None:
+        self.close(
+            NoAnswer(
+                f"{self.label} did not answer {APIS[api_key].name} v{version} within {timeout_ms:g} ms "
+                "(request_timeout_ms)"
+            )
+        )
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports do not extend asyncio's classes.
+        self._transport = cast(asyncio.Transport, transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        reason = f": {describe_os_error(exc)}" if isinstance(exc, OSError) else ""
+        waiting = f" with {len(self._in_flight)} requests in flight" if self._in_flight else ""
+        self.close(ConnectionLost(f"{self.label} closed the connection{waiting}{reason}"))
+
+    def pause_writing(self) -> None:
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        self._writable = True
+        callbacks, self._when_writable = self._when_writable, []
+        for callback in callbacks:
+            callback()
+        self._offer_slot()
+
+    def data_received(self, data: bytes) -> None:
+        buffer = self._buffer
+        buffer += data
+        position = 0
+        while len(buffer) - position >= 4:
+            size = int.from_bytes(buffer[position : position + 4], "big")
+            if size > MAX_FRAME_BYTES:
+                self.close(ConnectionLost(f"{self.label} sent a frame of {size} bytes: it does not speak Kafka"))
+                return
+            if len(buffer) - position - 4 < size:
+                break
+            with memoryview(buffer) as view:
+                frame = bytes(view[position + 4 : position + 4 + size])
+            position += 4 + size
+            self._on_frame(frame)
+            if self._error is not None:
+                return
+        if position:
+            del buffer[:position]
+
+    def _on_frame(self, frame: bytes) -> None:
+        entry = self._in_flight.pop(int.from_bytes(frame[:4], "big"), None) if len(frame) >= 4 else None
+        if entry is None:
+            self.close(ConnectionLost(f"{self.label} answered what was not asked"))
+            return
+        entry.timer.cancel()
+        version = entry.version
+        if entry.api_key == API_VERSIONS and frame[4:6] == _UNSUPPORTED_VERSION:
+            # The one answer that comes in another version than asked for (KIP-511).
+            version = 0
+        try:
+            _, response = decode_response(entry.api_key, version, frame)
+        except Undecodable as error:
+            lost = ConnectionLost(f"{self.label} answered {APIS[entry.api_key].name} v{version} with garbage: {error}")
+            if not entry.future.done():
+                entry.future.set_exception(lost)
+            self.close(lost)
+            return
+        if not entry.future.done():
+            entry.future.set_result(response)
+        self._offer_slot()
+
+    async def negotiate(self) -> None:
+        """Learn which versions the broker serves."""
+        version = APIS[API_VERSIONS].max_version
+        response = await self._ask_versions(version)
+        if response.error_code == UnsupportedVersion.code:
+            highest = max((row.max_version for row in response.api_keys if row.api_key == API_VERSIONS), default=0)
+            response = await self._ask_versions(min(highest, version))
+        raise_for(response.error_code, f"{self.label} refused ApiVersions")
+        self.versions = {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
+        self.finalized_features = {row.name: row.max_version_level for row in response.finalized_features}
+
+    async def _ask_versions(self, version: int) -> ApiVersionsResponse:
+        message = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=VERSION)
+        response: ApiVersionsResponse = await self.send(message, API_VERSIONS, version=version)
+        return response
+
+
+async def open_connection(
+    runtime: Runtime, address: Address, limits: ConnectionLimits, *, node_id: int | None = None
+) -> Connection:
+    """Connect and negotiate; BrokerUnreachable or another KafkaError when either fails."""
+    label = str(address) if node_id is None else f"broker {node_id} ({address})"
+    connecting = runtime.spawn(
+        runtime.network.connect(lambda: Connection(runtime, label, limits), address.host, address.port),
+        name=f"connect {label}",
+    )
+    try:
+        if not await done_within(runtime, connecting, limits.connect_timeout_ms / 1000):
+            raise BrokerUnreachable(
+                f"cannot connect to {label} within {limits.connect_timeout_ms:g} ms "
+                "(socket_connection_setup_timeout_ms)"
+            )
+        _, connection = connecting.result()
+    except OSError as error:
+        raise BrokerUnreachable(f"cannot connect to {label}: {describe_os_error(error)}") from error
+    except BaseException:
+        # Whoever stops waiting must not leave a socket behind.
+        connecting.add_done_callback(_close_unclaimed)
+        connecting.cancel()
+        raise
+    assert isinstance(connection, Connection)
+    try:
+        await connection.negotiate()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _close_unclaimed(connecting: "asyncio.Task[tuple[asyncio.Transport, asyncio.BaseProtocol]]") -> None:
+    if not connecting.cancelled() and connecting.exception() is None:
+        connecting.result()[0].abort()
+
+
+def describe_os_error(error: OSError) -> str:
+    """The system's own words, without the addresses that event loops put around them."""
+    if isinstance(error.errno, int) and error.errno > 0:
+        return os.strerror(error.errno)
+    return error.strerror or str(error) or type(error).__name__

@@ -1,0 +1,1 @@
+"""The indexes beside each segment."""

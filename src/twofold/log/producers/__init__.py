@@ -1,0 +1,1 @@
+"""What a partition knows about its producers, and the files that keep it."""

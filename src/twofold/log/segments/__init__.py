@@ -1,0 +1,1 @@
+"""Segments: the files that hold a log's batches."""

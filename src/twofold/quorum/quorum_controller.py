@@ -1,0 +1,246 @@
+"""The controller: the machine over the metadata log, asked by requests and seen through images.
+
+1. Everything that brokers and clients want goes through the request-shaped calls; nobody writes records past them.
+2. A call returns when what it changed is committed and every subscriber has seen it.
+3. What belongs into a row of the response is an error code there; what concerns the whole request (no leadership, a
+   full queue, a failed disk) is raised as a KafkaError, retriable where a later try may succeed.
+4. Leading or standing by, it is a function of the log: a standby loads what is committed, a leader writes, and one that
+   lost its leadership goes back to what is committed. Everything that a successor must know is in the log.
+5. Sessions are not part of the log: who begins to lead has heard of no broker yet, and any may register anew at once.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias, TypeVar
+
+from twofold.config.settings import Settings
+from twofold.controller.activation import activate
+from twofold.controller.brokers import allocate_producer_ids, heartbeat, register_broker
+from twofold.controller.configs import alter_configs, incremental_alter_configs
+from twofold.controller.context import Context
+from twofold.controller.delta import ImageDelta, delta_between, full_delta, whole_difference
+from twofold.controller.feature_updates import update_features
+from twofold.controller.features import metadata_version
+from twofold.controller.image import METADATA_VERSION, MetadataImage
+from twofold.controller.operation import Operation
+from twofold.controller.records import MetadataRecord, encode_all
+from twofold.controller.replay import ControllerState, MetadataMachine, OpenTransaction
+from twofold.controller.topics import UNGUARDED, DeletionGuard, create_partitions, create_topics, delete_topics
+from twofold.machine.runtime import MachineRuntime
+from twofold.quorum.loader import Entry, refuse_transactions, segments
+from twofold.quorum.writer import MetadataWriter
+from twofold.runtime.api import Runtime
+from twofold.wire.errors import InvalidUpdateVersion, KafkaError, NotController
+from twofold.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from twofold.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from twofold.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from twofold.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from twofold.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
+from twofold.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from twofold.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from twofold.wire.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from twofold.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+
+T = TypeVar("T")
+Q = TypeVar("Q")
+Subscriber: TypeAlias = Callable[[ImageDelta, MetadataImage], None]
+
+log = logging.getLogger(__name__)
+
+
+class ReplicatedLog(Protocol):
+    """What a controller needs of the metadata log; its owner tells the controller what is committed and who leads."""
+
+    @property
+    def end_offset(self) -> int:
+        """The offset that the next record gets."""
+        ...
+
+    def append(self, values: Sequence[bytes], epoch: int) -> int:
+        """Append one batch and return its last offset; refuse an epoch that is not the current one."""
+        ...
+
+
+class _Port:
+    """The metadata log as the machine sees it: records instead of bytes, in the versions of the level that holds."""
+
+    def __init__(self, metadata_log: ReplicatedLog, level: Callable[[], int]) -> None:
+        self._log = metadata_log
+        self._level = level
+
+    @property
+    def end_offset(self) -> int:
+        return self._log.end_offset
+
+    def append(self, records: Sequence[MetadataRecord], epoch: int) -> int:
+        return self._log.append(encode_all(records, self._level()), epoch)
+
+
+class QuorumController:
+    """A controller of a quorum, whoever leads it; its owner calls `load`, `lead`, `committed` and `resign`."""
+
+    def __init__(
+        self, runtime: Runtime, settings: Settings, metadata_log: ReplicatedLog, *, node_id: int, cluster_id: str
+    ) -> None:
+        self.node_id = node_id
+        self.cluster_id = cluster_id
+        self._runtime = runtime
+        self._settings = settings
+        self._end = metadata_log
+        self._subscribers: list[Subscriber] = []
+        self._last_contact: dict[int, float] = {}
+        self._from_snapshot = False  # what is shown next came as a snapshot
+        starting = NotController("the controller is starting")
+        port = _Port(metadata_log, lambda: metadata_version(self._machine.state.image))
+        self._machine = MachineRuntime(MetadataMachine(), port, runtime.clock, inactive=starting)
+        self._machine.on_committed(self._publish)
+        self._writer = MetadataWriter(self._machine, runtime)
+
+    # -- standing by and leading
+
+    def load(self, entries: Sequence[Entry], *, is_snapshot: bool = False) -> None:
+        """Take in a committed batch that another controller, or an earlier life, has written; `show` makes it seen.
+
+        A snapshot replaces all that is known, an open transaction too.
+        """
+        if is_snapshot:
+            refuse_transactions(entries)
+            self._machine.restart()
+            self._from_snapshot = True
+        for piece in segments(entries):
+            self._machine.replay(piece)
+
+    def show(self) -> None:
+        """Let subscribers and readers see what was loaded, as far as no transaction is open."""
+        self._machine.show()
+
+    def lead(self, epoch: int, bootstrap: Sequence[MetadataRecord] = ()) -> "asyncio.Future[None]":
+        """Begin to lead; all that is committed was loaded. The answer is done when the first records are committed."""
+        self._machine.become_leader(epoch)
+        self._last_contact.clear()
+        minimum = self._settings.int("min.insync.replicas")
+        return self._machine.write(lambda state, _: activate(state, bootstrap, min_insync_replicas=minimum))
+
+    def committed(self, offset: int) -> None:
+        """What this controller wrote, up to and including `offset`, is committed."""
+        self._machine.commit(offset)
+
+    def resign(self, error: KafkaError) -> None:
+        """Lead no longer. What was not committed is forgotten; if it commits after all, `load` brings it."""
+        self._writer.stop(error)
+        self._machine.resign(error)
+
+    # -- reading
+
+    @property
+    def image(self) -> MetadataImage:
+        """The newest committed image; never one inside a metadata transaction."""
+        return self._machine.committed.image
+
+    @property
+    def transaction(self) -> OpenTransaction | None:
+        """The metadata transaction that is open in the log, committed or not."""
+        return self._machine.state.transaction
+
+    @property
+    def is_leader(self) -> bool:
+        return self._machine.is_leader
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """Call `subscriber(delta, image)` for every new image, beginning with all that is known now."""
+        self._subscribers.append(subscriber)
+        if self.image.offset >= 0:
+            subscriber(full_delta(self.image), self.image)
+
+    def _publish(
+        self, old: ControllerState, new: ControllerState, offset: int, records: Sequence[MetadataRecord]
+    ) -> None:
+        whole, self._from_snapshot = self._from_snapshot, False
+        if not self._subscribers:
+            return
+        delta = whole_difference(old.image, new.image) if whole else delta_between(old.image, new.image, records)
+        for subscriber in self._subscribers:
+            try:
+                subscriber(delta, new.image)
+            except Exception:
+                log.exception("a subscriber failed on the image at offset %d", offset)
+
+    # -- requests
+
+    async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
+        return await self._handle(create_topics, request)
+
+    async def delete_topics(
+        self, request: DeleteTopicsRequest, guard: DeletionGuard = UNGUARDED
+    ) -> DeleteTopicsResponse:
+        try:
+            return await self._handle(
+                lambda image, request, context: delete_topics(image, request, context, guard), request
+            )
+        finally:
+            guard.release()
+
+    async def create_partitions(self, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+        return await self._handle(create_partitions, request)
+
+    async def incremental_alter_configs(
+        self, request: IncrementalAlterConfigsRequest
+    ) -> IncrementalAlterConfigsResponse:
+        return await self._handle(incremental_alter_configs, request)
+
+    async def alter_configs(self, request: AlterConfigsRequest) -> AlterConfigsResponse:
+        return await self._handle(alter_configs, request)
+
+    async def update_features(self, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+        if self._writer.is_busy:
+            level = self.image.features.get(METADATA_VERSION, 0)
+            for update in request.feature_updates:
+                if update.feature == METADATA_VERSION and update.max_version_level < level:
+                    raise InvalidUpdateVersion(
+                        f"{METADATA_VERSION} does not go down while a metadata transaction is open: ask again later"
+                    )
+        return await self._handle(update_features, request)
+
+    async def allocate_producer_ids(self, request: AllocateProducerIdsRequest) -> AllocateProducerIdsResponse:
+        try:
+            return await self._handle(allocate_producer_ids, request)
+        except KafkaError as error:
+            return AllocateProducerIdsResponse(error_code=error.code, producer_id_start=-1, producer_id_len=0)
+
+    async def register_broker(self, request: BrokerRegistrationRequest) -> BrokerRegistrationResponse:
+        try:
+            response = await self._handle(
+                lambda image, request, context: register_broker(image, request, context, self._is_alive), request
+            )
+        except KafkaError as error:
+            log.warning("broker %d is not registered: %s", request.broker_id, error)
+            return BrokerRegistrationResponse(error_code=error.code)
+        self._last_contact[request.broker_id] = self._runtime.clock.monotonic()
+        return response
+
+    async def heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
+        try:
+            response = await self._handle(heartbeat, request)
+        except KafkaError as error:
+            return BrokerHeartbeatResponse(error_code=error.code, should_shut_down=False)
+        if response.should_shut_down:
+            self._last_contact.pop(request.broker_id, None)
+        else:
+            self._last_contact[request.broker_id] = self._runtime.clock.monotonic()
+        return response
+
+    def _handle(self, handler: Callable[[MetadataImage, Q, Context], Operation[T]], request: Q) -> "asyncio.Future[T]":
+        def begin(image: MetadataImage) -> Operation[T]:
+            context = Context(self.node_id, self.cluster_id, self._settings, self._runtime.random, self._end.end_offset)
+            return handler(image, request, context)
+
+        return self._writer.submit(begin, type(request).__name__.removesuffix("Request"))
+
+    def _is_alive(self, broker_id: int) -> bool:
+        seen = self._last_contact.get(broker_id)
+        timeout_s = self._settings.int("broker.session.timeout.ms") / 1000
+        return seen is not None and self._runtime.clock.monotonic() - seen < timeout_s

@@ -30,6 +30,7 @@ from twofold.broker.coordinators.transactions import verification
 from twofold.broker.coordinators.transactions.verification import Verdicts
 from twofold.broker.network.authorizer import Operation, ResourceType
 from twofold.broker.network.context import NO_RESPONSE, Answer, Buffer, CloseConnection, Frame, Later, RequestContext
+from twofold.broker.partitions.append_fate import append_fate
 from twofold.broker.partitions.partition import ALL_REPLICAS, Partition
 from twofold.broker.partitions.purgatory import DelayedProduce
 from twofold.config.internal_topics import is_internal
@@ -61,10 +62,8 @@ from twofold.wire.errors import (
     NetworkException,
     NotCoordinator,
     NotEnoughReplicas,
-    NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
     RecordListTooLarge,
-    RequestTimedOut,
     TopicAuthorizationFailed,
     TransactionalIdAuthorizationFailed,
     UnknownServerError,
@@ -301,21 +300,16 @@ class _Produce:
         if self._answer.done():
             return  # the client is gone
         for partition, (_, rows, place) in self._waiting.items():
-            error = self._fate(partition, passed=partition not in delayed.waiting)
+            error = append_fate(
+                partition,
+                passed=partition not in delayed.waiting,
+                needs_in_sync=self._request.acks == ALL_REPLICAS,
+                what="records",
+                time_limit=f"timeout_ms={self._request.timeout_ms}",
+            )
             if error is not None:
                 rows[place] = self._error_row(rows[place].partition, error, partition)
         self._answer.set_result(self._encode())
-
-    def _fate(self, partition: Partition, *, passed: bool) -> KafkaError | None:
-        if passed:
-            if self._request.acks == ALL_REPLICAS and not partition.has_enough_in_sync_replicas:
-                return NotEnoughReplicasAfterAppend(f"{partition}: appended, but then too few replicas were in sync")
-            return None
-        if not partition.is_leader:
-            return partition.not_leading()
-        if partition.failed:
-            return KafkaStorageError(f"{partition}: the records could not be synced")
-        return RequestTimedOut(f"{partition}: appended, but not safe within timeout_ms={self._request.timeout_ms}")
 
     def _encode(self) -> Frame:
         version = self._context.version

@@ -21,6 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from twofold.broker.metrics.durations import Durations
+from twofold.broker.partitions.append_fate import append_fate
 from twofold.broker.partitions.purgatory import DelayedProduce
 from twofold.config.internal_topics import CONSUMER_OFFSETS
 from twofold.coordinator.transaction.records import NEVER_MS, Transaction
@@ -56,7 +57,6 @@ from twofold.wire.messages.write_txn_markers import (
 
 if TYPE_CHECKING:
     from twofold.broker.broker import Broker
-    from twofold.broker.partitions.partition import Partition
 
 NEWEST_VERSION = 2  # of transactions, as far as markers differ
 FIRST_RETRY_S = 0.1
@@ -118,25 +118,18 @@ def write_markers(
         return refused
 
     def finish(produce: DelayedProduce) -> None:
-        fate = _fate(partition, passed=not produce.waiting)
+        fate = append_fate(
+            partition,
+            passed=not produce.waiting,
+            needs_in_sync=True,
+            what="marker",
+            time_limit="request.timeout.ms",
+        )
         on_later([fate if outcome is None else outcome for outcome in refused])
 
     timeout_s = broker.settings.int("request.timeout.ms") / 1000
     broker.replicas.purgatory.park_produce([(partition, last)], timeout_s, finish)
     return None
-
-
-def _fate(partition: "Partition", *, passed: bool) -> Outcome:
-    """What became of markers that were appended and had to wait."""
-    if passed:
-        if partition.has_enough_in_sync_replicas:
-            return None
-        return NotEnoughReplicasAfterAppend(f"{partition}: appended, but then too few replicas were in sync")
-    if not partition.is_leader:
-        return partition.not_leading()
-    if partition.failed:
-        return KafkaStorageError(f"{partition}: the marker could not be synced")
-    return RequestTimedOut(f"{partition}: appended, but not safe within request.timeout.ms")
 
 
 def _complete_offsets(

@@ -1,4 +1,4 @@
-"""Sending markers as the coordinator of a transaction: semantics 1.12 row by row, scenarios 51 to 54 of 9.1."""
+"""Sending markers as the coordinator of a transaction: one test per answer that a partition leader can give."""
 
 import asyncio
 import logging

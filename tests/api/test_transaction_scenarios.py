@@ -1,4 +1,4 @@
-"""Scenarios 90-96 and 110-127 of the catalogue, as far as requests to one broker can show them; named as there."""
+"""Stories of transactions, told by requests to one broker; the name of each test is the name of its story."""
 
 from typing import Any
 

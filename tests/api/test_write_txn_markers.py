@@ -1,4 +1,4 @@
-"""WriteTxnMarkers (key 27): every row of semantics 1.13 and what Apache Kafka was seen to do (section 11)."""
+"""WriteTxnMarkers (key 27): every rule of the request, and what Apache Kafka was seen to do."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Compaction of one log: what stays, what goes, and when (semantics 4.15, scenarios 85-89)."""
+"""Compaction of one log: what stays, what goes, and when."""
 
 import asyncio
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Producers in a partition: sequences, epochs, duplicates, markers, stability (semantics 9.2, scenarios 55-84)."""
+"""Producers in a partition: sequences, epochs, duplicates, markers, stability."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""The catalogue of scenarios of a partition log (semantics 9.2): each is a test of its name, and what was missing.
+"""The catalogue of scenarios of a partition log: each is a test of its name, and what was missing.
 
 The table says where; a scenario whose test is renamed or removed fails here.
 """

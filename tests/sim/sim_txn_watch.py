@@ -40,7 +40,7 @@ INTERNAL = (TRANSACTION_STATE, CONSUMER_OFFSETS)
 BIG_READ = 1 << 20
 
 _ENDED = {State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT}
-# Not the broker's own table: this one is from the reference.
+# Not the broker's own table: this one was written from the KIPs.
 LEGAL: dict[State | None, set[State | None]] = {
     None: {State.EMPTY},
     State.EMPTY: {State.EMPTY, State.ONGOING, State.PREPARE_ABORT, None},

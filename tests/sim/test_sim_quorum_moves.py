@@ -187,7 +187,7 @@ def test_leadership_moves_after_every_batch_of_an_operation(kind: str, records: 
                 move(KINDS[kind], records, appended, committed, survived, back)
 
 
-# -- the hazards of semantics 7.5
+# -- hazards that the upstream implementation had
 
 
 async def half_done(stage: Stage, batches: int) -> "tuple[Ask, asyncio.Task[object]]":

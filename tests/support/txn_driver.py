@@ -133,7 +133,7 @@ _JUDGEMENT: Mapping[str, Mapping[int | None, type[TransactionError]]] = {
 
 
 def judge(api: str, error: KafkaError, in_doubt: bool = False) -> TransactionError:
-    """Semantics 1.21, for an error that is not tried again."""
+    """What a producer does about an error that it does not try again."""
     if isinstance(error, ProducerFenced) or (isinstance(error, InvalidProducerEpoch) and api != "Produce"):
         return Fenced(api, error, in_doubt)
     table = _JUDGEMENT[api]

@@ -72,7 +72,7 @@ def refuse(error: type[Exception]) -> Callable[[FakeBroker, Any], FetchResponse]
     return step
 
 
-# Which batches are for the application (semantics 4.12)
+# Which batches are for the application
 
 
 def log_of(*batches: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Registration, heartbeats and producer ids (semantics 8.8, 8.9)."""
+"""Registration, heartbeats and producer ids."""
 
 from typing import Any
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""The loader of the metadata log: what is published of it, and when (semantics 7.7; numbers are those of 9.3)."""
+"""The loader of the metadata log: what is published of it, and when."""
 
 from itertools import pairwise
 from uuid import UUID

@@ -1,7 +1,7 @@
 """A partition's log: batches appended at the end, read by offset.
 
 1. LSO <= high watermark <= log end, and no reader gets an offset at or beyond its bound.
-2. A batch is in the log or it is not: a rejected one leaves no trace (semantics 4.4: checks, then bytes, then state).
+2. A batch is in the log or it is not: a rejected one leaves no trace (checks first, then bytes, then state).
 3. The producers' table, the indexes and the epochs are what a replay of the batches gives.
 4. Appending and reading cost the same whatever the length of the log, the number of producers and of open transactions.
 5. Batches are not unpacked, except on compacted topics and to answer a look-up by time.

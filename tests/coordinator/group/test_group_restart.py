@@ -165,7 +165,7 @@ records = st.one_of(
 
 
 def model(log: list[LogRecord]) -> tuple[dict, dict, dict]:
-    """The rules of semantics 5.2, written down as plainly as possible."""
+    """The rules of loading a group, written down as plainly as possible."""
     main: dict[tuple[str, str, int], tuple[int, int]] = {}
     pending: dict[int, dict[tuple[str, str, int], tuple[int, int]]] = {}
     groups: dict[str, GroupValue] = {}

@@ -1,4 +1,4 @@
-"""KIP-1309: the decisions of the reference (2.6) that need neither a clock nor a socket, each under its number."""
+"""KIP-1309: the decisions that need neither a clock nor a socket."""
 
 import pytest
 from transaction_kit import (

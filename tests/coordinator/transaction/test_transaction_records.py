@@ -32,7 +32,7 @@ from twofold.types import TopicPartition
 T = 1_700_000_000_000
 KEY = encode_key("abc")
 
-# The vectors of the reference, then one for each field that Kafka 4.3 does not write.
+# Records that Apache Kafka has written, then one for each field that Kafka 4.3 does not write.
 VECTORS = {
     "v0 empty": (
         0,

@@ -33,7 +33,7 @@ from twofold.coordinator.transaction.states import (
 
 ROOT = Path(__file__).parent.parent.parent.parent
 
-# The column "legal previous states" of the reference. PREPARE_EPOCH_FENCE, through which Kafka goes from ONGOING to
+# The legal previous states, as Apache Kafka has them. PREPARE_EPOCH_FENCE, through which Kafka goes from ONGOING to
 # PREPARE_ABORT, is never written; here that is one step.
 LEGAL_PREVIOUS = {
     EMPTY: {None, EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT},

@@ -164,7 +164,7 @@ def producers_go_on(probe: Probe) -> None:
 # Transactions
 
 
-LSO_AT_START = "the last stable offset is never below the log start (semantics 4.7)"
+LSO_AT_START = "the last stable offset is never below the log start"
 
 
 @case(

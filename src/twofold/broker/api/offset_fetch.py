@@ -68,7 +68,7 @@ def error_response(request: OffsetFetchRequest, error: KafkaError, version: int)
 async def _fetch_stable(
     broker: "Broker", context: RequestContext, groups: Sequence[OffsetFetchRequestGroup]
 ) -> OffsetFetchResponse:
-    """What is told is the newest state, so the answer waits until that is committed (semantics 5.3)."""
+    """The answer shows the newest state, so it waits until that state is committed."""
     found = []
     for group in groups:
         try:

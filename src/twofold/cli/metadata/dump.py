@@ -37,7 +37,7 @@ _TYPES = (
     *OTHER_METADATA.values(),
     *(kind.name for kind in ControlType if kind > ControlType.COMMIT),
 )
-_TRANSACTIONAL = frozenset({b"\x01\x17", b"\x01\x18", b"\x01\x19"})  # how Begin, End and Abort begin (semantics 7.3)
+_TRANSACTIONAL = frozenset({b"\x01\x17", b"\x01\x18", b"\x01\x19"})  # the first bytes of Begin, End and Abort
 _ENDS = ("BeginTransaction", "EndTransaction", "AbortTransaction")
 
 

@@ -67,7 +67,7 @@ Outcome: TypeAlias = KafkaError | None
 Outcomes: TypeAlias = list[Outcome]
 Remote: TypeAlias = Callable[[int, WriteTxnMarkersRequest], Awaitable[WriteTxnMarkersResponse]]
 
-# Semantics 1.12. What is in neither table is an error that should not be: it is logged, and tried again all the same.
+# An error that is in neither table is unexpected: the sender logs it and tries again all the same.
 _RETRIED = (
     UnknownTopicOrPartition, NotLeaderOrFollower, NotEnoughReplicas, NotEnoughReplicasAfterAppend, RequestTimedOut,
     KafkaStorageError,

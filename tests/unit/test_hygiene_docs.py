@@ -1,0 +1,58 @@
+"""The docs' own rules: what they refer to is in the repository, and the README says the essence on its first screen."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = next(folder for folder in Path(__file__).parents if (folder / "pyproject.toml").exists())
+FOLDERS = ("src", "tests", "docs", "bench", "tools", "examples", "deploy")
+SUFFIXES = {".py", ".md", ".sh", ".toml", ".yml", ".yaml", ".patch"}
+FIRST_SCREEN_LINES = 40
+# A page by its name, as comments and docs write it: `docs/known-gaps.md`, `known-gaps.md`, [text](../settings.md#part).
+_PAGE = re.compile(r"[\w./-]*\w\.md\b")
+# A numbered chapter of something that is not a KIP and not in the repository.
+_CHAPTER = re.compile(r"\bsemantics \d|\bthe reference\b(?! (implementation|vectors))|\bour reference\b", re.I)
+_NOT_PAGES = {"kafka-transactions.md"}
+
+
+def texts() -> Iterator[tuple[Path, str]]:
+    yield from ((page, page.read_text()) for page in sorted(ROOT.glob("*.md")))
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in SUFFIXES and path != Path(__file__):
+                yield path, path.read_text()
+
+
+def names_of_pages() -> set[str]:
+    return {page.name for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("*/README.md")]}
+
+
+def test_every_page_that_is_named_is_in_the_repository() -> None:
+    known = names_of_pages() | _NOT_PAGES
+    for path, text in texts():
+        for name in _PAGE.findall(text):
+            if "*" not in name and "nnn" not in name.lower():
+                assert name.rsplit("/", 1)[-1] in known, f"{path.relative_to(ROOT)} refers to {name}, which is not here"
+
+
+def test_no_chapter_of_a_document_that_is_not_here_is_cited() -> None:
+    for path, text in texts():
+        for number, line in enumerate(text.splitlines(), 1):
+            assert not _CHAPTER.search(line), f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+
+
+def test_the_readme_says_what_why_and_how_on_its_first_screen() -> None:
+    first, _, _ = (ROOT / "README.md").read_text().partition("\n---\n")
+    assert len(first.splitlines()) <= FIRST_SCREEN_LINES
+    assert "![" in first, "a picture"
+    assert "make demo" in first
+    assert "make test" in first
+
+
+def test_one_page_has_the_figures() -> None:
+    """Two pages with figures of the same thing contradict each other after the next measurement."""
+    assert not (ROOT / "docs" / "benchmarks.md").exists()
+    page = (ROOT / "docs" / "performance.md").read_text()
+    runs = set(re.findall(r"^\| ([A-Z]) \| [0-9a-f]{7} \|", page, re.M))
+    named = set(re.findall(r"\b[Rr]un ([A-Z])\b", page))
+    assert named == runs, "every run that a section names is in the table of runs, and every run is used"

@@ -137,7 +137,7 @@ class KnownLogs(dict[TopicPartition, Any]):
 
 
 class World:
-    """Shaped like `Broker`, as far as these APIs look."""
+    """Shaped like `Services`, as far as these APIs look."""
 
     def __init__(self, settings: Mapping[str, str] = {}, authorizer: Any = None) -> None:
         unused: Any = None
@@ -158,11 +158,12 @@ class World:
         self.controller = PureController(self)
         self.producer_ids = ProducerIds(self.controller.allocate, self.runtime)
         self.auto_topics = AutoTopics(self)  # type: ignore[arg-type]
+        self.core, self.transactions = self, unused
         self.topic_rows = TopicRowCache()
         self.logs = KnownLogs()
         self._machine = MetadataMachine()
         self._state = self._machine.initial()
-        self.dispatcher = Dispatcher(self, self.runtime.spawn)
+        self.dispatcher = Dispatcher(self, self.runtime.spawn)  # type: ignore[arg-type]
         self.peer = Peer("10.0.0.1", 4711, LISTENER)
         self.apply(FeatureLevel("metadata.version", 30), FeatureLevel("transaction.version", 2))
         self.register(1)

@@ -143,6 +143,19 @@ async def running(directory, settings=None, *, manual_timers=False):
         await broker.stop(0.0 if manual_timers else TIMEOUT_S)
 
 
+def collector_of(broker):
+    """The metrics of a running broker, as `twofold serve` collects them."""
+    from twofold.broker.metrics.reading import BrokerCollector
+
+    return BrokerCollector(broker.services, broker.server, broker.first_look, broker.listeners)
+
+
+def scraper_of(broker):
+    from twofold.broker.metrics.reading import Scraper
+
+    return Scraper(collector_of(broker), broker.runtime)
+
+
 # --- batches and requests ---
 
 

@@ -119,7 +119,7 @@ async def test_a_partition_named_twice_counts_once_with_the_last_offset(node: De
 @simulated(DeletingNode)
 async def test_deleting_needs_permission(node: DeletingNode) -> None:
     await node.write(2)
-    node.broker.authorizer = Deny((Operation.DELETE, "t"))
+    node.broker.core.authorizer = Deny((Operation.DELETE, "t"))
     assert await node.delete(("t", 0, 1)) == [("t", 0, -1, 29)]
     assert node.log().log_start_offset == 0
 

@@ -93,7 +93,7 @@ async def test_a_directory_that_is_gone_is_offline(node: SimNode) -> None:
 @pytest.mark.parametrize("version", [2, 3, 5])
 @simulated(SimNode)
 async def test_describing_needs_permission(node: SimNode, version: int) -> None:
-    node.broker.authorizer = Deny((Operation.DESCRIBE, CLUSTER_NAME))
+    node.broker.core.authorizer = Deny((Operation.DESCRIBE, CLUSTER_NAME))
     answer = await node.ask("DescribeLogDirs", version, topics=None)
     assert answer["results"] == []
     assert answer.get("error_code", 31) == 31

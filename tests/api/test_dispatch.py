@@ -107,7 +107,7 @@ def test_tagged_fields_in_a_header_are_skipped(tmp_path):
     scenario()
 
 
-class FailingBroker:
+class FailingServices:
     """What `list_offsets` touches, all of it broken."""
 
     def __init__(self, error):
@@ -119,7 +119,7 @@ class FailingBroker:
 
 
 def failing_request(error):
-    dispatcher = Dispatcher(FailingBroker(error), None)
+    dispatcher = Dispatcher(FailingServices(error), None)
     frame = bytes(codec.encode_request(list_request(("t", 0, -1)), LIST_OFFSETS, 7, 9, "c"))[4:]
     return dispatcher, frame
 
@@ -144,7 +144,7 @@ def test_an_api_without_a_form_for_errors_ends_the_connection():
 async def test_what_a_coroutine_raises_becomes_the_apis_own_error():
     import asyncio
 
-    async def broken(broker, context, request: ListOffsetsRequest):
+    async def broken(services, context, request: ListOffsetsRequest):
         raise NotController("not here")
 
     dispatcher = Dispatcher(None, lambda coroutine, *, name: asyncio.get_running_loop().create_task(coroutine))

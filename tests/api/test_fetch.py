@@ -323,7 +323,7 @@ def test_topics_that_may_not_be_read_are_refused_alone(tmp_path):
         async with running(tmp_path) as node:
             await node.create("secret")
             await node.create("t")
-            node.broker.authorizer = NoSecrets()
+            node.broker.core.authorizer = NoSecrets()
             client = await node.connect()
             rows = fetched(await client.call(fetch_request(("secret", 0, 0), ("t", 0, 0)), FETCH, 12))
             assert [row.error_code for row in rows] == [29, 0]

@@ -5,11 +5,10 @@ import uuid
 
 import pytest
 
-from twofold.broker.metrics.reading import Scraper
 from twofold.wire.messages.fetch import ForgottenTopic
 
 from .fetch_kit import WAIT_MS, append, begin, delete, end, offsets, parked, topic_key
-from .running import FETCH, batch, fetch_request, fetched, running
+from .running import FETCH, batch, fetch_request, fetched, running, scraper_of
 from .sockets import on_loop, settle, until
 
 SESSION_VERSIONS = range(7, 19)
@@ -360,11 +359,11 @@ def test_topics_that_may_not_be_read_any_more_are_refused_in_a_session(tmp_path)
             session = Asker(await node.connect())
             await session.rows(("secret", 0, 0), ("t", 0, 0))
             assert await session.rows() == []
-            allowed = node.broker.authorizer
-            node.broker.authorizer = NoSecrets()
+            allowed = node.broker.core.authorizer
+            node.broker.core.authorizer = NoSecrets()
             append(node, "secret")
             assert await session.rows() == [(0, 29, [])]
-            node.broker.authorizer = allowed
+            node.broker.core.authorizer = allowed
             assert await session.rows() == [(0, 0, [0])]
 
     scenario()
@@ -377,7 +376,7 @@ def test_sessions_are_counted(tmp_path):
             await node.create("t", 3)
             for count in (3, 2):
                 await Asker(await node.connect()).rows(*[("t", n, 0) for n in range(count)])
-            page = (await Scraper(node.broker).page()).decode()
+            page = (await scraper_of(node.broker).page()).decode()
             for line in (
                 "kafka_server_fetchsessioncache_numincrementalfetchsessions 2.0",
                 "kafka_server_fetchsessioncache_numincrementalfetchpartitionscached 5.0",

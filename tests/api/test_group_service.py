@@ -379,7 +379,7 @@ async def test_a_producer_with_an_older_epoch_commits_nothing(node: Node) -> Non
 @simulated()
 async def test_every_request_asks_for_permission(node: Node) -> None:
     await node.commit(5)
-    deny = node.broker.authorizer = Deny(
+    deny = node.broker.core.authorizer = Deny(
         (Operation.READ, "g"), (Operation.DESCRIBE, "g"), (Operation.DELETE, "g"), (Operation.DESCRIBE, CLUSTER_NAME)
     )
     member = {"group_id": "g", "generation_id": 1, "member_id": "m"}
@@ -401,7 +401,7 @@ async def test_every_request_asks_for_permission(node: Node) -> None:
 @simulated()
 async def test_topics_that_may_not_be_read_are_refused_one_by_one(node: Node) -> None:
     await node.commit(5)
-    node.broker.authorizer = Deny((Operation.READ, "t"), (Operation.DESCRIBE, "t"))
+    node.broker.core.authorizer = Deny((Operation.READ, "t"), (Operation.DESCRIBE, "t"))
     assert await node.commit(6) == 29
     assert await node.commit_in_transaction(7, 6) == 29
     assert await node.offset() == "error 29"

@@ -164,7 +164,7 @@ async def test_who_is_wrong_is_told_what(node: Beating) -> None:
 async def test_decision_34_without_permission_a_heartbeat_is_no_sign_of_life(node: Beating) -> None:
     pair = await node.start_with(500)
     await node.produce(pair, 0, version=12)
-    node.broker.authorizer = Deny((Operation.WRITE, "x"))
+    node.broker.core.authorizer = Deny((Operation.WRITE, "x"))
     for _ in range(6):
         await node.sleep(0.4)
         assert await node.beat(pair) == 53

@@ -45,7 +45,7 @@ class Coordinator:
     """Sends, and counts who was completed."""
 
     def __init__(self, node, remote=None):
-        self.sender = MarkerSender(node.broker, remote)
+        self.sender = MarkerSender(node.broker.core, node.broker.groups, remote)
         self.completed = []
 
     def send(self, value, transactional_id="x", *, shard=0, epoch=3, label=None):

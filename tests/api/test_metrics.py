@@ -7,10 +7,11 @@ from typing import Any
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from api.running import collector_of, scraper_of
 from api.two_phase_node import TwoPhaseNode, two_phase
 from api.txn_node import Node, exact, held_markers, simulated
 from twofold.broker.metrics.families import FAMILIES, HISTOGRAM
-from twofold.broker.metrics.reading import BrokerCollector, Scraper, name_of, text_of
+from twofold.broker.metrics.reading import Scraper, name_of, text_of
 from twofold.config.internal_topics import TRANSACTION_STATE, coordinator_partition
 from twofold.coordinator.transaction.records import Transaction
 from twofold.coordinator.transaction.states import State
@@ -51,7 +52,7 @@ class Page:
 
 
 async def scrape(node: Node, scraper: Scraper | None = None) -> Page:
-    return Page(await (scraper or Scraper(node.broker)).page())
+    return Page(await (scraper or scraper_of(node.broker)).page())
 
 
 # Transactions
@@ -184,13 +185,13 @@ async def test_markers_without_a_leader_are_told(node: Node) -> None:
     assert await node.produce(pair) == 0
     partition = node.broker.replicas.leader("t", 0)
     partition.is_leader = False
-    original, node.broker.image = node.broker.image, _led_by_another(node)
+    original, node.broker.core.image = node.broker.image, _led_by_another(node)
     assert await node.end(pair) == 0
     await node.sleep(0.01)
     page = await scrape(node)
     assert page("twofold_txn_markers_pending") == 1
     assert page(f"{MARKERS}unknowndestinationqueuesize") == 1
-    partition.is_leader, node.broker.image = True, original
+    partition.is_leader, node.broker.core.image = True, original
     await node.sleep(2)
     page = await scrape(node)
     assert page("twofold_txn_markers_pending") == 0
@@ -234,7 +235,7 @@ async def test_loading_is_told_with_its_time(node: Node) -> None:
 
 async def scrape_now(node: Node) -> Page:
     """In this turn of the loop."""
-    return Page(b"".join(text_of(metric, "") for metric in BrokerCollector(node.broker).collect()))
+    return Page(b"".join(text_of(metric, "") for metric in collector_of(node.broker).collect()))
 
 
 # Partitions
@@ -271,7 +272,7 @@ async def test_a_transaction_is_late_by_its_start_even_if_it_goes_on_writing(nod
     pair = await node.init(timeout=900_000)
     assert await node.add(pair, 0) == [0]
     node.broker.transactions.coordinator.is_timed_out = lambda *_: False  # type: ignore[method-assign]
-    scraper = Scraper(node.broker)
+    scraper = scraper_of(node.broker)
     for sequence in range(21):
         assert await node.produce(pair, sequence=sequence) == 0
         page = await scrape(node, scraper)
@@ -284,7 +285,7 @@ async def test_a_transaction_is_late_by_its_start_even_if_it_goes_on_writing(nod
 
 @simulated()
 async def test_when_the_next_transaction_began_is_looked_up_anew(node: Node) -> None:
-    scraper = Scraper(node.broker)
+    scraper = scraper_of(node.broker)
     pair = await node.init()
     for sequence in range(3):
         assert await node.add(pair, 0) == [0]
@@ -405,7 +406,7 @@ async def test_every_metric_of_the_table_is_on_the_page_as_the_table_says(node: 
 async def test_a_registry_of_ones_own_gets_the_same(node: Node) -> None:
     await node.init()
     registry = CollectorRegistry()
-    registry.register(BrokerCollector(node.broker))
+    registry.register(collector_of(node.broker))
     page, own = await scrape(node), Page(generate_latest(registry))
     assert page.samples.keys() == own.samples.keys()
 
@@ -427,7 +428,7 @@ def test_a_scrape_of_5000_partitions_and_20000_open_transactions_is_cut_into_sho
         previous, size = "", 0
         gc.collect()
         gc.freeze()  # as a server does when it has started: all that the other tests left is not looked at
-        collected = BrokerCollector(node.broker).pieces()
+        collected = collector_of(node.broker).pieces()
         while True:
             started = time.thread_time()
             piece = next(collected, collected)

@@ -116,7 +116,7 @@ def test_errors_stand_in_their_rows(tmp_path):
             await node.create("other")
             await node.create("secret")
             led_by_another(node, "other")
-            node.broker.authorizer = NoSecrets()
+            node.broker.core.authorizer = NoSecrets()
             client = await node.connect()
             rows = [("t", 0, -1), ("t", 1, -1), ("no", 0, -1), ("bad/name", 0, -1), ("other", 0, -1), ("secret", 0, -1)]
             for version in VERSIONS:

@@ -333,7 +333,7 @@ def test_transactional_batches_need_a_transactional_id_and_one_producer(tmp_path
             assert await codes(("t", 0, one), ("t", 1, batch()), transactional_id=None) == [53, 53]
             assert await codes(("t", 0, one), ("t", 1, other)) == [49, 49]
             assert await codes(("t", 0, one), ("t", 1, batch())) == [19, 0], "nobody can verify the transaction yet"
-            node.broker.authorizer = NoTransactionalIds()
+            node.broker.core.authorizer = NoTransactionalIds()
             assert await codes(("t", 0, one), ("t", 1, batch())) == [53, 53]
             assert node.log("t").log_end_offset == 0
 
@@ -346,7 +346,7 @@ def test_topics_that_may_not_be_written_are_refused_alone(tmp_path):
         async with running(tmp_path) as node:
             await node.create("secret")
             await node.create("t")
-            node.broker.authorizer = NoTransactionalIds()
+            node.broker.core.authorizer = NoTransactionalIds()
             client = await node.connect()
             rows = produced(await client.call(produce_request(("secret", 0, batch()), ("t", 0, batch())), PRODUCE, 9))
             assert [row.error_code for row in rows] == [29, 0]

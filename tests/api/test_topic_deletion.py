@@ -188,7 +188,7 @@ async def test_while_the_transaction_log_is_not_loaded_a_topic_with_an_open_tran
     transactions._resign(shard.index)
     transactions._lead(shard.index, shard.epoch)
     assert not node.shard().is_active, "it is being loaded"
-    guard = TopicDeletion(node.broker)
+    guard = TopicDeletion(node.broker.core, node.broker.transactions)
     with pytest.raises(PolicyViolation, match="is not loaded"):
         guard.hold("t")
     guard.hold("u")

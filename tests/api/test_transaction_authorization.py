@@ -124,19 +124,19 @@ async def test_an_api_of_transactions_is_refused_without_its_permission(node: No
     ask, denied, code = TABLE[rule]
     pair = await with_a_group(node)
     before, ends = node.shard().state.entries[ID], node.end_offset()
-    node.broker.authorizer = Deny(*denied)
+    node.broker.core.authorizer = Deny(*denied)
     assert await ask(node, pair) == code
     assert node.shard().state.entries[ID] == before, "nothing was written"
     assert node.end_offset() == ends
-    node.broker.authorizer = AllowAll()
+    node.broker.core.authorizer = AllowAll()
     assert await ask(node, pair) in (0, 51), "allowed, it is answered"
 
 
 @exact()
 async def test_a_producer_without_an_id_needs_to_be_allowed_to_write_somewhere(node: Node) -> None:
-    node.broker.authorizer = Deny((IDEMPOTENT_WRITE, CLUSTER_NAME))
+    node.broker.core.authorizer = Deny((IDEMPOTENT_WRITE, CLUSTER_NAME))
     assert await init_without_id(node, (-1, -1)) == 0
-    node.broker.authorizer = Deny((IDEMPOTENT_WRITE, CLUSTER_NAME), (WRITE, "any"))
+    node.broker.core.authorizer = Deny((IDEMPOTENT_WRITE, CLUSTER_NAME), (WRITE, "any"))
     assert await init_without_id(node, (-1, -1)) == 31
 
 
@@ -144,7 +144,7 @@ async def test_a_producer_without_an_id_needs_to_be_allowed_to_write_somewhere(n
 async def test_one_topic_without_permission_stops_the_whole_request(node: Node) -> None:
     pair = await node.init()
     await node.create_topic("other")
-    node.broker.authorizer = Deny((WRITE, "other"))
+    node.broker.core.authorizer = Deny((WRITE, "other"))
     rows = [{"name": name, "partitions": [0]} for name in ("other", "t")]
     answer = await node.ask(
         "AddPartitionsToTxn", 3, v3_and_below_transactional_id=ID, v3_and_below_producer_id=pair[0],
@@ -162,7 +162,7 @@ async def test_one_topic_without_permission_stops_the_whole_request(node: Node) 
 async def test_those_who_may_not_describe_an_id_do_not_see_it_in_the_list(node: Node) -> None:
     await node.init("x")
     await node.init("y")
-    node.broker.authorizer = Deny((DESCRIBE, "x"))
+    node.broker.core.authorizer = Deny((DESCRIBE, "x"))
     assert set(await node.list()) == {"y"}
 
 

@@ -509,7 +509,7 @@ async def test_the_leader_that_asks_is_told_which_transactions_are_two_phase_one
         ]
     )
     context = RequestContext(24, 5, 1, None, Peer("10.0.0.1", 1, "PLAINTEXT"))
-    response = await resolved(add_partitions_to_txn.handle(node.broker, context, request))
+    response = await resolved(add_partitions_to_txn.handle(node.broker.services, context, request))
     frame = bytes(codec.encode_response(response, 24, 5, 1))[4:]
     _, read = codec.decode_response(24, 5, frame)
     assert {row.transactional_id: row.two_phase for row in read.results_by_transaction} == {

@@ -93,7 +93,7 @@ def test_needs_alter_on_the_cluster(tmp_path):
     @on_loop
     async def scenario():
         async with running(tmp_path) as node:
-            node.broker.authorizer = NoAlter()
+            node.broker.core.authorizer = NoAlter()
             client = await node.connect()
             response = await client.call(update(1, SAFE), UPDATE, 2)
             assert response.error_code == 31

@@ -96,11 +96,11 @@ def test_without_alter_or_cluster_action_nothing_is_written(tmp_path):
             client = await node.connect()
             asked = marker(("t", 0), ("u", 3)), marker(("t", 0), pid=8)
             both = {(Operation.ALTER, CLUSTER_NAME), (Operation.CLUSTER_ACTION, CLUSTER_NAME)}
-            node.broker.authorizer = Deny(*both)
+            node.broker.core.authorizer = Deny(*both)
             assert await ask(client, *asked) == {7: {("t", 0): 31, ("u", 3): 31}, 8: {("t", 0): 31}}
             assert written(node, "t") == []
             for denied in both:
-                node.broker.authorizer = Deny(denied)
+                node.broker.core.authorizer = Deny(denied)
                 assert (await ask(client, marker(("t", 0))))[7] == {("t", 0): 0}
 
     scenario()

@@ -60,12 +60,12 @@ class World:
         handler = dispatcher._load(KEYS[api])
         usual = handler.handle
 
-        def handle(broker: Any, context: Any, request: Any) -> Any:
+        def handle(services: Any, context: Any, request: Any) -> Any:
             self.requests.append((api, context.version, request))
             steps = self._steps.get(api)
             if not steps:
-                return usual(broker, context, request)
-            return steps.popleft()(lambda: usual(broker, context, request), request)
+                return usual(services, context, request)
+            return steps.popleft()(lambda: usual(services, context, request), request)
 
         handler.handle = handle
 

@@ -106,6 +106,21 @@ def test_time_and_randomness_come_from_the_runtime():
                 )
 
 
+def test_no_part_of_a_broker_knows_the_broker():
+    """A part takes `BrokerCore`, `Services` or the parts that it needs; only what starts a broker imports `Broker`."""
+    starts_a_broker = {"broker.py", "run.py"}
+    for path in sorted((SOURCE / "broker").rglob("*.py")):
+        if path.relative_to(SOURCE / "broker").as_posix() in starts_a_broker:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            if isinstance(node, ast.ImportFrom) and node.module == "twofold.broker":
+                names = [f"twofold.broker.{alias.name}" for alias in node.names]
+            elif isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            assert "twofold.broker.broker" not in names, f"{path} imports Broker: let it take what it needs"
+
+
 def api_modules() -> list[Path]:
     return [p for p in sorted((SOURCE / "broker" / "api").glob("*.py")) if not p.name.startswith("_")]
 

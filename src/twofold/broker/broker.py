@@ -14,23 +14,21 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 from uuid import UUID
 
-from twofold.broker.codec.produce import Endpoint
 from twofold.broker.coordinators.groups.service import GroupService
 from twofold.broker.coordinators.transactions.missing_markers import MissingMarkers
 from twofold.broker.coordinators.transactions.producer_ids import ProducerIds
 from twofold.broker.coordinators.transactions.service import TransactionService
+from twofold.broker.core import BrokerCore
 from twofold.broker.data_folder import identify, was_closed_cleanly
 from twofold.broker.fetch.entry import Entry
 from twofold.broker.fetch.sessions import FetchSessionCache
 from twofold.broker.lifecycle import Lifecycle
 from twofold.broker.network.aside import Aside
-from twofold.broker.network.attention import AttentionClock
-from twofold.broker.network.authorizer import AllowAll, Authorizer
 from twofold.broker.network.dispatch import Dispatcher
 from twofold.broker.network.server import MAX_REQUEST_MEMORY, Server, ServerOptions
 from twofold.broker.partitions.first_look import FirstLook
 from twofold.broker.partitions.held_lso import HeldLso
-from twofold.broker.partitions.replicas import ReplicaManager
+from twofold.broker.services import Services
 from twofold.broker.topics.auto_creation import AutoTopics
 from twofold.broker.topics.rows import TopicRowCache
 from twofold.config.listeners import ListenerAddress, advertised_addresses, listen_addresses
@@ -62,16 +60,13 @@ log = logging.getLogger(__name__)
 class Broker:
     def __init__(self, runtime: Runtime, settings: Settings, data_dir: str, *, hostname: str = "localhost") -> None:
         self.runtime = runtime
-        self.settings = settings  # with what was changed while running
-        self.node_id = settings.int("node.id")
-        self.cluster_id = ""
-        self.image = MetadataImage()
-        self.attention = AttentionClock(runtime.clock, runtime.timers)
-        self.authorizer: Authorizer = AllowAll()
         self.logs = LogManager(
             runtime, data_dir, LogOptions.from_settings(settings), default_config=LogConfig.resolve({}, settings)
         )
-        self.replicas = ReplicaManager(runtime, settings, self.logs, self.node_id)
+        self.core = core = BrokerCore(runtime, settings, self.logs)
+        self.node_id = core.node_id
+        self.replicas = core.replicas
+        self.attention = core.attention
         self.fetch_sessions = FetchSessionCache(
             Entry,
             runtime.random.randint,
@@ -80,26 +75,54 @@ class Broker:
         )
         self.replicas.on_mended = self._reload
         self.logs.on_directory_failure = self._give_up
-        self.aside = Aside(runtime.blocking)
-        self.topic_rows = TopicRowCache()
-        self.auto_topics = AutoTopics(self)
-        self.groups = GroupService(self)
+        self.groups = GroupService(core)
         self.producer_ids = ProducerIds(self._allocate_producer_ids, runtime)
-        self.missing_markers = MissingMarkers(self)
-        self.transactions = TransactionService(self)
-        self.held_lso = HeldLso(self.replicas, runtime, lambda: self.settings.int("transaction.max.timeout.ms"))
+        self.missing_markers = MissingMarkers(core, self.producer_ids)
+        self.transactions = TransactionService(core, self.groups, self.producer_ids, self.missing_markers)
+        self.held_lso = HeldLso(self.replicas, runtime, lambda: core.settings.int("transaction.max.timeout.ms"))
         self.first_look = FirstLook(self.replicas, self.logs, runtime)
-        dispatcher = Dispatcher(self, runtime.spawn, heartbeats=settings.bool("transaction.heartbeat.enable"))
+        self.services = Services(
+            core=core,
+            runtime=runtime,
+            logs=self.logs,
+            replicas=self.replicas,
+            groups=self.groups,
+            transactions=self.transactions,
+            producer_ids=self.producer_ids,
+            auto_topics=AutoTopics(core),
+            topic_rows=TopicRowCache(),
+            fetch_sessions=self.fetch_sessions,
+            aside=Aside(runtime.blocking),
+            max_response_bytes=lambda: self.server.max_response_bytes(),
+        )
+        dispatcher = Dispatcher(self.services, runtime.spawn, heartbeats=settings.bool("transaction.heartbeat.enable"))
         options = server_options(settings, runtime.disk.open_file_limit())
         self.server = Server(runtime, dispatcher, options, self.attention.monotonic)
         self.listeners: list[ListenerAddress] = []
-        self.controller: Controller = None  # type: ignore[assignment]  # until `start`
         self._static_settings = settings
         self._hostname = hostname
         self._lifecycle: Lifecycle | None = None
         self._background: list[asyncio.Task[None]] = []
         self._failure: KafkaError | None = None
         self._on_failure: Callable[[KafkaError], None] | None = None
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of the start with what was changed since."""
+        return self.core.settings
+
+    @property
+    def image(self) -> MetadataImage:
+        return self.core.image
+
+    @property
+    def cluster_id(self) -> str:
+        return self.core.cluster_id
+
+    @property
+    def controller(self) -> Controller:
+        """Set by `start`."""
+        return self.core.controller
 
     # --- starting ---
 
@@ -119,7 +142,7 @@ class Broker:
         identity = identify(self.runtime.disk, self.logs, self.node_id, self.runtime.random)
         meta = identity.meta
         directory_id = decode_uuid(meta.directory_id)
-        self.cluster_id = meta.cluster_id
+        self.core.cluster_id = meta.cluster_id
         controller = Controller(
             self.runtime,
             self._static_settings,
@@ -134,7 +157,7 @@ class Broker:
             await controller.start()
         except UnusableMetadata as error:
             raise DataDirectoryError(str(error)) from error
-        self.controller = controller
+        self.core.controller = controller
         identity.complete(self.runtime.disk, self.logs.directory)
         for kept in without_effect(controller.image):
             log.warning("%s holds, and keeps, %s", self.logs.directory, kept)
@@ -255,23 +278,15 @@ class Broker:
 
     def _apply(self, delta: ImageDelta, image: MetadataImage) -> None:
         if any(resource.type == BROKER_RESOURCE for resource in delta.changed_configs):
-            self.settings = self._static_settings.with_dynamic(
+            self.core.settings = self._static_settings.with_dynamic(
                 broker=image.broker_configs(self.node_id), cluster=image.broker_configs()
             )
             self.logs.apply_settings(self.settings)
             self.server.options = server_options(self.settings, self.runtime.disk.open_file_limit())
-        self.image = image
+        self.core.image = image
         self.replicas.apply(delta, image, self.settings)
         self.groups.apply(delta, image)
         self.transactions.apply(delta, image)
-
-    def endpoint(self, node_id: int, listener: str) -> Endpoint | None:
-        """Where clients of a listener find a broker."""
-        registration = self.image.broker(node_id)
-        found = None if registration is None else registration.end_point(listener)
-        if registration is None or found is None:
-            return None
-        return Endpoint(node_id, found.host, found.port, registration.rack)
 
     async def _allocate_producer_ids(self) -> AllocateProducerIdsResponse:
         epoch = -1 if self._lifecycle is None else self._lifecycle.broker_epoch

@@ -66,9 +66,10 @@ def _metrics_address(settings: Settings) -> ListenerAddress | None:
 def _metrics_server(broker: Broker) -> "MetricsServer":
     # Only where they are wanted: the library of metrics takes longer to import than a broker takes to start.
     from twofold.broker.metrics.http import MetricsServer
-    from twofold.broker.metrics.reading import Scraper
+    from twofold.broker.metrics.reading import BrokerCollector, Scraper
 
-    return MetricsServer(broker.runtime, Scraper(broker).page)
+    collector = BrokerCollector(broker.services, broker.server, broker.first_look, broker.listeners)
+    return MetricsServer(broker.runtime, Scraper(collector, broker.runtime).page)
 
 
 async def _listen(metrics: "MetricsServer", address: ListenerAddress) -> ListenerAddress:

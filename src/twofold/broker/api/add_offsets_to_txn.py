@@ -9,11 +9,11 @@
 """
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
 
 from twofold.broker.coordinators.transactions.service import answered
 from twofold.broker.network.authorizer import Operation, ResourceType
 from twofold.broker.network.context import RequestContext
+from twofold.broker.services import Services
 from twofold.config.internal_topics import CONSUMER_OFFSETS, coordinator_partition
 from twofold.types import TopicPartition
 from twofold.wire.errors import (
@@ -27,9 +27,6 @@ from twofold.wire.errors import (
 )
 from twofold.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
-if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
-
 KEY = 25
 
 FENCED_SINCE = 2
@@ -37,19 +34,19 @@ FIRST_PROTOCOL = 0
 
 
 def handle(
-    broker: "Broker", context: RequestContext, request: AddOffsetsToTxnRequest
+    services: Services, context: RequestContext, request: AddOffsetsToTxnRequest
 ) -> AddOffsetsToTxnResponse | Awaitable[AddOffsetsToTxnResponse]:
     transactional_id, group_id = request.transactional_id, request.group_id
-    authorize = broker.authorizer.authorize
+    authorize = services.authorizer.authorize
     if not authorize(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
         raise TransactionalIdAuthorizationFailed(f"no WRITE on the transactional id {transactional_id}")
     if not authorize(context, Operation.READ, ResourceType.GROUP, group_id):
         raise GroupAuthorizationFailed(f"no READ on group {group_id}")
-    decided = broker.transactions.add_partitions(
+    decided = services.transactions.add_partitions(
         transactional_id,
         request.producer_id,
         request.producer_epoch,
-        frozenset({offsets_partition(broker, group_id)}),
+        frozenset({offsets_partition(services, group_id)}),
         FIRST_PROTOCOL,
     )
     return answered(decided, lambda _: AddOffsetsToTxnResponse(error_code=NONE))
@@ -60,10 +57,10 @@ def error_response(request: AddOffsetsToTxnRequest, error: KafkaError, version: 
     return AddOffsetsToTxnResponse(error_code=InvalidProducerEpoch.code if fenced else error.code)
 
 
-def offsets_partition(broker: "Broker", group_id: str) -> TopicPartition:
+def offsets_partition(services: Services, group_id: str) -> TopicPartition:
     """The partition of `__consumer_offsets` that owns a group."""
-    topic = broker.image.topic(CONSUMER_OFFSETS)
+    topic = services.image.topic(CONSUMER_OFFSETS)
     if topic is None:
-        broker.auto_topics.create([CONSUMER_OFFSETS])
+        services.auto_topics.create([CONSUMER_OFFSETS])
         raise CoordinatorNotAvailable(f"{CONSUMER_OFFSETS} is being created")
     return TopicPartition(CONSUMER_OFFSETS, coordinator_partition(group_id, len(topic.partitions)))

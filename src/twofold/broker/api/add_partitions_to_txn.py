@@ -18,12 +18,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from twofold.broker.codec import transactions as txn_codec
 from twofold.broker.coordinators.transactions.service import Admission
 from twofold.broker.network.authorizer import Operation, ResourceType, cluster_allows
 from twofold.broker.network.context import Frame, RequestContext
+from twofold.broker.services import Services
 from twofold.config.internal_topics import is_internal
 from twofold.coordinator.transaction.coordinator import Decision
 from twofold.types import TopicPartition
@@ -48,9 +49,6 @@ from twofold.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 
-if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
-
 KEY = 24
 
 decode = txn_codec.decode_add_partitions
@@ -64,13 +62,13 @@ Outcome: TypeAlias = tuple[Codes, bool]  # and whether the transaction is a two-
 
 
 def handle(
-    broker: "Broker", context: RequestContext, request: AddPartitionsToTxnRequest
+    services: Services, context: RequestContext, request: AddPartitionsToTxnRequest
 ) -> Frame | AddPartitionsToTxnResponse | Awaitable[AddPartitionsToTxnResponse]:
     if context.version < BATCHES_SINCE:
-        return _handle_one(broker, context, request)
-    if not cluster_allows(broker.authorizer, context, Operation.CLUSTER_ACTION):
+        return _handle_one(services, context, request)
+    if not cluster_allows(services.authorizer, context, Operation.CLUSTER_ACTION):
         raise ClusterAuthorizationFailed("adding partitions for many transactions is for brokers: no CLUSTER_ACTION")
-    return _handle_many(broker, request.transactions)
+    return _handle_many(services, request.transactions)
 
 
 def error_response(request: AddPartitionsToTxnRequest, error: KafkaError, version: int) -> AddPartitionsToTxnResponse:
@@ -89,10 +87,10 @@ def _code(error: KafkaError, version: int) -> int:
 
 
 def _handle_one(
-    broker: "Broker", context: RequestContext, request: AddPartitionsToTxnRequest
+    services: Services, context: RequestContext, request: AddPartitionsToTxnRequest
 ) -> Frame | AddPartitionsToTxnResponse | Awaitable[AddPartitionsToTxnResponse]:
     transactional_id, topics = request.v3_and_below_transactional_id, request.v3_and_below_topics
-    authorize = broker.authorizer.authorize
+    authorize = services.authorizer.authorize
     if not authorize(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
         raise TransactionalIdAuthorizationFailed(f"no WRITE on the transactional id {transactional_id}")
     refused: dict[TopicPartition, int] = {}
@@ -100,10 +98,10 @@ def _handle_one(
         if is_internal(topic.name) or not authorize(context, Operation.WRITE, ResourceType.TOPIC, topic.name):
             for index in topic.partitions:
                 refused[TopicPartition(topic.name, index)] = TopicAuthorizationFailed.code
-    partitions = _partitions(broker, topics, refused)
+    partitions = _partitions(services, topics, refused)
     if refused:
         return _response(_rows(topics, _attempted(refused)))
-    decided = broker.transactions.add_partitions(
+    decided = services.transactions.add_partitions(
         transactional_id,
         request.v3_and_below_producer_id,
         request.v3_and_below_producer_epoch,
@@ -130,9 +128,9 @@ def _response(rows: list[AddPartitionsToTxnTopicResult]) -> AddPartitionsToTxnRe
 
 
 def _handle_many(
-    broker: "Broker", transactions: Sequence[AddPartitionsToTxnTransaction]
+    services: Services, transactions: Sequence[AddPartitionsToTxnTransaction]
 ) -> AddPartitionsToTxnResponse | Awaitable[AddPartitionsToTxnResponse]:
-    outcomes = [_start(broker, transaction) for transaction in transactions]
+    outcomes = [_start(services, transaction) for transaction in transactions]
     if any(isinstance(outcome, Awaitable) for outcome in outcomes):
         return _many_later(transactions, outcomes)
     return _many(transactions, outcomes)  # type: ignore[arg-type]
@@ -161,12 +159,12 @@ def _many(
     )
 
 
-def _start(broker: "Broker", transaction: AddPartitionsToTxnTransaction) -> "Outcome | Awaitable[Outcome]":
+def _start(services: Services, transaction: AddPartitionsToTxnTransaction) -> "Outcome | Awaitable[Outcome]":
     refused: dict[TopicPartition, int] = {}
-    partitions = _partitions(broker, transaction.topics, refused)
+    partitions = _partitions(services, transaction.topics, refused)
     if refused:
         return _attempted(refused), False
-    outcome = broker.transactions.admit(
+    outcome = services.transactions.admit(
         transaction.transactional_id,
         transaction.producer_id,
         transaction.producer_epoch,
@@ -187,11 +185,11 @@ def _coded(admission: Admission) -> Outcome:
 # --- rows ---
 
 
-def _partitions(broker: "Broker", topics: Topics, refused: dict[TopicPartition, int]) -> frozenset[TopicPartition]:
+def _partitions(services: Services, topics: Topics, refused: dict[TopicPartition, int]) -> frozenset[TopicPartition]:
     """All of them; those that do not exist are refused."""
     partitions = []
     for topic in topics:
-        known = broker.image.topics.get(topic.name)
+        known = services.image.topics.get(topic.name)
         for index in topic.partitions:
             partition = TopicPartition(topic.name, index)
             partitions.append(partition)

@@ -8,11 +8,10 @@
 3. The change is in force when the answer goes out.
 """
 
-from typing import TYPE_CHECKING
-
 from twofold.broker.api.incremental_alter_configs import authorized_alterations
 from twofold.broker.network.context import RequestContext
 from twofold.broker.network.forwarding import forward
+from twofold.broker.services import Services
 from twofold.wire.errors import KafkaError
 from twofold.wire.message import replace
 from twofold.wire.messages.alter_configs import (
@@ -22,19 +21,16 @@ from twofold.wire.messages.alter_configs import (
     AlterConfigsResponse,
 )
 
-if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
-
 KEY = 33
 
 
-async def handle(broker: "Broker", context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
-    allowed, refused = authorized_alterations(broker, context, request.resources)
+async def handle(services: Services, context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
+    allowed, refused = authorized_alterations(services, context, request.resources)
     rows = [_failed(resource, error) for resource, error in refused]
     if allowed:
-        call = broker.controller.alter_configs(replace(request, resources=allowed))
-        timeout_ms = broker.settings.int("request.timeout.ms")
-        response = await forward(broker, call, timeout_ms=timeout_ms, name="AlterConfigs")
+        call = services.controller.alter_configs(replace(request, resources=allowed))
+        timeout_ms = services.settings.int("request.timeout.ms")
+        response = await forward(services.runtime, call, timeout_ms=timeout_ms, name="AlterConfigs")
         rows += response.responses
     return AlterConfigsResponse(responses=rows)
 

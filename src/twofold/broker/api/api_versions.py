@@ -13,9 +13,9 @@
 
 import re
 from functools import cache
-from typing import TYPE_CHECKING
 
 from twofold.broker.network.context import RequestContext
+from twofold.broker.services import Services
 from twofold.wire.apis import APIS
 from twofold.wire.errors import NONE, InvalidRequest, KafkaError, UnsupportedVersion
 from twofold.wire.messages.api_versions import (
@@ -26,9 +26,6 @@ from twofold.wire.messages.api_versions import (
     SupportedFeatureKey,
 )
 
-if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
-
 KEY = 18
 
 SOFTWARE_SINCE = 3
@@ -37,7 +34,7 @@ ZERO_LEVELS_SINCE = 4
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 
-def handle(broker: "Broker", context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+def handle(services: Services, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
     if context.version >= SOFTWARE_SINCE:
         for value in (request.client_software_name, request.client_software_version):
             if not _SOFTWARE.fullmatch(value):
@@ -46,12 +43,12 @@ def handle(broker: "Broker", context: RequestContext, request: ApiVersionsReques
         context.peer.software_version = request.client_software_version
     return ApiVersionsResponse(
         error_code=NONE,
-        api_keys=_served(broker.settings.bool("transaction.heartbeat.enable")),
-        supported_features=_supported_features(broker, context.version),
-        finalized_features_epoch=max(0, broker.image.offset),
+        api_keys=_served(services.settings.bool("transaction.heartbeat.enable")),
+        supported_features=_supported_features(services, context.version),
+        finalized_features_epoch=max(0, services.image.offset),
         finalized_features=[
             FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
-            for name, level in sorted(broker.image.features.items())
+            for name, level in sorted(services.image.features.items())
             if level > 0
         ],
     )
@@ -79,8 +76,8 @@ def _served(heartbeats: bool) -> tuple[ApiVersion, ...]:
     )
 
 
-def _supported_features(broker: "Broker", version: int) -> list[SupportedFeatureKey]:
-    registration = broker.image.broker(broker.node_id)
+def _supported_features(services: Services, version: int) -> list[SupportedFeatureKey]:
+    registration = services.image.broker(services.node_id)
     return [
         SupportedFeatureKey(
             name=feature.name, min_version=feature.min_supported_version, max_version=feature.max_supported_version

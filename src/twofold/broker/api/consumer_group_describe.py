@@ -4,10 +4,9 @@
    `group.version` is 0. Administrators' clients then ask with DescribeGroups.
 """
 
-from typing import TYPE_CHECKING
-
 from twofold.broker.api.consumer_group_heartbeat import NOT_SERVED
 from twofold.broker.network.context import RequestContext
+from twofold.broker.services import Services
 from twofold.wire.errors import KafkaError, UnsupportedVersion
 from twofold.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -15,14 +14,11 @@ from twofold.wire.messages.consumer_group_describe import (
     DescribedGroup,
 )
 
-if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
-
 KEY = 69
 
 
 def handle(
-    broker: "Broker", context: RequestContext, request: ConsumerGroupDescribeRequest
+    services: Services, context: RequestContext, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse:
     return error_response(request, UnsupportedVersion(NOT_SERVED), context.version)
 

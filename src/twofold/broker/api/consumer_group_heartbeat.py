@@ -4,17 +4,13 @@
    is 0: a consumer with group.protocol=consumer then fails with a message. Were it not listed, some clients would wait.
 """
 
-from typing import TYPE_CHECKING
-
 from twofold.broker.network.context import RequestContext
+from twofold.broker.services import Services
 from twofold.wire.errors import KafkaError, UnsupportedVersion
 from twofold.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-
-if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
 
 KEY = 68
 
@@ -22,7 +18,7 @@ NOT_SERVED = "Twofold does not serve the consumer protocol (KIP-848) yet: use gr
 
 
 def handle(
-    broker: "Broker", context: RequestContext, request: ConsumerGroupHeartbeatRequest
+    services: Services, context: RequestContext, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse:
     return error_response(request, UnsupportedVersion(NOT_SERVED), context.version)
 

@@ -8,11 +8,10 @@
 4. A full disk: KAFKA_STORAGE_ERROR (56) for every topic, unless `validate_only`.
 """
 
-from typing import TYPE_CHECKING
-
 from twofold.broker.network.authorizer import Operation, ResourceType
 from twofold.broker.network.context import RequestContext
 from twofold.broker.network.forwarding import forward
+from twofold.broker.services import Services
 from twofold.wire.errors import KafkaError, TopicAuthorizationFailed
 from twofold.wire.message import replace
 from twofold.wire.messages.create_partitions import (
@@ -21,25 +20,22 @@ from twofold.wire.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 
-if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
-
 KEY = 37
 
 
 async def handle(
-    broker: "Broker", context: RequestContext, request: CreatePartitionsRequest
+    services: Services, context: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
     def may_alter(name: str) -> bool:
-        return broker.authorizer.authorize(context, Operation.ALTER, ResourceType.TOPIC, name)
+        return services.authorizer.authorize(context, Operation.ALTER, ResourceType.TOPIC, name)
 
     names = dict.fromkeys(topic.name for topic in request.topics)
     refused = [name for name in names if not may_alter(name)]
     allowed = [topic for topic in request.topics if topic.name not in refused]
     if not request.validate_only:
-        broker.logs.reserve.check()
-    call = broker.controller.create_partitions(replace(request, topics=allowed))
-    response = await forward(broker, call, timeout_ms=request.timeout_ms, name="CreatePartitions")
+        services.logs.reserve.check()
+    call = services.controller.create_partitions(replace(request, topics=allowed))
+    response = await forward(services.runtime, call, timeout_ms=request.timeout_ms, name="CreatePartitions")
     failed = [_failed(name, TopicAuthorizationFailed(f"no ALTER on topic {name}")) for name in refused]
     return CreatePartitionsResponse(results=[*response.results, *failed])
 

@@ -11,11 +11,10 @@
    end of transactions. `validate_only` is answered as ever.
 """
 
-from typing import TYPE_CHECKING
-
 from twofold.broker.network.authorizer import Operation, ResourceType, cluster_allows
 from twofold.broker.network.context import RequestContext
 from twofold.broker.network.forwarding import forward
+from twofold.broker.services import Services
 from twofold.wire.errors import NONE, KafkaError, TopicAuthorizationFailed
 from twofold.wire.message import replace
 from twofold.wire.messages.create_topics import (
@@ -24,20 +23,17 @@ from twofold.wire.messages.create_topics import (
     CreateTopicsResponse,
 )
 
-if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
-
 KEY = 19
 
 
-async def handle(broker: "Broker", context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
-    may_all = cluster_allows(broker.authorizer, context, Operation.CREATE)
-    allowed = [topic for topic in request.topics if may_all or _may(broker, context, Operation.CREATE, topic.name)]
+async def handle(services: Services, context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    may_all = cluster_allows(services.authorizer, context, Operation.CREATE)
+    allowed = [topic for topic in request.topics if may_all or _may(services, context, Operation.CREATE, topic.name)]
     if not request.validate_only:
-        broker.logs.reserve.check()
-    call = broker.controller.create_topics(replace(request, topics=allowed))
-    response = await forward(broker, call, timeout_ms=request.timeout_ms, name="CreateTopics")
-    results = [_told(broker, context, result) for result in response.topics]
+        services.logs.reserve.check()
+    call = services.controller.create_topics(replace(request, topics=allowed))
+    response = await forward(services.runtime, call, timeout_ms=request.timeout_ms, name="CreateTopics")
+    results = [_told(services, context, result) for result in response.topics]
     known = {topic.name for topic in allowed}
     refused = dict.fromkeys(topic.name for topic in request.topics if topic.name not in known)
     results += [_failed(name, TopicAuthorizationFailed(f"no CREATE on topic {name}")) for name in refused]
@@ -48,16 +44,16 @@ def error_response(request: CreateTopicsRequest, error: KafkaError, version: int
     return CreateTopicsResponse(topics=[_failed(topic.name, error) for topic in request.topics])
 
 
-def _may(broker: "Broker", context: RequestContext, operation: Operation, topic: str) -> bool:
-    return broker.authorizer.authorize(context, operation, ResourceType.TOPIC, topic)
+def _may(services: Services, context: RequestContext, operation: Operation, topic: str) -> bool:
+    return services.authorizer.authorize(context, operation, ResourceType.TOPIC, topic)
 
 
 def _failed(name: str, error: KafkaError) -> CreatableTopicResult:
     return CreatableTopicResult(name=name, error_code=error.code, error_message=error.message or None, configs=())
 
 
-def _told(broker: "Broker", context: RequestContext, result: CreatableTopicResult) -> CreatableTopicResult:
-    if result.error_code != NONE or _may(broker, context, Operation.DESCRIBE_CONFIGS, result.name):
+def _told(services: Services, context: RequestContext, result: CreatableTopicResult) -> CreatableTopicResult:
+    if result.error_code != NONE or _may(services, context, Operation.DESCRIBE_CONFIGS, result.name):
         return result
     return replace(
         result,

@@ -8,25 +8,22 @@
 
 import asyncio
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
 
 from twofold.broker.network.authorizer import Operation, ResourceType
 from twofold.broker.network.context import RequestContext
+from twofold.broker.services import Services
 from twofold.coordinator.group.records import LogRecord
 from twofold.coordinator.group.state import GroupsState
 from twofold.machine.runtime import Result
 from twofold.wire.errors import NONE, GroupAuthorizationFailed, KafkaError
 from twofold.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
-if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
-
 KEY = 42
 
 
-async def handle(broker: "Broker", context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+async def handle(services: Services, context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     names = list(dict.fromkeys(request.groups_names))
-    codes = await asyncio.gather(*(_delete(broker, context, name) for name in names))
+    codes = await asyncio.gather(*(_delete(services, context, name) for name in names))
     return DeleteGroupsResponse(
         results=[DeletableGroupResult(group_id=name, error_code=code) for name, code in zip(names, codes, strict=True)]
     )
@@ -37,18 +34,18 @@ def error_response(request: DeleteGroupsRequest, error: KafkaError, version: int
     return DeleteGroupsResponse(results=[DeletableGroupResult(group_id=name, error_code=error.code) for name in names])
 
 
-async def _delete(broker: "Broker", context: RequestContext, group_id: str) -> int:
+async def _delete(services: Services, context: RequestContext, group_id: str) -> int:
     try:
-        if not broker.authorizer.authorize(context, Operation.DELETE, ResourceType.GROUP, group_id):
+        if not services.authorizer.authorize(context, Operation.DELETE, ResourceType.GROUP, group_id):
             raise GroupAuthorizationFailed(f"no DELETE on group {group_id}")
-        await _write(broker, group_id)
+        await _write(services, group_id)
     except KafkaError as error:
         return error.code
     return NONE
 
 
-def _write(broker: "Broker", group_id: str) -> Awaitable[None]:
-    shard = broker.groups.shard(group_id, allow_empty=True)
+def _write(services: Services, group_id: str) -> Awaitable[None]:
+    shard = services.groups.shard(group_id, allow_empty=True)
 
     def decide(state: GroupsState, _: int) -> Result[LogRecord, None]:
         return Result(shard.offsets.delete_group(state, group_id), None)

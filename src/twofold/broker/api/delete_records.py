@@ -14,11 +14,10 @@
 5. A partition that is named twice has one row, and the offset that was named last.
 """
 
-from typing import TYPE_CHECKING
-
 from twofold.broker.network.authorizer import Operation, ResourceType
 from twofold.broker.network.context import RequestContext
 from twofold.broker.partitions.partition import Partition
+from twofold.broker.services import Services
 from twofold.config.internal_topics import is_internal
 from twofold.log.log import PartitionLog
 from twofold.types import TopicPartition
@@ -38,25 +37,22 @@ from twofold.wire.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 
-if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
-
 KEY = 21
 
 UP_TO_HIGH_WATERMARK = -1
 NO_LOW_WATERMARK = -1
 
 
-async def handle(broker: "Broker", context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+async def handle(services: Services, context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     outcomes: dict[TopicPartition, PartitionLog | KafkaError] = {}
     for name, offset in _wanted(request).items():
         try:
-            outcomes[name] = _delete(broker, context, name, offset)
+            outcomes[name] = _delete(services, context, name, offset)
         except KafkaError as error:
             outcomes[name] = error
     moved = [outcome for outcome in outcomes.values() if isinstance(outcome, PartitionLog)]
     try:
-        await broker.logs.keep_log_starts([log for log in moved if log.exists])
+        await services.logs.keep_log_starts([log for log in moved if log.exists])
     except OSError as error:
         raise KafkaStorageError(f"the log starts cannot be written: {error}") from error
     return _response({name: _row(name, outcome) for name, outcome in outcomes.items()})
@@ -74,17 +70,17 @@ def _wanted(request: DeleteRecordsRequest) -> dict[TopicPartition, int]:
     }
 
 
-def _delete(broker: "Broker", context: RequestContext, name: TopicPartition, offset: int) -> PartitionLog:
-    if not broker.authorizer.authorize(context, Operation.DELETE, ResourceType.TOPIC, name.topic):
+def _delete(services: Services, context: RequestContext, name: TopicPartition, offset: int) -> PartitionLog:
+    if not services.authorizer.authorize(context, Operation.DELETE, ResourceType.TOPIC, name.topic):
         raise TopicAuthorizationFailed(f"{context.principal} may not delete from {name.topic}")
-    broker.replicas.state(*name)
+    services.replicas.state(*name)
     if is_internal(name.topic):
         raise InvalidTopicException(f"records of the internal topic {name.topic} are not deleted by hand")
-    partition = broker.replicas.leader(*name)
+    partition = services.replicas.leader(*name)
     config = partition.log.config
     if config.is_compacted and not config.deletes_old_segments:
         raise PolicyViolation(f"{name}: cleanup.policy of the topic is compact, without delete")
-    limit = _limit(broker, partition)
+    limit = _limit(services, partition)
     if offset == UP_TO_HIGH_WATERMARK:
         offset = limit
     elif not 0 <= offset <= limit:
@@ -93,11 +89,11 @@ def _delete(broker: "Broker", context: RequestContext, name: TopicPartition, off
     return partition.log
 
 
-def _limit(broker: "Broker", partition: Partition) -> int:
+def _limit(services: Services, partition: Partition) -> int:
     """The highest log start that costs no two-phase transaction its records."""
     log = partition.log
     stable, high_watermark = log.last_stable_offset, log.high_watermark
-    if stable < high_watermark and broker.transactions.may_be_prepared(partition.topic_partition):
+    if stable < high_watermark and services.transactions.may_be_prepared(partition.topic_partition):
         return stable
     return high_watermark
 

@@ -12,12 +12,12 @@
    REQUEST_TIMED_OUT (7) for every topic.
 """
 
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from twofold.broker.network.authorizer import Operation, ResourceType
 from twofold.broker.network.context import RequestContext
 from twofold.broker.network.forwarding import forward
+from twofold.broker.services import Services
 from twofold.broker.topics.deletion import TopicDeletion
 from twofold.wire.errors import InvalidRequest, KafkaError, TopicAuthorizationFailed, TopicDeletionDisabled
 from twofold.wire.message import replace
@@ -28,20 +28,17 @@ from twofold.wire.messages.delete_topics import (
     DeleteTopicState,
 )
 
-if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
-
 KEY = 20
 
 DELETION_DISABLED_SINCE = 3
 
 
-async def handle(broker: "Broker", context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-    names = [name for name in request.topic_names if _may_delete(broker, context, name)]
-    states = [state for state in request.topics if _may_delete(broker, context, _name_of(broker, state))]
+async def handle(services: Services, context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    names = [name for name in request.topic_names if _may_delete(services, context, name)]
+    states = [state for state in request.topics if _may_delete(services, context, _name_of(services, state))]
     wanted = replace(request, topic_names=names, topics=states)
-    call = broker.controller.delete_topics(wanted, TopicDeletion(broker))
-    response = await forward(broker, call, timeout_ms=request.timeout_ms, name="DeleteTopics")
+    call = services.controller.delete_topics(wanted, TopicDeletion(services.core, services.transactions))
+    response = await forward(services.runtime, call, timeout_ms=request.timeout_ms, name="DeleteTopics")
     allowed, allowed_names = set(states), set(names)  # there may be thousands
     refused = [
         _failed(state.name, state.topic_id, TopicAuthorizationFailed("no DELETE on the topic"))
@@ -61,17 +58,17 @@ def _all(request: DeleteTopicsRequest) -> list[DeleteTopicState]:
     return [*request.topics, *(DeleteTopicState(name=name, topic_id=None) for name in request.topic_names)]
 
 
-def _name_of(broker: "Broker", state: DeleteTopicState) -> str | None:
+def _name_of(services: Services, state: DeleteTopicState) -> str | None:
     if state.name is not None or state.topic_id is None:
         return state.name
-    topic = broker.image.topic_by_id(state.topic_id)
+    topic = services.image.topic_by_id(state.topic_id)
     return None if topic is None else topic.name
 
 
-def _may_delete(broker: "Broker", context: RequestContext, name: str | None) -> bool:
+def _may_delete(services: Services, context: RequestContext, name: str | None) -> bool:
     """A row that is no topic's is for the controller to refuse."""
     return name is None or all(
-        broker.authorizer.authorize(context, operation, ResourceType.TOPIC, name)
+        services.authorizer.authorize(context, operation, ResourceType.TOPIC, name)
         for operation in (Operation.DESCRIBE, Operation.DELETE)
     )
 

@@ -9,8 +9,6 @@
 4. The controller is any living broker: all of them forward.
 """
 
-from typing import TYPE_CHECKING
-
 from twofold.broker.api.metadata import any_living_broker
 from twofold.broker.network.authorizer import (
     CLUSTER_NAME,
@@ -21,6 +19,7 @@ from twofold.broker.network.authorizer import (
     cluster_allows,
 )
 from twofold.broker.network.context import RequestContext
+from twofold.broker.services import Services
 from twofold.broker.topics.rows import reachable_brokers
 from twofold.controller.image import BrokerRegistration
 from twofold.controller.records import EndPoint
@@ -31,29 +30,26 @@ from twofold.wire.messages.describe_cluster import (
     DescribeClusterResponse,
 )
 
-if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
-
 KEY = 60
 
 BROKERS, CONTROLLERS = 1, 2
 
 
-def handle(broker: "Broker", context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
+def handle(services: Services, context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
     if request.endpoint_type == CONTROLLERS:
         raise MismatchedEndpointType("controllers were asked for at a listener of brokers")
     if request.endpoint_type != BROKERS:
         raise UnsupportedEndpointType(f"endpoints of type {request.endpoint_type} are not described here")
-    alive = reachable_brokers(broker.image, context.listener)
+    alive = reachable_brokers(services.image, context.listener)
     rows = [_row(registration, end_point) for registration, end_point in alive]
     if request.include_fenced_brokers:
-        rows += _fenced(broker, context.listener)
+        rows += _fenced(services, context.listener)
     return DescribeClusterResponse(
         error_code=NONE,
-        cluster_id=broker.cluster_id,
-        controller_id=any_living_broker(broker, alive),
+        cluster_id=services.cluster_id,
+        controller_id=any_living_broker(services, alive),
         brokers=sorted(rows, key=lambda row: row.broker_id),
-        cluster_authorized_operations=_operations(broker, context, request),
+        cluster_authorized_operations=_operations(services, context, request),
     )
 
 
@@ -71,17 +67,17 @@ def _row(registration: BrokerRegistration, end_point: EndPoint) -> DescribeClust
     )
 
 
-def _fenced(broker: "Broker", listener: str) -> list[DescribeClusterBroker]:
+def _fenced(services: Services, listener: str) -> list[DescribeClusterBroker]:
     return [
         _row(registration, end_point)
-        for registration in broker.image.brokers.values()
+        for registration in services.image.brokers.values()
         if registration.fenced and (end_point := registration.end_point(listener)) is not None
     ]
 
 
-def _operations(broker: "Broker", context: RequestContext, request: DescribeClusterRequest) -> int:
+def _operations(services: Services, context: RequestContext, request: DescribeClusterRequest) -> int:
     if not request.include_cluster_authorized_operations:
         return OPERATIONS_NOT_ASKED
-    if not cluster_allows(broker.authorizer, context, Operation.DESCRIBE):
+    if not cluster_allows(services.authorizer, context, Operation.DESCRIBE):
         return 0
-    return authorized_operations(broker.authorizer, context, ResourceType.CLUSTER, CLUSTER_NAME)
+    return authorized_operations(services.authorizer, context, ResourceType.CLUSTER, CLUSTER_NAME)

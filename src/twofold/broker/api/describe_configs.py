@@ -11,10 +11,10 @@
 """
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from twofold.broker.network.authorizer import Operation, ResourceType, cluster_allows
 from twofold.broker.network.context import RequestContext
+from twofold.broker.services import Services
 from twofold.config.describe import ConfigRow, describe_broker, describe_cluster_defaults, describe_topic
 from twofold.config.names import check_topic_name
 from twofold.controller.image import BROKER_RESOURCE, TOPIC_RESOURCE
@@ -35,15 +35,12 @@ from twofold.wire.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
-if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
-
 KEY = 32
 
 
-def handle(broker: "Broker", context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+def handle(services: Services, context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     return DescribeConfigsResponse(
-        results=[_result(broker, context, request, resource) for resource in request.resources]
+        results=[_result(services, context, request, resource) for resource in request.resources]
     )
 
 
@@ -52,10 +49,10 @@ def error_response(request: DescribeConfigsRequest, error: KafkaError, version: 
 
 
 def _result(
-    broker: "Broker", context: RequestContext, request: DescribeConfigsRequest, resource: DescribeConfigsResource
+    services: Services, context: RequestContext, request: DescribeConfigsRequest, resource: DescribeConfigsResource
 ) -> DescribeConfigsResult:
     try:
-        rows = _rows(broker, context, resource)
+        rows = _rows(services, context, resource)
     except KafkaError as error:
         return _failed(resource, error)
     wanted = resource.configuration_keys
@@ -78,42 +75,42 @@ def _failed(resource: DescribeConfigsResource, error: KafkaError) -> DescribeCon
     )
 
 
-def _rows(broker: "Broker", context: RequestContext, resource: DescribeConfigsResource) -> Iterable[ConfigRow]:
+def _rows(services: Services, context: RequestContext, resource: DescribeConfigsResource) -> Iterable[ConfigRow]:
     if resource.resource_type == TOPIC_RESOURCE:
-        return _topic_rows(broker, context, resource.resource_name, resource.configuration_keys or None)
+        return _topic_rows(services, context, resource.resource_name, resource.configuration_keys or None)
     if resource.resource_type == BROKER_RESOURCE:
-        return _broker_rows(broker, context, resource.resource_name)
+        return _broker_rows(services, context, resource.resource_name)
     raise InvalidRequest(f"resources of type {resource.resource_type} have no configurations here")
 
 
 def _topic_rows(
-    broker: "Broker", context: RequestContext, name: str, keys: Sequence[str] | None
+    services: Services, context: RequestContext, name: str, keys: Sequence[str] | None
 ) -> Iterable[ConfigRow]:
-    if not broker.authorizer.authorize(context, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name):
+    if not services.authorizer.authorize(context, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name):
         raise TopicAuthorizationFailed(f"no DESCRIBE_CONFIGS on topic {name}")
     check_topic_name(name)
-    if broker.image.topic(name) is None:
+    if services.image.topic(name) is None:
         raise UnknownTopicOrPartition
-    return describe_topic(broker.image.topic_configs(name), broker.settings, keys)
+    return describe_topic(services.image.topic_configs(name), services.settings, keys)
 
 
-def _broker_rows(broker: "Broker", context: RequestContext, name: str) -> Iterable[ConfigRow]:
-    if not cluster_allows(broker.authorizer, context, Operation.DESCRIBE_CONFIGS):
+def _broker_rows(services: Services, context: RequestContext, name: str) -> Iterable[ConfigRow]:
+    if not cluster_allows(services.authorizer, context, Operation.DESCRIBE_CONFIGS):
         raise ClusterAuthorizationFailed("no DESCRIBE_CONFIGS on the cluster")
     if name == "":
-        return describe_cluster_defaults(broker.image.broker_configs())
-    check_own_id(broker, name, "this is broker {}, not {}; the empty name stands for all brokers")
-    return describe_broker(broker.settings)
+        return describe_cluster_defaults(services.image.broker_configs())
+    check_own_id(services, name, "this is broker {}, not {}; the empty name stands for all brokers")
+    return describe_broker(services.settings)
 
 
-def check_own_id(broker: "Broker", name: str, expectation: str) -> None:
+def check_own_id(services: Services, name: str, expectation: str) -> None:
     """Refuse the name of a broker resource that is not this broker's id."""
     try:
         broker_id = int(name)
     except ValueError:
         raise InvalidRequest(f"a broker is named by its number, not by {name!r}") from None
-    if broker_id != broker.node_id:
-        raise InvalidRequest(expectation.format(broker.node_id, broker_id))
+    if broker_id != services.node_id:
+        raise InvalidRequest(expectation.format(services.node_id, broker_id))
 
 
 def _shown(row: ConfigRow, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:

@@ -8,27 +8,23 @@
 5. Not the coordinator 16, loading 14: on the rows of the groups that it concerns.
 """
 
-from typing import TYPE_CHECKING
-
 from twofold.broker.network.authorizer import Operation, ResourceType, authorized_operations
 from twofold.broker.network.context import RequestContext
+from twofold.broker.services import Services
 from twofold.coordinator.group.overview import describe_group
 from twofold.coordinator.group.states import State
 from twofold.wire.errors import NONE, GroupAuthorizationFailed, GroupIdNotFound, KafkaError
 from twofold.wire.message import replace
 from twofold.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 
-if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
-
 KEY = 15
 
 NOT_FOUND_SINCE = 6
 
 
-def handle(broker: "Broker", context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+def handle(services: Services, context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     return DescribeGroupsResponse(
-        groups=[_row(broker, context, group_id, request.include_authorized_operations) for group_id in request.groups]
+        groups=[_row(services, context, group_id, request.include_authorized_operations) for group_id in request.groups]
     )
 
 
@@ -36,11 +32,11 @@ def error_response(request: DescribeGroupsRequest, error: KafkaError, version: i
     return DescribeGroupsResponse(groups=[_failed(group_id, error) for group_id in request.groups])
 
 
-def _row(broker: "Broker", context: RequestContext, group_id: str, with_operations: bool) -> DescribedGroup:
+def _row(services: Services, context: RequestContext, group_id: str, with_operations: bool) -> DescribedGroup:
     try:
-        if not broker.authorizer.authorize(context, Operation.DESCRIBE, ResourceType.GROUP, group_id):
+        if not services.authorizer.authorize(context, Operation.DESCRIBE, ResourceType.GROUP, group_id):
             raise GroupAuthorizationFailed(f"no DESCRIBE on group {group_id}")
-        shard = broker.groups.shard(group_id, allow_empty=True)
+        shard = services.groups.shard(group_id, allow_empty=True)
         found = describe_group(shard.committed, shard.membership, group_id)
         if found is None:
             if context.version >= NOT_FOUND_SINCE:
@@ -51,7 +47,7 @@ def _row(broker: "Broker", context: RequestContext, group_id: str, with_operatio
     except KafkaError as error:
         return _failed(group_id, error)
     if with_operations:
-        mask = authorized_operations(broker.authorizer, context, ResourceType.GROUP, group_id)
+        mask = authorized_operations(services.authorizer, context, ResourceType.GROUP, group_id)
         return replace(found, authorized_operations=mask)
     return found
 

@@ -12,10 +12,10 @@
 
 import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from twofold.broker.network.authorizer import Operation, cluster_allows
 from twofold.broker.network.context import RequestContext
+from twofold.broker.services import Services
 from twofold.types import TopicPartition
 from twofold.wire.errors import NONE, ClusterAuthorizationFailed, KafkaError, KafkaStorageError
 from twofold.wire.messages.describe_log_dirs import (
@@ -26,9 +26,6 @@ from twofold.wire.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 
-if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
-
 KEY = 35
 
 PARTITIONS_PER_TURN = 500
@@ -36,13 +33,15 @@ PARTITIONS_PER_TURN = 500
 log = logging.getLogger(__name__)
 
 
-async def handle(broker: "Broker", context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
-    if not cluster_allows(broker.authorizer, context, Operation.DESCRIBE):
+async def handle(
+    services: Services, context: RequestContext, request: DescribeLogDirsRequest
+) -> DescribeLogDirsResponse:
+    if not cluster_allows(services.authorizer, context, Operation.DESCRIBE):
         raise ClusterAuthorizationFailed("no DESCRIBE on the cluster")
-    directory = broker.logs.directory
+    directory = services.logs.directory
     try:
-        volume = await broker.runtime.blocking(broker.runtime.disk.volume, directory)
-        topics = await _topics(broker, request)
+        volume = await services.runtime.blocking(services.runtime.disk.volume, directory)
+        topics = await _topics(services, request)
     except OSError as error:
         log.error("%s cannot be described: %s", directory, error)
         return _one(DescribeLogDirsResult(error_code=KafkaStorageError.code, log_dir=directory, topics=()))
@@ -65,10 +64,10 @@ def _one(row: DescribeLogDirsResult) -> DescribeLogDirsResponse:
     return DescribeLogDirsResponse(results=(row,))
 
 
-async def _topics(broker: "Broker", request: DescribeLogDirsRequest) -> list[DescribeLogDirsTopic]:
+async def _topics(services: Services, request: DescribeLogDirsRequest) -> list[DescribeLogDirsTopic]:
     rows: dict[str, list[DescribeLogDirsPartition]] = {}
-    for count, name in enumerate(_held(broker, request), 1):
-        found = broker.logs.get(name)
+    for count, name in enumerate(_held(services, request), 1):
+        found = services.logs.get(name)
         size = found.size_bytes if found is not None and found.exists else 0
         rows.setdefault(name.topic, []).append(
             DescribeLogDirsPartition(
@@ -76,13 +75,13 @@ async def _topics(broker: "Broker", request: DescribeLogDirsRequest) -> list[Des
             )
         )
         if count % PARTITIONS_PER_TURN == 0:
-            await broker.runtime.timers.sleep(0)
+            await services.runtime.timers.sleep(0)
     return [DescribeLogDirsTopic(name=topic, partitions=found) for topic, found in rows.items()]
 
 
-def _held(broker: "Broker", request: DescribeLogDirsRequest) -> Iterator[TopicPartition]:
+def _held(services: Services, request: DescribeLogDirsRequest) -> Iterator[TopicPartition]:
     """The partitions asked for that have a replica here, each once, as the image had them in the beginning."""
-    image = broker.image
+    image = services.image
     if request.topics is None:
         asked = (TopicPartition(topic.name, index) for topic in image.topics.values() for index in topic.partitions)
     else:
@@ -90,5 +89,5 @@ def _held(broker: "Broker", request: DescribeLogDirsRequest) -> Iterator[TopicPa
         asked = (name for name in names)
     for name in asked:
         state = image.partition(*name)
-        if state is not None and broker.node_id in state.replicas:
+        if state is not None and services.node_id in state.replicas:
             yield name

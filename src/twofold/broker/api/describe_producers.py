@@ -11,10 +11,9 @@
    (tag 102).
 """
 
-from typing import TYPE_CHECKING
-
 from twofold.broker.network.authorizer import Operation, ResourceType
 from twofold.broker.network.context import RequestContext
+from twofold.broker.services import Services
 from twofold.config.names import check_topic_name
 from twofold.log.log import PartitionLog
 from twofold.types import NO_TIMESTAMP, TopicPartition
@@ -34,31 +33,28 @@ from twofold.wire.messages.describe_producers import (
     TopicResponse,
 )
 
-if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
-
 KEY = 61
 
 
-def handle(broker: "Broker", context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
-    return DescribeProducersResponse(topics=[_topic(broker, context, topic) for topic in request.topics])
+def handle(services: Services, context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
+    return DescribeProducersResponse(topics=[_topic(services, context, topic) for topic in request.topics])
 
 
 def error_response(request: DescribeProducersRequest, error: KafkaError, version: int) -> DescribeProducersResponse:
     return DescribeProducersResponse(topics=[_failed(topic, error) for topic in request.topics])
 
 
-def _topic(broker: "Broker", context: RequestContext, topic: TopicRequest) -> TopicResponse:
+def _topic(services: Services, context: RequestContext, topic: TopicRequest) -> TopicResponse:
     try:
         check_topic_name(topic.name)
-        if not broker.authorizer.authorize(context, Operation.READ, ResourceType.TOPIC, topic.name):
+        if not services.authorizer.authorize(context, Operation.READ, ResourceType.TOPIC, topic.name):
             raise TopicAuthorizationFailed(f"no READ on topic {topic.name}")
-        if broker.image.topic(topic.name) is None:
+        if services.image.topic(topic.name) is None:
             raise UnknownTopicOrPartition(f"there is no topic {topic.name}")
     except KafkaError as error:
         return _failed(topic, error)
     return TopicResponse(
-        name=topic.name, partitions=[_partition(broker, topic.name, index) for index in topic.partition_indexes]
+        name=topic.name, partitions=[_partition(services, topic.name, index) for index in topic.partition_indexes]
     )
 
 
@@ -74,13 +70,13 @@ def _failed(topic: TopicRequest, error: KafkaError) -> TopicResponse:
     )
 
 
-def _partition(broker: "Broker", topic: str, index: int) -> PartitionResponse:
-    state = broker.image.partition(topic, index)
+def _partition(services: Services, topic: str, index: int) -> PartitionResponse:
+    state = services.image.partition(topic, index)
     if state is None:
         return PartitionResponse(partition_index=index, error_code=UnknownTopicOrPartition.code, active_producers=())
-    if broker.node_id not in state.replicas:
+    if services.node_id not in state.replicas:
         return PartitionResponse(partition_index=index, error_code=NotLeaderOrFollower.code, active_producers=())
-    log = broker.logs.get(TopicPartition(topic, index))
+    log = services.logs.get(TopicPartition(topic, index))
     rows = [] if log is None else _rows(log)
     return PartitionResponse(partition_index=index, error_code=NONE, active_producers=rows)
 

@@ -12,10 +12,9 @@
 5. What may be done with a topic is always told.
 """
 
-from typing import TYPE_CHECKING
-
 from twofold.broker.network.authorizer import Operation, ResourceType, authorized_operations
 from twofold.broker.network.context import RequestContext
+from twofold.broker.services import Services
 from twofold.broker.topics.rows import reachable_brokers
 from twofold.config.internal_topics import is_internal
 from twofold.config.names import is_valid_topic
@@ -37,26 +36,23 @@ from twofold.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 
-if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
-
 KEY = 75
 
 
 def handle(
-    broker: "Broker", context: RequestContext, request: DescribeTopicPartitionsRequest
+    services: Services, context: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
-    allowed, refused = _names(broker, context, request)
-    left = max(1, min(broker.settings.int("max.request.partition.size.limit"), request.response_partition_limit))
-    reachable = frozenset(found.broker_id for found, _ in reachable_brokers(broker.image, context.listener))
+    allowed, refused = _names(services, context, request)
+    left = max(1, min(services.settings.int("max.request.partition.size.limit"), request.response_partition_limit))
+    reachable = frozenset(found.broker_id for found, _ in reachable_brokers(services.image, context.listener))
     rows: list[DescribeTopicPartitionsResponseTopic] = []
     next_cursor = None
     for name in allowed:
         if not left:
             next_cursor = CursorResult(topic_name=name, partition_index=0)
             break
-        topic = broker.image.topic(name)
-        operations = authorized_operations(broker.authorizer, context, ResourceType.TOPIC, name)
+        topic = services.image.topic(name)
+        operations = authorized_operations(services.authorizer, context, ResourceType.TOPIC, name)
         if topic is None:
             code = UnknownTopicOrPartition.code if is_valid_topic(name) else InvalidTopicException.code
             rows.append(_missing(name, code, operations))
@@ -79,11 +75,11 @@ def error_response(
 
 
 def _names(
-    broker: "Broker", context: RequestContext, request: DescribeTopicPartitionsRequest
+    services: Services, context: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> tuple[list[str], list[str]]:
     """The topics from the cursor on, in order: those that may be described, and those that were named and may not."""
     cursor = request.cursor
-    names = {topic.name for topic in request.topics} or set(broker.image.topics)
+    names = {topic.name for topic in request.topics} or set(services.image.topics)
     if cursor is not None:
         if request.topics and cursor.topic_name not in names:
             raise InvalidRequest(f"the topic of the cursor, {cursor.topic_name}, is not among those asked for")
@@ -93,7 +89,7 @@ def _names(
     allowed: list[str] = []
     refused: list[str] = []
     for name in sorted(names):
-        may = broker.authorizer.authorize(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
+        may = services.authorizer.authorize(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
         (allowed if may else refused).append(name)
     return allowed, refused if request.topics else []
 

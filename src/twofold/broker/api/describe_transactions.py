@@ -11,10 +11,9 @@
    of the id proves (`coordinator.transaction.proofs`), by the pair of producer id and epoch that wrote it.
 """
 
-from typing import TYPE_CHECKING
-
 from twofold.broker.network.authorizer import Operation, ResourceType
 from twofold.broker.network.context import RequestContext
+from twofold.broker.services import Services
 from twofold.coordinator.transaction.overview import Description, describe
 from twofold.coordinator.transaction.proofs import Pair
 from twofold.coordinator.transaction.records import Ended
@@ -27,9 +26,6 @@ from twofold.wire.messages.describe_transactions import (
     TransactionState,
 )
 
-if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
-
 KEY = 65
 
 _NONE_ENDED = Ended(NO_PRODUCER_ID, NO_PRODUCER_EPOCH, 0)
@@ -38,10 +34,10 @@ NOT_DECIDED, COMMITTED, ABORTED = range(3)
 
 
 def handle(
-    broker: "Broker", context: RequestContext, request: DescribeTransactionsRequest
+    services: Services, context: RequestContext, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse:
     return DescribeTransactionsResponse(
-        transaction_states=[_row(broker, context, name, request.outcomes) for name in request.transactional_ids]
+        transaction_states=[_row(services, context, name, request.outcomes) for name in request.transactional_ids]
     )
 
 
@@ -53,12 +49,12 @@ def error_response(
     )
 
 
-def _row(broker: "Broker", context: RequestContext, transactional_id: str, outcomes: bool) -> TransactionState:
+def _row(services: Services, context: RequestContext, transactional_id: str, outcomes: bool) -> TransactionState:
     try:
-        found = _describe(broker, context, transactional_id)
+        found = _describe(services, context, transactional_id)
     except KafkaError as error:
         return _error_row(transactional_id, error)
-    authorize = broker.authorizer.authorize
+    authorize = services.authorizer.authorize
     ended = found.last_two_phase or _NONE_ENDED
     decided = found.decided if outcomes else None
     pair, committed = decided or (NO_PAIR, False)
@@ -84,13 +80,13 @@ def _row(broker: "Broker", context: RequestContext, transactional_id: str, outco
     )
 
 
-def _describe(broker: "Broker", context: RequestContext, transactional_id: str) -> Description:
-    if not broker.authorizer.authorize(context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+def _describe(services: Services, context: RequestContext, transactional_id: str) -> Description:
+    if not services.authorizer.authorize(context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id):
         raise TransactionalIdAuthorizationFailed(f"no DESCRIBE on the transactional id {transactional_id}")
     if not transactional_id:
         raise InvalidRequest("the transactional id is empty")
-    entry = broker.transactions.shard(transactional_id).committed.entries.get(transactional_id)
-    return describe(entry, transactional_id, broker.transactions.markers.remaining(transactional_id))
+    entry = services.transactions.shard(transactional_id).committed.entries.get(transactional_id)
+    return describe(entry, transactional_id, services.transactions.markers.remaining(transactional_id))
 
 
 def _error_row(transactional_id: str, error: KafkaError) -> TransactionState:

@@ -15,12 +15,12 @@
 """
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
 
 from twofold.broker.codec import transactions as txn_codec
 from twofold.broker.coordinators.transactions.service import answered
 from twofold.broker.network.authorizer import Operation, ResourceType
 from twofold.broker.network.context import Frame, RequestContext
+from twofold.broker.services import Services
 from twofold.coordinator.transaction.coordinator import Decision
 from twofold.wire.errors import (
     NONE,
@@ -31,9 +31,6 @@ from twofold.wire.errors import (
 )
 from twofold.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 
-if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
-
 KEY = 26
 
 decode = txn_codec.decode_end_txn
@@ -43,12 +40,12 @@ BUMPS_SINCE = 5
 
 
 def handle(
-    broker: "Broker", context: RequestContext, request: EndTxnRequest
+    services: Services, context: RequestContext, request: EndTxnRequest
 ) -> Frame | EndTxnResponse | Awaitable[EndTxnResponse]:
     transactional_id = request.transactional_id
-    if not broker.authorizer.authorize(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+    if not services.authorizer.authorize(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
         raise TransactionalIdAuthorizationFailed(f"no WRITE on the transactional id {transactional_id}")
-    decided = broker.transactions.end(
+    decided = services.transactions.end(
         transactional_id,
         request.producer_id,
         request.producer_epoch,

@@ -18,7 +18,6 @@
 """
 
 import asyncio
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from twofold.broker.codec import fetch as fetch_codec
@@ -28,6 +27,7 @@ from twofold.broker.fetch.sessions import FetchContext, PartitionKey, TopicKey
 from twofold.broker.network.authorizer import Operation, ResourceType, cluster_allows
 from twofold.broker.network.context import Answer, Later, RequestContext
 from twofold.broker.partitions.partition import Partition
+from twofold.broker.services import Services
 from twofold.log.api import Bound
 from twofold.records.batch import iter_headers
 from twofold.wire.errors import (
@@ -50,9 +50,6 @@ from twofold.wire.messages.fetch import (
     PartitionData,
 )
 
-if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
-
 KEY = 1
 LEADERS_VERSION = 16
 TOP_LEVEL_ERROR_VERSION = 13
@@ -61,11 +58,11 @@ NO_EPOCH = -1  # of a leader; any other negative number counts as this one too
 BOUNDS = {0: Bound.HIGH_WATERMARK, 1: Bound.LAST_STABLE}
 
 
-def handle(broker: "Broker", context: RequestContext, request: FetchRequest) -> Answer | FetchResponse | Later:
+def handle(services: Services, context: RequestContext, request: FetchRequest) -> Answer | FetchResponse | Later:
     by_id = context.version >= fetch_codec.TOPIC_IDS
     is_replica = request.replica_id >= 0 or request.replica_state.replica_id >= 0
     try:
-        asked = broker.fetch_sessions.begin(
+        asked = services.fetch_sessions.begin(
             request.session_id,
             request.session_epoch,
             _named(request, by_id),
@@ -81,7 +78,7 @@ def handle(broker: "Broker", context: RequestContext, request: FetchRequest) -> 
             UnknownServerError(f"isolation level {request.isolation_level}: 0 and 1 are known"),
             context.version,
         )
-    fetch = _Fetch(broker, context, request, asked, is_replica)
+    fetch = _Fetch(services, context, request, asked, is_replica)
     fetch.resolve()
     fetch.read()
     if fetch.is_due():
@@ -132,19 +129,19 @@ class _Fetch:
     """One request while it is carried out."""
 
     __slots__ = (
-        "_answer", "_asked", "_bound", "_broker", "_bytes", "_context", "_entries", "_is_replica", "_max_bytes",
+        "_answer", "_asked", "_bound", "_services", "_bytes", "_context", "_entries", "_is_replica", "_max_bytes",
         "_request", "_urgent",
     )  # fmt: skip
 
     def __init__(
         self,
-        broker: "Broker",
+        services: Services,
         context: RequestContext,
         request: FetchRequest,
         asked: FetchContext[Entry],
         is_replica: bool,
     ) -> None:
-        self._broker = broker
+        self._services = services
         self._context = context
         self._request = request
         self._asked = asked
@@ -154,7 +151,7 @@ class _Fetch:
         self._bytes = 0
         self._urgent = False
         self._max_bytes = min(
-            request.max_bytes, broker.settings.int("fetch.max.bytes"), broker.server.max_response_bytes()
+            request.max_bytes, services.settings.int("fetch.max.bytes"), services.max_response_bytes()
         )
         self._answer: asyncio.Future[Answer] | None = None
 
@@ -198,8 +195,8 @@ class _Fetch:
         if not isinstance(topic_id, UUID):
             raise UnknownTopicId("the topic id is zero")
         if known is None:
-            return self._broker.replicas.topic_name(topic_id)
-        image = self._broker.image
+            return self._services.replicas.topic_name(topic_id)
+        image = self._services.image
         if image.topic_names.get(topic_id) == known:
             return known
         if image.topic(known) is None:
@@ -207,7 +204,7 @@ class _Fetch:
         raise InconsistentTopicId(f"topic {known} has not the id {topic_id} any more: it was deleted and made anew")
 
     def _check_allowed(self, name: str) -> None:
-        authorizer = self._broker.authorizer
+        authorizer = self._services.authorizer
         if self._is_replica:
             if not cluster_allows(authorizer, self._context, Operation.CLUSTER_ACTION):
                 raise ClusterAuthorizationFailed(f"{self._context.principal} may not fetch as a replica")
@@ -219,7 +216,7 @@ class _Fetch:
             if error is not None:
                 raise error
             assert entry.name is not None
-            partition = self._broker.replicas.leader(entry.name, entry.asked.partition)
+            partition = self._services.replicas.leader(entry.name, entry.asked.partition)
             partition.check_leader(max(entry.asked.current_leader_epoch, NO_EPOCH))
             if self._is_replica:
                 raise NotLeaderOrFollower(f"{partition}: the broker that asks holds no replica")
@@ -237,7 +234,7 @@ class _Fetch:
             and self._context.version >= LEADERS_VERSION
         ):
             assert entry.name is not None
-            _, state = self._broker.replicas.state(entry.name, entry.asked.partition)
+            _, state = self._services.replicas.state(entry.name, entry.asked.partition)
             leader = (state.leader, state.leader_epoch)
         entry.leave()
         entry.partition = None
@@ -310,7 +307,7 @@ class _Fetch:
             or request.max_wait_ms <= 0
             or self._bytes >= min(request.min_bytes, self._max_bytes)
             or not any(entry.partition for entry in self._entries)
-            or self._broker.replicas.purgatory.stopping
+            or self._services.replicas.purgatory.stopping
             or (self._bytes > 0 and self._is_full())
         )
 
@@ -336,7 +333,7 @@ class _Fetch:
             if entry.partition is not None
         ]
         missing = min(self._request.min_bytes, self._max_bytes) - self._bytes
-        purgatory = self._broker.replicas.purgatory
+        purgatory = self._services.replicas.purgatory
         delayed = purgatory.park_fetch(interests, missing, self._request.max_wait_ms / 1000, self._finish)
 
         def done(answer: asyncio.Future[Answer]) -> None:
@@ -361,7 +358,7 @@ class _Fetch:
 
     def encode(self) -> Answer:
         rows = [(entry, entry.row) for entry in self._entries if entry.row is not None and not entry.quiet]
-        told = self._broker.fetch_sessions.answer(self._asked, rows)
+        told = self._services.fetch_sessions.answer(self._asked, rows)
         if self._bytes:
             for entry, row in told.rows:
                 if entry.partition is not None:
@@ -377,7 +374,7 @@ class _Fetch:
         if self._urgent and self._context.version >= LEADERS_VERSION and not self._is_replica:
             leaders = {row.current_leader[0] for _, row in told.rows if row.current_leader is not None}
             for node in sorted(leaders):
-                endpoint = self._broker.endpoint(node, self._context.listener)
+                endpoint = self._services.endpoint(node, self._context.listener)
                 if endpoint is not None:
                     endpoints.append(endpoint)
         if told.session_id and not told.error_code:

@@ -14,10 +14,11 @@
 """
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from twofold.broker.network.authorizer import Operation, ResourceType
 from twofold.broker.network.context import RequestContext
+from twofold.broker.services import Services
 from twofold.config.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE, coordinator_partition
 from twofold.wire.errors import (
     NONE,
@@ -29,9 +30,6 @@ from twofold.wire.errors import (
     error_for,
 )
 from twofold.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-
-if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
 
 KEY = 10
 
@@ -50,32 +48,32 @@ TOPICS = {GROUP: CONSUMER_OFFSETS, TRANSACTION: TRANSACTION_STATE}
 
 
 def handle(
-    broker: "Broker", context: RequestContext, request: FindCoordinatorRequest
+    services: Services, context: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
     if request.key_type not in (GROUP, TRANSACTION, SHARE):
         raise InvalidRequest(f"key type {request.key_type} is neither 0 (group) nor 1 (transactional id)")
     topic = TOPICS.get(request.key_type)
-    if topic is not None and broker.image.topic(topic) is None:
-        return _answer_later(broker, context, request, topic)
-    return _answer(broker, context, request)
+    if topic is not None and services.image.topic(topic) is None:
+        return _answer_later(services, context, request, topic)
+    return _answer(services, context, request)
 
 
 async def _answer_later(
-    broker: "Broker", context: RequestContext, request: FindCoordinatorRequest, topic: str
+    services: Services, context: RequestContext, request: FindCoordinatorRequest, topic: str
 ) -> FindCoordinatorResponse:
-    await broker.auto_topics.created(topic)
-    return _answer(broker, context, request)
+    await services.auto_topics.created(topic)
+    return _answer(services, context, request)
 
 
-def _answer(broker: "Broker", context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+def _answer(services: Services, context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     if context.version >= BATCHES_SINCE:
         return FindCoordinatorResponse(
             coordinators=[
-                Coordinator(key=key, error_message="", **_find(broker, context, request.key_type, key)._asdict())
+                Coordinator(key=key, error_message="", **_find(services, context, request.key_type, key)._asdict())
                 for key in request.coordinator_keys
             ]
         )
-    found = _find(broker, context, request.key_type, request.key)
+    found = _find(services, context, request.key_type, request.key)
     message = "NONE" if found.error_code == NONE else error_for(found.error_code).name
     return FindCoordinatorResponse(error_message=message, **found._asdict())
 
@@ -90,25 +88,25 @@ def error_response(request: FindCoordinatorRequest, error: KafkaError, version: 
     )
 
 
-def _find(broker: "Broker", context: RequestContext, key_type: int, key: str) -> Found:
-    authorize = broker.authorizer.authorize
+def _find(services: Services, context: RequestContext, key_type: int, key: str) -> Found:
+    authorize = services.authorizer.authorize
     if key_type == GROUP:
         if not authorize(context, Operation.DESCRIBE, ResourceType.GROUP, key):
             return Found(GroupAuthorizationFailed.code)
-        return _leader(broker, context, CONSUMER_OFFSETS, key)
+        return _leader(services, context, CONSUMER_OFFSETS, key)
     if key_type == TRANSACTION:
         if not authorize(context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key):
             return Found(TransactionalIdAuthorizationFailed.code)
-        return _leader(broker, context, TRANSACTION_STATE, key)
+        return _leader(services, context, TRANSACTION_STATE, key)
     return Found(InvalidRequest.code)
 
 
-def _leader(broker: "Broker", context: RequestContext, topic_name: str, key: str) -> Found:
-    topic = broker.image.topic(topic_name)
+def _leader(services: Services, context: RequestContext, topic_name: str, key: str) -> Found:
+    topic = services.image.topic(topic_name)
     if topic is None:
         return Found(CoordinatorNotAvailable.code)
     leader = topic.partitions[coordinator_partition(key, len(topic.partitions))].leader
-    registration = broker.image.broker(leader)
+    registration = services.image.broker(leader)
     end_point = registration.end_point(context.listener) if registration and registration.is_active else None
     if end_point is None:
         return Found(CoordinatorNotAvailable.code)

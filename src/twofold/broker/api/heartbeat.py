@@ -6,24 +6,20 @@
 4. While the group is being loaded: NONE. Its members get a full session when that is done.
 """
 
-from typing import TYPE_CHECKING
-
 from twofold.broker.network.authorizer import Operation, ResourceType
 from twofold.broker.network.context import RequestContext
+from twofold.broker.services import Services
 from twofold.wire.errors import NONE, CoordinatorLoadInProgress, GroupAuthorizationFailed, KafkaError
 from twofold.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-
-if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
 
 KEY = 12
 
 
-def handle(broker: "Broker", context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
-    if not broker.authorizer.authorize(context, Operation.READ, ResourceType.GROUP, request.group_id):
+def handle(services: Services, context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+    if not services.authorizer.authorize(context, Operation.READ, ResourceType.GROUP, request.group_id):
         raise GroupAuthorizationFailed(f"no READ on group {request.group_id}")
     try:
-        shard = broker.groups.shard(request.group_id)
+        shard = services.groups.shard(request.group_id)
     except CoordinatorLoadInProgress:
         return HeartbeatResponse(error_code=NONE)
     return HeartbeatResponse(error_code=shard.membership.heartbeat(request, shard.now()))

@@ -12,12 +12,13 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from twofold.broker.api.describe_configs import check_own_id
 from twofold.broker.network.authorizer import Operation, ResourceType, cluster_allows
 from twofold.broker.network.context import RequestContext
 from twofold.broker.network.forwarding import forward
+from twofold.broker.services import Services
 from twofold.controller.image import BROKER_RESOURCE, CLUSTER_DEFAULT, TOPIC_RESOURCE
 from twofold.wire.errors import ClusterAuthorizationFailed, InvalidRequest, KafkaError, TopicAuthorizationFailed
 from twofold.wire.message import replace
@@ -27,9 +28,6 @@ from twofold.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-
-if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
 
 KEY = 44
 
@@ -45,14 +43,14 @@ R = TypeVar("R", bound=Resource)
 
 
 async def handle(
-    broker: "Broker", context: RequestContext, request: IncrementalAlterConfigsRequest
+    services: Services, context: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    allowed, refused = authorized_alterations(broker, context, request.resources)
+    allowed, refused = authorized_alterations(services, context, request.resources)
     rows = [_failed(resource, error) for resource, error in refused]
     if allowed:
-        call = broker.controller.incremental_alter_configs(replace(request, resources=allowed))
-        timeout_ms = broker.settings.int("request.timeout.ms")
-        response = await forward(broker, call, timeout_ms=timeout_ms, name="IncrementalAlterConfigs")
+        call = services.controller.incremental_alter_configs(replace(request, resources=allowed))
+        timeout_ms = services.settings.int("request.timeout.ms")
+        response = await forward(services.runtime, call, timeout_ms=timeout_ms, name="IncrementalAlterConfigs")
         rows += response.responses
     return IncrementalAlterConfigsResponse(responses=rows)
 
@@ -64,7 +62,7 @@ def error_response(
 
 
 def authorized_alterations(
-    broker: "Broker", context: RequestContext, resources: Sequence[R]
+    services: Services, context: RequestContext, resources: Sequence[R]
 ) -> tuple[list[R], list[tuple[R, KafkaError]]]:
     """The resources that are the controller's to change, and those that are refused before."""
     counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
@@ -74,7 +72,7 @@ def authorized_alterations(
         try:
             if counts[resource.resource_type, resource.resource_name] > 1:
                 raise InvalidRequest("a resource is named more than once")
-            authorize_alteration(broker, context, resource.resource_type, resource.resource_name)
+            authorize_alteration(services, context, resource.resource_type, resource.resource_name)
         except KafkaError as error:
             refused.append((resource, error))
         else:
@@ -82,16 +80,16 @@ def authorized_alterations(
     return allowed, refused
 
 
-def authorize_alteration(broker: "Broker", context: RequestContext, resource_type: int, name: str) -> None:
+def authorize_alteration(services: Services, context: RequestContext, resource_type: int, name: str) -> None:
     """Whether the client may change a resource, and whether this is the broker to ask."""
     if resource_type == TOPIC_RESOURCE:
-        if not broker.authorizer.authorize(context, Operation.ALTER_CONFIGS, ResourceType.TOPIC, name):
+        if not services.authorizer.authorize(context, Operation.ALTER_CONFIGS, ResourceType.TOPIC, name):
             raise TopicAuthorizationFailed(f"no ALTER_CONFIGS on topic {name}")
         return
-    if not cluster_allows(broker.authorizer, context, Operation.ALTER_CONFIGS):
+    if not cluster_allows(services.authorizer, context, Operation.ALTER_CONFIGS):
         raise ClusterAuthorizationFailed("no ALTER_CONFIGS on the cluster")
     if resource_type == BROKER_RESOURCE and name != CLUSTER_DEFAULT:
-        check_own_id(broker, name, "this is broker {}, not {}")
+        check_own_id(services, name, "this is broker {}, not {}")
 
 
 def _failed(resource: AlterConfigsResource, error: KafkaError) -> AlterConfigsResourceResponse:

@@ -27,10 +27,9 @@
     ExpectedChecked, also with an error.
 """
 
-from typing import TYPE_CHECKING
-
 from twofold.broker.network.authorizer import Operation, ResourceType, cluster_allows
 from twofold.broker.network.context import RequestContext
+from twofold.broker.services import Services
 from twofold.coordinator.transaction.coordinator import Expected, InitRequest
 from twofold.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from twofold.wire.errors import (
@@ -44,26 +43,23 @@ from twofold.wire.errors import (
 )
 from twofold.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
-if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
-
 KEY = 22
 
 FENCED_SINCE = 4
 
 
-async def handle(broker: "Broker", context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
+async def handle(services: Services, context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
     transactional_id = request.transactional_id
-    _authorize(broker, context, transactional_id, request.enable2_pc)
+    _authorize(services, context, transactional_id, request.enable2_pc)
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
         raise InvalidRequest(
             f"producer id {request.producer_id} and epoch {request.producer_epoch}: both or neither must be -1"
         )
     if transactional_id is None:
-        producer_id = await broker.producer_ids.take_soon()
+        producer_id = await services.producer_ids.take_soon()
         return InitProducerIdResponse(error_code=NONE, producer_id=producer_id, producer_epoch=0)
-    await broker.producer_ids.arrive()
-    decision = await broker.transactions.init_producer_id(
+    await services.producer_ids.arrive()
+    decision = await services.transactions.init_producer_id(
         InitRequest(
             transactional_id,
             request.transaction_timeout_ms,
@@ -102,8 +98,8 @@ def _expected(request: InitProducerIdRequest) -> Expected | None:
     return Expected(request.expected_producer_id, request.expected_producer_epoch, request.expected_start_ms)
 
 
-def _authorize(broker: "Broker", context: RequestContext, transactional_id: str | None, two_phase: bool) -> None:
-    authorizer = broker.authorizer
+def _authorize(services: Services, context: RequestContext, transactional_id: str | None, two_phase: bool) -> None:
+    authorizer = services.authorizer
     if transactional_id is not None:
         needed = [Operation.WRITE, Operation.TWO_PHASE_COMMIT] if two_phase else [Operation.WRITE]
         for operation in needed:

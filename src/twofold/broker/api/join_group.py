@@ -18,18 +18,15 @@
 
 from collections.abc import Awaitable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from twofold.broker.coordinators.groups.service import client_of, when_done
 from twofold.broker.network.authorizer import Operation, ResourceType
 from twofold.broker.network.context import RequestContext
+from twofold.broker.services import Services
 from twofold.coordinator.group.answers import join_error
 from twofold.wire.errors import GroupAuthorizationFailed, KafkaError
 from twofold.wire.message import replace
 from twofold.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
-
-if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
 
 KEY = 11
 
@@ -37,11 +34,11 @@ NULL_PROTOCOL_SINCE = 7
 
 
 def handle(
-    broker: "Broker", context: RequestContext, request: JoinGroupRequest
+    services: Services, context: RequestContext, request: JoinGroupRequest
 ) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
-    if not broker.authorizer.authorize(context, Operation.READ, ResourceType.GROUP, request.group_id):
+    if not services.authorizer.authorize(context, Operation.READ, ResourceType.GROUP, request.group_id):
         raise GroupAuthorizationFailed(f"no READ on group {request.group_id}")
-    shard = broker.groups.shard(request.group_id)
+    shard = services.groups.shard(request.group_id)
     client = client_of(context)
     future = shard.call(lambda state, token, now: shard.membership.join(state, request, client, token, now))
     return when_done(future, partial(_fit, context.version))

@@ -10,17 +10,14 @@
 
 from collections.abc import Awaitable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from twofold.broker.coordinators.groups.service import when_done
 from twofold.broker.network.authorizer import Operation, ResourceType
 from twofold.broker.network.context import RequestContext
+from twofold.broker.services import Services
 from twofold.wire.errors import NONE, GroupAuthorizationFailed, KafkaError
 from twofold.wire.message import replace
 from twofold.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
-
-if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
 
 KEY = 13
 
@@ -28,11 +25,11 @@ BATCHES_SINCE = 3
 
 
 def handle(
-    broker: "Broker", context: RequestContext, request: LeaveGroupRequest
+    services: Services, context: RequestContext, request: LeaveGroupRequest
 ) -> LeaveGroupResponse | Awaitable[LeaveGroupResponse]:
-    if not broker.authorizer.authorize(context, Operation.READ, ResourceType.GROUP, request.group_id):
+    if not services.authorizer.authorize(context, Operation.READ, ResourceType.GROUP, request.group_id):
         raise GroupAuthorizationFailed(f"no READ on group {request.group_id}")
-    shard = broker.groups.shard(request.group_id)
+    shard = services.groups.shard(request.group_id)
     if context.version < BATCHES_SINCE:
         request = replace(request, members=[MemberIdentity(member_id=request.member_id)])
     future = shard.call(lambda state, token, now: shard.membership.leave(state, request, token, now))

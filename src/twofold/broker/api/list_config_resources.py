@@ -9,10 +9,10 @@
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from twofold.broker.network.authorizer import Operation, cluster_allows
 from twofold.broker.network.context import RequestContext
+from twofold.broker.services import Services
 from twofold.broker.topics.rows import reachable_brokers
 from twofold.controller.image import BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 from twofold.wire.errors import NONE, ClusterAuthorizationFailed, KafkaError, UnsupportedVersion
@@ -22,18 +22,15 @@ from twofold.wire.messages.list_config_resources import (
     ListConfigResourcesResponse,
 )
 
-if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
-
 KEY = 74
 
 BROKER_LOGGER_RESOURCE = 8
 
 
 def handle(
-    broker: "Broker", context: RequestContext, request: ListConfigResourcesRequest
+    services: Services, context: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
-    if not cluster_allows(broker.authorizer, context, Operation.DESCRIBE_CONFIGS):
+    if not cluster_allows(services.authorizer, context, Operation.DESCRIBE_CONFIGS):
         raise ClusterAuthorizationFailed("no DESCRIBE_CONFIGS on the cluster")
     if context.version == 0:
         kinds: Iterable[int] = (CLIENT_METRICS_RESOURCE,)
@@ -46,7 +43,7 @@ def handle(
         config_resources=[
             ConfigResource(resource_name=name, resource_type=kind)
             for kind in kinds
-            for name in _LISTS[kind](broker, context)
+            for name in _LISTS[kind](services, context)
         ],
     )
 
@@ -55,19 +52,19 @@ def error_response(request: ListConfigResourcesRequest, error: KafkaError, versi
     return ListConfigResourcesResponse(error_code=error.code, config_resources=())
 
 
-def _topics(broker: "Broker", context: RequestContext) -> Iterable[str]:
-    return broker.image.topics
+def _topics(services: Services, context: RequestContext) -> Iterable[str]:
+    return services.image.topics
 
 
-def _brokers(broker: "Broker", context: RequestContext) -> Iterable[str]:
-    return [str(found.broker_id) for found, _ in reachable_brokers(broker.image, context.listener)]
+def _brokers(services: Services, context: RequestContext) -> Iterable[str]:
+    return [str(found.broker_id) for found, _ in reachable_brokers(services.image, context.listener)]
 
 
-def _none(broker: "Broker", context: RequestContext) -> Iterable[str]:
+def _none(services: Services, context: RequestContext) -> Iterable[str]:
     return ()
 
 
-_LISTS: Mapping[int, Callable[["Broker", RequestContext], Iterable[str]]] = {
+_LISTS: Mapping[int, Callable[[Services, RequestContext], Iterable[str]]] = {
     TOPIC_RESOURCE: _topics,
     BROKER_RESOURCE: _brokers,
     BROKER_LOGGER_RESOURCE: _brokers,

@@ -7,25 +7,21 @@
 3. While a partition is being loaded: COORDINATOR_LOAD_IN_PROGRESS (14) and no groups, for the list would be incomplete.
 """
 
-from typing import TYPE_CHECKING
-
 from twofold.broker.network.authorizer import Operation, ResourceType, cluster_allows
 from twofold.broker.network.context import RequestContext
+from twofold.broker.services import Services
 from twofold.coordinator.group.overview import list_groups
 from twofold.wire.errors import NONE, KafkaError
 from twofold.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
-if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
-
 KEY = 16
 
 
-def handle(broker: "Broker", context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
-    authorizer = broker.authorizer
+def handle(services: Services, context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+    authorizer = services.authorizer
     sees_all = cluster_allows(authorizer, context, Operation.DESCRIBE)
     groups = []
-    for shard in broker.groups.led():
+    for shard in services.groups.led():
         shard.check_active()
         groups += [
             ListedGroup(

@@ -13,11 +13,11 @@
 """
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from twofold.broker.network.authorizer import Operation, ResourceType
 from twofold.broker.network.context import RequestContext
 from twofold.broker.partitions.partition import Partition
+from twofold.broker.services import Services
 from twofold.log.api import Bound
 from twofold.wire.errors import (
     InvalidRequest,
@@ -34,9 +34,6 @@ from twofold.wire.messages.list_offsets import (
     ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
-
-if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
 
 KEY = 2
 CONSUMER = -1
@@ -59,7 +56,7 @@ FIRST_VERSION = {
 BOUNDS = {0: Bound.HIGH_WATERMARK, 1: Bound.LAST_STABLE}
 
 
-def handle(broker: "Broker", context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+def handle(services: Services, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
     if request.isolation_level not in BOUNDS:
         error = UnknownServerError(f"isolation level {request.isolation_level}: 0 and 1 are known")
         return error_response(request, error, context.version)
@@ -71,7 +68,7 @@ def handle(broker: "Broker", context: RequestContext, request: ListOffsetsReques
         for asked in topic.partitions:
             found = rows.setdefault(topic.name, {})
             if asked.partition_index not in found:
-                found[asked.partition_index] = _row(broker, context, topic, asked, bound, twice)
+                found[asked.partition_index] = _row(services, context, topic, asked, bound, twice)
     return ListOffsetsResponse(
         topics=[ListOffsetsTopicResponse(name=name, partitions=list(found.values())) for name, found in rows.items()]
     )
@@ -93,7 +90,7 @@ def _error(index: int, error: KafkaError) -> ListOffsetsPartitionResponse:
 
 
 def _row(
-    broker: "Broker",
+    services: Services,
     context: RequestContext,
     topic: ListOffsetsTopic,
     asked: ListOffsetsPartition,
@@ -102,13 +99,13 @@ def _row(
 ) -> ListOffsetsPartitionResponse:
     index = asked.partition_index
     try:
-        if not broker.authorizer.authorize(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
+        if not services.authorizer.authorize(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
             raise TopicAuthorizationFailed(f"{context.principal} may not describe {topic.name}")
         if (topic.name, index) in twice:
             raise InvalidRequest(f"{topic.name}-{index} is named more than once")
         if asked.timestamp < 0 and FIRST_VERSION.get(asked.timestamp, 99) > context.version:
             raise UnsupportedVersion(f"timestamp {asked.timestamp} is not known in version {context.version}")
-        partition = broker.replicas.leader(topic.name, index)
+        partition = services.replicas.leader(topic.name, index)
         partition.check_leader(asked.current_leader_epoch)
         offset, timestamp, leader_epoch = _look_up(partition, asked.timestamp, bound)
     except KafkaError as error:

@@ -10,10 +10,9 @@
 4. Many ids are looked at in slices; other connections are served in between.
 """
 
-from typing import TYPE_CHECKING
-
 from twofold.broker.network.authorizer import Operation, ResourceType
 from twofold.broker.network.context import RequestContext
+from twofold.broker.services import Services
 from twofold.coordinator.transaction.overview import Filter, Listing, list_transactions
 from twofold.wire.errors import NONE, KafkaError
 from twofold.wire.messages.list_transactions import (
@@ -22,30 +21,27 @@ from twofold.wire.messages.list_transactions import (
     TransactionState,
 )
 
-if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
-
 KEY = 66
 
 IDS_PER_TURN = 2000
 
 
 async def handle(
-    broker: "Broker", context: RequestContext, request: ListTransactionsRequest
+    services: Services, context: RequestContext, request: ListTransactionsRequest
 ) -> ListTransactionsResponse:
-    shards = broker.transactions.all_active()
+    shards = services.transactions.all_active()
     wanted = Filter.of(
         request.state_filters, request.producer_id_filters, request.duration_filter, request.transactional_id_pattern
     )
-    now_ms = broker.runtime.clock.wall_ms()
+    now_ms = services.runtime.clock.wall_ms()
     found: list[Listing] = []
     for shard in shards:
         pairs = list(shard.committed.entries.items())
         for start in range(0, len(pairs), IDS_PER_TURN):
             found += list_transactions(pairs[start : start + IDS_PER_TURN], wanted, now_ms)
             if len(pairs) > IDS_PER_TURN:
-                await broker.runtime.timers.sleep(0)
-    authorize = broker.authorizer.authorize
+                await services.runtime.timers.sleep(0)
+    authorize = services.authorizer.authorize
     return ListTransactionsResponse(
         error_code=NONE,
         unknown_state_filters=wanted.unknown_states,

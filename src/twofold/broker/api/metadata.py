@@ -18,7 +18,6 @@
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from twofold.broker.network.authorizer import (
@@ -30,6 +29,7 @@ from twofold.broker.network.authorizer import (
     cluster_allows,
 )
 from twofold.broker.network.context import RequestContext
+from twofold.broker.services import Services
 from twofold.broker.topics.rows import ReachableBroker, TopicRows
 from twofold.config.internal_topics import is_internal
 from twofold.config.names import is_valid_topic
@@ -50,9 +50,6 @@ from twofold.wire.messages.metadata import (
     MetadataResponseTopic,
 )
 
-if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
-
 KEY = 3
 
 FIRST_VERSION_WITH_IDS = 12
@@ -60,11 +57,11 @@ CLUSTER_OPERATIONS_VERSIONS = range(8, 11)
 TOPIC_OPERATIONS_SINCE = 8
 
 
-def handle(broker: "Broker", context: RequestContext, request: MetadataRequest) -> MetadataResponse:
-    rows = broker.topic_rows.rows(broker.image, context.listener, context.version)
-    topics = [*_topics(broker, context, request, rows)]
+def handle(services: Services, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+    rows = services.topic_rows.rows(services.image, context.listener, context.version)
+    topics = [*_topics(services, context, request, rows)]
     if request.include_topic_authorized_operations and context.version >= TOPIC_OPERATIONS_SINCE:
-        topics = [_with_operations(broker, context, topic) for topic in topics]
+        topics = [_with_operations(services, context, topic) for topic in topics]
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(
@@ -73,9 +70,9 @@ def handle(broker: "Broker", context: RequestContext, request: MetadataRequest) 
             for registration, end_point in rows.brokers
         ],
         topics=topics,
-        controller_id=any_living_broker(broker, rows.brokers),
-        cluster_id=broker.cluster_id,
-        cluster_authorized_operations=_cluster_operations(broker, context, request),
+        controller_id=any_living_broker(services, rows.brokers),
+        cluster_id=services.cluster_id,
+        cluster_authorized_operations=_cluster_operations(services, context, request),
     )
 
 
@@ -90,28 +87,28 @@ def error_response(request: MetadataRequest, error: KafkaError, version: int) ->
     )
 
 
-def any_living_broker(broker: "Broker", alive: Sequence[ReachableBroker]) -> int:
+def any_living_broker(services: Services, alive: Sequence[ReachableBroker]) -> int:
     """This broker if it lives, so that a client saves a connection."""
     ids = [registration.broker_id for registration, _ in alive]
-    return broker.node_id if broker.node_id in ids else min(ids, default=-1)
+    return services.node_id if services.node_id in ids else min(ids, default=-1)
 
 
 # Which topics
 
 
 def _topics(
-    broker: "Broker", context: RequestContext, request: MetadataRequest, rows: TopicRows
+    services: Services, context: RequestContext, request: MetadataRequest, rows: TopicRows
 ) -> Iterator[MetadataResponseTopic]:
     if request.topics is None or (context.version == 0 and not request.topics):
-        for topic in broker.image.topics.values():
-            if _may(broker, context, Operation.DESCRIBE, topic.name):
+        for topic in services.image.topics.values():
+            if _may(services, context, Operation.DESCRIBE, topic.name):
                 yield rows.row(topic)
         return
     ids = _checked_ids(request, context.version)
     if ids:
-        yield from _by_id(broker, context, ids, rows)
+        yield from _by_id(services, context, ids, rows)
     else:
-        yield from _by_name(broker, context, request, rows)
+        yield from _by_name(services, context, request, rows)
 
 
 def _checked_ids(request: MetadataRequest, version: int) -> Iterable[UUID]:
@@ -133,30 +130,30 @@ def _checked_ids(request: MetadataRequest, version: int) -> Iterable[UUID]:
 
 
 def _by_id(
-    broker: "Broker", context: RequestContext, ids: Iterable[UUID], rows: TopicRows
+    services: Services, context: RequestContext, ids: Iterable[UUID], rows: TopicRows
 ) -> Iterator[MetadataResponseTopic]:
     for topic_id in ids:
-        topic = broker.image.topic_by_id(topic_id)
+        topic = services.image.topic_by_id(topic_id)
         if topic is None:
             yield _missing(None, UnknownTopicId.code, topic_id)
-        elif _may(broker, context, Operation.DESCRIBE, topic.name):
+        elif _may(services, context, Operation.DESCRIBE, topic.name):
             yield rows.row(topic)
         else:
             yield _missing(None, TopicAuthorizationFailed.code, topic_id)
 
 
 def _by_name(
-    broker: "Broker", context: RequestContext, request: MetadataRequest, rows: TopicRows
+    services: Services, context: RequestContext, request: MetadataRequest, rows: TopicRows
 ) -> Iterator[MetadataResponseTopic]:
-    may_create = request.allow_auto_topic_creation and broker.settings.bool("auto.create.topics.enable")
+    may_create = request.allow_auto_topic_creation and services.settings.bool("auto.create.topics.enable")
     to_create = []
     for name in dict.fromkeys(topic.name for topic in request.topics or () if topic.name is not None):
-        topic = broker.image.topic(name)
-        if not _may(broker, context, Operation.DESCRIBE, name):
+        topic = services.image.topic(name)
+        if not _may(services, context, Operation.DESCRIBE, name):
             yield _missing(name, TopicAuthorizationFailed.code)
         elif topic is not None:
             yield rows.row(topic)
-        elif may_create and not _may_create(broker, context, name):
+        elif may_create and not _may_create(services, context, name):
             yield _missing(name, TopicAuthorizationFailed.code)
         elif not is_valid_topic(name):
             yield _missing(name, InvalidTopicException.code)
@@ -165,7 +162,7 @@ def _by_name(
                 to_create.append(name)
             yield _missing(name, UnknownTopicOrPartition.code)
     if to_create:
-        broker.auto_topics.create(to_create)
+        services.auto_topics.create(to_create)
 
 
 def _missing(name: str | None, error_code: int, topic_id: UUID | None = None) -> MetadataResponseTopic:
@@ -181,26 +178,28 @@ def _missing(name: str | None, error_code: int, topic_id: UUID | None = None) ->
 # What the client may do
 
 
-def _may(broker: "Broker", context: RequestContext, operation: Operation, topic: str) -> bool:
-    return broker.authorizer.authorize(context, operation, ResourceType.TOPIC, topic)
+def _may(services: Services, context: RequestContext, operation: Operation, topic: str) -> bool:
+    return services.authorizer.authorize(context, operation, ResourceType.TOPIC, topic)
 
 
-def _may_create(broker: "Broker", context: RequestContext, topic: str) -> bool:
-    return cluster_allows(broker.authorizer, context, Operation.CREATE) or _may(
-        broker, context, Operation.CREATE, topic
+def _may_create(services: Services, context: RequestContext, topic: str) -> bool:
+    return cluster_allows(services.authorizer, context, Operation.CREATE) or _may(
+        services, context, Operation.CREATE, topic
     )
 
 
-def _with_operations(broker: "Broker", context: RequestContext, topic: MetadataResponseTopic) -> MetadataResponseTopic:
+def _with_operations(
+    services: Services, context: RequestContext, topic: MetadataResponseTopic
+) -> MetadataResponseTopic:
     if topic.name is None or topic.error_code == TopicAuthorizationFailed.code:
         return topic
-    mask = authorized_operations(broker.authorizer, context, ResourceType.TOPIC, topic.name)
+    mask = authorized_operations(services.authorizer, context, ResourceType.TOPIC, topic.name)
     return replace(topic, topic_authorized_operations=mask)
 
 
-def _cluster_operations(broker: "Broker", context: RequestContext, request: MetadataRequest) -> int:
+def _cluster_operations(services: Services, context: RequestContext, request: MetadataRequest) -> int:
     if not request.include_cluster_authorized_operations or context.version not in CLUSTER_OPERATIONS_VERSIONS:
         return OPERATIONS_NOT_ASKED
-    if not cluster_allows(broker.authorizer, context, Operation.DESCRIBE):
+    if not cluster_allows(services.authorizer, context, Operation.DESCRIBE):
         return 0
-    return authorized_operations(broker.authorizer, context, ResourceType.CLUSTER, CLUSTER_NAME)
+    return authorized_operations(services.authorizer, context, ResourceType.CLUSTER, CLUSTER_NAME)

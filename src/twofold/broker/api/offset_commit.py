@@ -14,12 +14,12 @@
 """
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
 from twofold.broker.coordinators.groups.committed_topics import CommitRows
 from twofold.broker.coordinators.groups.service import guarded
 from twofold.broker.network.authorizer import Operation, ResourceType
 from twofold.broker.network.context import RequestContext
+from twofold.broker.services import Services
 from twofold.coordinator.group.offsets import Committer
 from twofold.wire.errors import GroupAuthorizationFailed, KafkaError
 from twofold.wire.messages.offset_commit import (
@@ -29,29 +29,26 @@ from twofold.wire.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 
-if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
-
 KEY = 8
 
 TOPIC_IDS_SINCE = 10
 
 
 def handle(
-    broker: "Broker", context: RequestContext, request: OffsetCommitRequest
+    services: Services, context: RequestContext, request: OffsetCommitRequest
 ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
     group_id = request.group_id
-    if not broker.authorizer.authorize(context, Operation.READ, ResourceType.GROUP, group_id):
+    if not services.authorizer.authorize(context, Operation.READ, ResourceType.GROUP, group_id):
         raise GroupAuthorizationFailed(f"no READ on group {group_id}")
-    rows = CommitRows(broker, context, request.topics, by_id=context.version >= TOPIC_IDS_SINCE)
+    rows = CommitRows(services.core, context, request.topics, by_id=context.version >= TOPIC_IDS_SINCE)
     answer = _answer(request, rows)
     if not rows.commits:
         return answer([])
     committer = Committer(group_id, request.generation_id_or_member_epoch, request.member_id, request.group_instance_id)
 
     def commit() -> "Awaitable[list[int]]":
-        shard = broker.groups.shard(group_id, allow_empty=True)
-        broker.groups.check_room()
+        shard = services.groups.shard(group_id, allow_empty=True)
+        services.groups.check_room()
         now = shard.now()
         return shard.write(
             lambda state, _: shard.offsets.commit(

@@ -10,11 +10,11 @@
 
 from collections.abc import Awaitable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from twofold.broker.coordinators.groups.service import when_done
 from twofold.broker.network.authorizer import Operation, ResourceType
 from twofold.broker.network.context import RequestContext
+from twofold.broker.services import Services
 from twofold.coordinator.group.offsets import Codes, Wanted
 from twofold.wire.errors import (
     NONE,
@@ -31,20 +31,17 @@ from twofold.wire.messages.offset_delete import (
     OffsetDeleteResponseTopic,
 )
 
-if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
-
 KEY = 47
 
 
 def handle(
-    broker: "Broker", context: RequestContext, request: OffsetDeleteRequest
+    services: Services, context: RequestContext, request: OffsetDeleteRequest
 ) -> OffsetDeleteResponse | Awaitable[OffsetDeleteResponse]:
     group_id = request.group_id
-    if not broker.authorizer.authorize(context, Operation.DELETE, ResourceType.GROUP, group_id):
+    if not services.authorizer.authorize(context, Operation.DELETE, ResourceType.GROUP, group_id):
         raise GroupAuthorizationFailed(f"no DELETE on group {group_id}")
-    shard = broker.groups.shard(group_id)
-    checked = [_check(broker, context, topic) for topic in request.topics]
+    shard = services.groups.shard(group_id)
+    checked = [_check(services, context, topic) for topic in request.topics]
     wanted = [
         Wanted(topic.name, [index for index, code in rows if code == NONE])
         for topic, rows in zip(request.topics, checked, strict=True)
@@ -57,14 +54,14 @@ def error_response(request: OffsetDeleteRequest, error: KafkaError, version: int
     return OffsetDeleteResponse(error_code=error.code, topics=())
 
 
-def _check(broker: "Broker", context: RequestContext, topic: OffsetDeleteRequestTopic) -> list[tuple[int, int]]:
+def _check(services: Services, context: RequestContext, topic: OffsetDeleteRequestTopic) -> list[tuple[int, int]]:
     """The partitions, each with its error so far."""
-    may_read = broker.authorizer.authorize(context, Operation.READ, ResourceType.TOPIC, topic.name)
+    may_read = services.authorizer.authorize(context, Operation.READ, ResourceType.TOPIC, topic.name)
     rows = []
     for row in topic.partitions:
         if not may_read:
             code = TopicAuthorizationFailed.code
-        elif broker.image.partition(topic.name, row.partition_index) is None:
+        elif services.image.partition(topic.name, row.partition_index) is None:
             code = UnknownTopicOrPartition.code
         else:
             code = NONE

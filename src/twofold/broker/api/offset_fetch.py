@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from twofold.broker.network.authorizer import Operation, ResourceType
 from twofold.broker.network.context import RequestContext
+from twofold.broker.services import Services
 from twofold.coordinator.group.offsets import Fetched, Wanted
 from twofold.coordinator.group.state import told
 from twofold.machine.runtime import Result
@@ -41,7 +42,6 @@ from twofold.wire.messages.offset_fetch import (
 )
 
 if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
     from twofold.broker.coordinators.groups.shard import GroupShard
 
 KEY = 9
@@ -52,12 +52,12 @@ TOPIC_IDS_SINCE = 10
 
 
 def handle(
-    broker: "Broker", context: RequestContext, request: OffsetFetchRequest
+    services: Services, context: RequestContext, request: OffsetFetchRequest
 ) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
     groups = request.groups if context.version >= GROUPS_SINCE else [_only_group(request)]
     if not request.require_stable:
-        return _response(context.version, [_fetch(broker, context, group) for group in groups])
-    return _fetch_stable(broker, context, groups)
+        return _response(context.version, [_fetch(services, context, group) for group in groups])
+    return _fetch_stable(services, context, groups)
 
 
 def error_response(request: OffsetFetchRequest, error: KafkaError, version: int) -> OffsetFetchResponse:
@@ -66,13 +66,13 @@ def error_response(request: OffsetFetchRequest, error: KafkaError, version: int)
 
 
 async def _fetch_stable(
-    broker: "Broker", context: RequestContext, groups: Sequence[OffsetFetchRequestGroup]
+    services: Services, context: RequestContext, groups: Sequence[OffsetFetchRequestGroup]
 ) -> OffsetFetchResponse:
     """The answer shows the newest state, so it waits until that state is committed."""
     found = []
     for group in groups:
         try:
-            found.append(await _stable(broker, context, group))
+            found.append(await _stable(services, context, group))
         except KafkaError as error:
             found.append(_failed(group, told(error)))
     return _response(context.version, found)
@@ -88,13 +88,13 @@ def _only_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
     )
 
 
-def _fetch(broker: "Broker", context: RequestContext, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+def _fetch(services: Services, context: RequestContext, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
     try:
-        shard = _shard(broker, context, group.group_id)
+        shard = _shard(services, context, group.group_id)
         if group.topics is None:
             rows = shard.offsets.fetch_all(shard.committed, group.group_id, require_stable=False)
-            return _all(broker, context, group.group_id, rows)
-        wanted, refused = _wanted(broker, context, group.topics)
+            return _all(services, context, group.group_id, rows)
+        wanted, refused = _wanted(services, context, group.topics)
         found = shard.offsets.fetch(shard.committed, group.group_id, wanted.values(), require_stable=False)
     except KafkaError as error:
         return _failed(group, error)
@@ -102,15 +102,15 @@ def _fetch(broker: "Broker", context: RequestContext, group: OffsetFetchRequestG
 
 
 async def _stable(
-    broker: "Broker", context: RequestContext, group: OffsetFetchRequestGroup
+    services: Services, context: RequestContext, group: OffsetFetchRequestGroup
 ) -> OffsetFetchResponseGroup:
-    shard = _shard(broker, context, group.group_id)
+    shard = _shard(services, context, group.group_id)
     if group.topics is None:
         rows = await shard.write(
             lambda state, _: Result((), shard.offsets.fetch_all(state, group.group_id, require_stable=True), wait=True)
         )
-        return _all(broker, context, group.group_id, rows)
-    wanted, refused = _wanted(broker, context, group.topics)
+        return _all(services, context, group.group_id, rows)
+    wanted, refused = _wanted(services, context, group.topics)
     found = await shard.write(
         lambda state, _: Result(
             (), shard.offsets.fetch(state, group.group_id, wanted.values(), require_stable=True), wait=True
@@ -119,14 +119,14 @@ async def _stable(
     return _some(group, wanted, refused, found)
 
 
-def _shard(broker: "Broker", context: RequestContext, group_id: str) -> "GroupShard":
-    if not broker.authorizer.authorize(context, Operation.DESCRIBE, ResourceType.GROUP, group_id):
+def _shard(services: Services, context: RequestContext, group_id: str) -> "GroupShard":
+    if not services.authorizer.authorize(context, Operation.DESCRIBE, ResourceType.GROUP, group_id):
         raise GroupAuthorizationFailed(f"no DESCRIBE on group {group_id}")
-    return broker.groups.shard(group_id, allow_empty=True)
+    return services.groups.shard(group_id, allow_empty=True)
 
 
 def _wanted(
-    broker: "Broker", context: RequestContext, topics: Iterable[OffsetFetchRequestTopics]
+    services: Services, context: RequestContext, topics: Iterable[OffsetFetchRequestTopics]
 ) -> tuple[dict[int, Wanted], dict[int, int]]:
     """By their place in the request: the topics that may be looked up, and the errors of the others."""
     wanted: dict[int, Wanted] = {}
@@ -135,15 +135,15 @@ def _wanted(
     for place, row in enumerate(topics):
         name = row.name
         if by_id:
-            known = None if row.topic_id is None else broker.image.topic_by_id(row.topic_id)
+            known = None if row.topic_id is None else services.image.topic_by_id(row.topic_id)
             if known is None:
                 refused[place] = UnknownTopicId.code
                 continue
             name = known.name
-        if not broker.authorizer.authorize(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
+        if not services.authorizer.authorize(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
             refused[place] = TopicAuthorizationFailed.code
             continue
-        topic = broker.image.topic(name)
+        topic = services.image.topic(name)
         wanted[place] = Wanted(name, row.partition_indexes, None if topic is None else topic.topic_id)
     return wanted, refused
 
@@ -173,14 +173,14 @@ def _some(
 
 
 def _all(
-    broker: "Broker", context: RequestContext, group_id: str, rows: Iterable[tuple[str, list[Fetched]]]
+    services: Services, context: RequestContext, group_id: str, rows: Iterable[tuple[str, list[Fetched]]]
 ) -> OffsetFetchResponseGroup:
     topics = []
     for name, fetched in rows:
-        topic = broker.image.topic(name)
+        topic = services.image.topic(name)
         if context.version >= TOPIC_IDS_SINCE and topic is None:
             continue  # there is no way to name it
-        if broker.authorizer.authorize(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
+        if services.authorizer.authorize(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
             topic_id = None if topic is None else topic.topic_id
             topics.append(OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=_partitions(fetched)))
     return OffsetFetchResponseGroup(group_id=group_id, topics=topics)

@@ -7,10 +7,9 @@
 3. Unknown topic or partition 3, not allowed 29, led by another broker 6.
 """
 
-from typing import TYPE_CHECKING
-
 from twofold.broker.network.authorizer import Operation, ResourceType, cluster_allows
 from twofold.broker.network.context import RequestContext
+from twofold.broker.services import Services
 from twofold.wire.errors import KafkaError, TopicAuthorizationFailed
 from twofold.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -20,21 +19,18 @@ from twofold.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 
-if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
-
 KEY = 23
 
 
 def handle(
-    broker: "Broker", context: RequestContext, request: OffsetForLeaderEpochRequest
+    services: Services, context: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(
                 topic=topic.topic,
                 partitions=[
-                    _row(broker, context, request.replica_id, topic.topic, asked) for asked in topic.partitions
+                    _row(services, context, request.replica_id, topic.topic, asked) for asked in topic.partitions
                 ],
             )
             for topic in request.topics
@@ -57,11 +53,11 @@ def error_response(
 
 
 def _row(
-    broker: "Broker", context: RequestContext, replica_id: int, topic: str, asked: OffsetForLeaderPartition
+    services: Services, context: RequestContext, replica_id: int, topic: str, asked: OffsetForLeaderPartition
 ) -> EpochEndOffset:
     try:
-        _check_allowed(broker, context, replica_id, topic)
-        partition = broker.replicas.leader(topic, asked.partition)
+        _check_allowed(services, context, replica_id, topic)
+        partition = services.replicas.leader(topic, asked.partition)
         partition.check_leader(asked.current_leader_epoch)
         epoch, end_offset = partition.log.end_offset_for_epoch(asked.leader_epoch)
     except KafkaError as error:
@@ -69,8 +65,8 @@ def _row(
     return EpochEndOffset(error_code=0, partition=asked.partition, leader_epoch=epoch, end_offset=end_offset)
 
 
-def _check_allowed(broker: "Broker", context: RequestContext, replica_id: int, topic: str) -> None:
-    authorizer = broker.authorizer
+def _check_allowed(services: Services, context: RequestContext, replica_id: int, topic: str) -> None:
+    authorizer = services.authorizer
     if replica_id >= 0 and cluster_allows(authorizer, context, Operation.CLUSTER_ACTION):
         return
     if not authorizer.authorize(context, Operation.DESCRIBE, ResourceType.TOPIC, topic):

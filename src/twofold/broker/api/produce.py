@@ -21,7 +21,6 @@ import asyncio
 import logging
 import struct
 from collections.abc import Awaitable, Iterator
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from twofold.broker.codec import produce as produce_codec
@@ -33,6 +32,7 @@ from twofold.broker.network.context import NO_RESPONSE, Answer, Buffer, CloseCon
 from twofold.broker.partitions.append_fate import append_fate
 from twofold.broker.partitions.partition import ALL_REPLICAS, Partition
 from twofold.broker.partitions.purgatory import DelayedProduce
+from twofold.broker.services import Services
 from twofold.config.internal_topics import is_internal
 from twofold.config.topic import LogConfig
 from twofold.log.api import AppendResult
@@ -73,9 +73,6 @@ from twofold.wire.errors import (
 )
 from twofold.wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 
-if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
-
 KEY = 0
 ZSTD_VERSION = 7
 LEADERS_VERSION = 10
@@ -107,15 +104,15 @@ log = logging.getLogger(__name__)
 decode = produce_codec.decode_request
 
 
-def handle(broker: "Broker", context: RequestContext, request: ProduceRequest) -> Answer | Later | Awaitable[Answer]:
+def handle(services: Services, context: RequestContext, request: ProduceRequest) -> Answer | Later | Awaitable[Answer]:
     topics = request.topics
     if _names_twice(topics):
         topics = _last_of_each(topics)
     try:
-        is_transactional = _check_request(broker, context, request, topics)
+        is_transactional = _check_request(services, context, request, topics)
     except KafkaError as error:
         return _refuse(context, request, topics, error)
-    produce = _Produce(broker, context, request)
+    produce = _Produce(services, context, request)
     verdicts = produce.verify(topics) if is_transactional else None
     if (verdicts is not None and type(verdicts) is not dict) or produce.must_unpack(topics):
         return produce.run_later(topics, verdicts)
@@ -145,10 +142,10 @@ def error_response(request: ProduceRequest, error: KafkaError, version: int) -> 
 class _Produce:
     """One request while it is carried out."""
 
-    __slots__ = ("_answer", "_broker", "_context", "_failed", "_request", "_rows", "_verdicts", "_waiting")
+    __slots__ = ("_answer", "_services", "_context", "_failed", "_request", "_rows", "_verdicts", "_waiting")
 
-    def __init__(self, broker: "Broker", context: RequestContext, request: ProduceRequest) -> None:
-        self._broker = broker
+    def __init__(self, services: Services, context: RequestContext, request: ProduceRequest) -> None:
+        self._services = services
         self._context = context
         self._request = request
         self._rows: list[tuple[TopicKey, list[Row]]] = []
@@ -164,13 +161,13 @@ class _Produce:
         """What the transaction coordinator and the logs say of the transactional batches."""
         version = self._context.version
         operation = _OPERATIONS[version]
-        enabled = self._broker.settings.bool("transaction.partition.verification.enable")
+        enabled = self._services.settings.bool("transaction.partition.verification.enable")
         transactional_id = self._request.transactional_id
         assert transactional_id is not None
         batches = self._transactional_batches(topics)
         if operation is verification.Operation.ADD or enabled:
-            return verification.verify(self._broker, transactional_id, batches, operation)
-        verification.remember(self._broker, transactional_id, batches)
+            return verification.verify(self._services.transactions, transactional_id, batches, operation)
+        verification.remember(self._services.transactions, transactional_id, batches)
         return None
 
     def _transactional_batches(self, topics: Topics) -> Iterator[verification.Batch]:
@@ -183,7 +180,7 @@ class _Produce:
                 if records is None or isinstance(records, KafkaError) or not _attributes_of(records) & TRANSACTIONAL:
                     continue
                 try:
-                    partition = self._broker.replicas.leader(name, index)
+                    partition = self._services.replicas.leader(name, index)
                 except KafkaError:
                     continue
                 producer_id, epoch, sequence = _producer(records, PRODUCER_POSITION)
@@ -207,17 +204,17 @@ class _Produce:
                 self._append_topic(name, partitions, rows)
 
     def _writable_topic(self, key: TopicKey) -> str:
-        replicas = self._broker.replicas
+        replicas = self._services.replicas
         name = key if isinstance(key, str) else replicas.topic_name(UUID(bytes=key))
-        if not self._broker.authorizer.authorize(self._context, Operation.WRITE, ResourceType.TOPIC, name):
+        if not self._services.authorizer.authorize(self._context, Operation.WRITE, ResourceType.TOPIC, name):
             raise TopicAuthorizationFailed(f"{self._context.principal} may not write to {name}")
         if is_internal(name) and replicas.image.topic(name) is not None:
             raise InvalidTopicException(f"{name} is written by the broker only")
-        self._broker.logs.reserve.check()
+        self._services.logs.reserve.check()
         return name
 
     def _append_topic(self, name: str, partitions: Partitions, rows: list[Row]) -> None:
-        replicas = self._broker.replicas
+        replicas = self._services.replicas
         acks = self._request.acks
         for index, records in partitions:
             partition = None
@@ -292,7 +289,7 @@ class _Produce:
         self._answer = asyncio.get_running_loop().create_future()
         required = [(partition, offset) for partition, (offset, _, _) in self._waiting.items()]
         timeout_s = max(0, self._request.timeout_ms) / 1000
-        self._broker.replicas.purgatory.park_produce(required, timeout_s, self._finish)
+        self._services.replicas.purgatory.park_produce(required, timeout_s, self._finish)
         return Later(self._answer, overlaps=True)
 
     def _finish(self, delayed: DelayedProduce) -> None:
@@ -317,13 +314,13 @@ class _Produce:
         if self._failed and version >= LEADERS_VERSION:
             self._name_leaders(leaders)
         endpoints = [
-            found for node in sorted(leaders) if (found := self._broker.endpoint(node, self._context.listener))
+            found for node in sorted(leaders) if (found := self._services.endpoint(node, self._context.listener))
         ]
         return produce_codec.encode_response(self._context.correlation_id, version, self._rows, endpoints)
 
     def _name_leaders(self, leaders: set[int]) -> None:
         """Tell a client that came to the wrong broker where to go."""
-        replicas = self._broker.replicas
+        replicas = self._services.replicas
         for key, rows in self._rows:
             for place, row in enumerate(rows):
                 if row.error_code == NotLeaderOrFollower.code:
@@ -347,7 +344,7 @@ class _Produce:
 
     def _work(self, key: TopicKey, index: int, records: Buffer | KafkaError | None) -> LogConfig | None:
         """The topic's configuration where the batch has to be unpacked for it."""
-        replicas = self._broker.replicas
+        replicas = self._services.replicas
         name = key if isinstance(key, str) else replicas.image.topic_names.get(UUID(bytes=key), "")
         try:
             config = replicas.leader(name, index).log.config
@@ -380,8 +377,8 @@ class _Produce:
                 config = self._work(key, index, records)
                 if config is not None and isinstance(records, bytes | bytearray | memoryview):
                     # A copy: the thread must not share the frame with the loop.
-                    now_ms = self._broker.runtime.clock.wall_ms()
-                    rows.append((index, await self._broker.aside(_unpack, bytes(records), config, now_ms)))
+                    now_ms = self._services.runtime.clock.wall_ms()
+                    rows.append((index, await self._services.aside(_unpack, bytes(records), config, now_ms)))
                 else:
                     rows.append((index, records))
             ready.append((key, rows))
@@ -439,7 +436,7 @@ def _recompress(records: bytes, config: LogConfig) -> bytes | KafkaError:
         return error
 
 
-def _check_request(broker: "Broker", context: RequestContext, request: ProduceRequest, topics: Topics) -> bool:
+def _check_request(services: Services, context: RequestContext, request: ProduceRequest, topics: Topics) -> bool:
     """Whether there are transactional batches."""
     if request.acks not in (-1, 0, 1):
         raise InvalidRequiredAcks(f"acks={request.acks}: -1, 0 and 1 are known")
@@ -453,7 +450,7 @@ def _check_request(broker: "Broker", context: RequestContext, request: ProduceRe
     if not producers:
         return False
     name = request.transactional_id
-    if name is None or not broker.authorizer.authorize(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name):
+    if name is None or not services.authorizer.authorize(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name):
         raise TransactionalIdAuthorizationFailed(f"{context.principal} may not write with transactional id {name}")
     if len(producers) > 1:
         raise InvalidProducerIdMapping(f"batches of {len(producers)} transactional producers in one request")

@@ -10,17 +10,14 @@
 """
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
 
 from twofold.broker.coordinators.groups.service import when_done
 from twofold.broker.network.authorizer import Operation, ResourceType
 from twofold.broker.network.context import RequestContext
+from twofold.broker.services import Services
 from twofold.coordinator.group.answers import sync_error
 from twofold.wire.errors import GroupAuthorizationFailed, InconsistentGroupProtocol, KafkaError
 from twofold.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-
-if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
 
 KEY = 14
 
@@ -28,13 +25,13 @@ PROTOCOL_REQUIRED_SINCE = 5
 
 
 def handle(
-    broker: "Broker", context: RequestContext, request: SyncGroupRequest
+    services: Services, context: RequestContext, request: SyncGroupRequest
 ) -> SyncGroupResponse | Awaitable[SyncGroupResponse]:
     if context.version >= PROTOCOL_REQUIRED_SINCE and None in (request.protocol_type, request.protocol_name):
         raise InconsistentGroupProtocol(f"version {context.version} needs protocol type and name")
-    if not broker.authorizer.authorize(context, Operation.READ, ResourceType.GROUP, request.group_id):
+    if not services.authorizer.authorize(context, Operation.READ, ResourceType.GROUP, request.group_id):
         raise GroupAuthorizationFailed(f"no READ on group {request.group_id}")
-    shard = broker.groups.shard(request.group_id)
+    shard = services.groups.shard(request.group_id)
     future = shard.call(lambda state, token, now: shard.membership.sync(request, token, now))
     return when_done(future, lambda response: response)
 

@@ -10,24 +10,20 @@
 5. Served unless transaction.heartbeat.enable is false.
 """
 
-from typing import TYPE_CHECKING
-
 from twofold.broker.network.authorizer import Operation, ResourceType
 from twofold.broker.network.context import RequestContext
+from twofold.broker.services import Services
 from twofold.wire.errors import NONE, KafkaError, TransactionalIdAuthorizationFailed
 from twofold.wire.messages.txn_heartbeat import TxnHeartbeatRequest, TxnHeartbeatResponse
-
-if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
 
 KEY = 95
 
 
-def handle(broker: "Broker", context: RequestContext, request: TxnHeartbeatRequest) -> TxnHeartbeatResponse:
+def handle(services: Services, context: RequestContext, request: TxnHeartbeatRequest) -> TxnHeartbeatResponse:
     transactional_id = request.transactional_id
-    if not broker.authorizer.authorize(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+    if not services.authorizer.authorize(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
         raise TransactionalIdAuthorizationFailed(f"no WRITE on the transactional id {transactional_id}")
-    broker.transactions.heartbeat(transactional_id, request.producer_id, request.producer_epoch)
+    services.transactions.heartbeat(transactional_id, request.producer_id, request.producer_epoch)
     return TxnHeartbeatResponse(error_code=NONE)
 
 

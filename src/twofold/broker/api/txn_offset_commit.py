@@ -17,7 +17,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
 from twofold.broker.coordinators.groups.committed_topics import CommitRows
 from twofold.broker.coordinators.groups.service import guarded
@@ -26,6 +25,7 @@ from twofold.broker.coordinators.transactions import verification
 from twofold.broker.coordinators.transactions.verification import Verdicts
 from twofold.broker.network.authorizer import Operation, ResourceType
 from twofold.broker.network.context import RequestContext
+from twofold.broker.services import Services
 from twofold.coordinator.group.offsets import Committer
 from twofold.coordinator.group.state import told
 from twofold.wire.errors import (
@@ -43,9 +43,6 @@ from twofold.wire.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 
-if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
-
 KEY = 28
 
 LOADING_SINCE = 2
@@ -54,10 +51,10 @@ ADDS_SINCE = 5
 
 
 def handle(
-    broker: "Broker", context: RequestContext, request: TxnOffsetCommitRequest
+    services: Services, context: RequestContext, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse | Awaitable[TxnOffsetCommitResponse]:
-    _authorize(broker, context, request)
-    rows = CommitRows(broker, context, request.topics)
+    _authorize(services, context, request)
+    rows = CommitRows(services.core, context, request.topics)
     answer = _answer(request, rows)
     if not rows.commits:
         return answer([])
@@ -79,11 +76,11 @@ def handle(
         return await write(shard, guard)
 
     def commit() -> "Awaitable[list[int]]":
-        shard = broker.groups.shard(request.group_id)
+        shard = services.groups.shard(request.group_id)
         if not request.transactional_id:
             raise InvalidRequest("the transactional id is empty")
-        broker.groups.check_room()
-        verdicts = _verify(broker, context, request, shard)
+        services.groups.check_room()
+        verdicts = _verify(services, context, request, shard)
         if isinstance(verdicts, Awaitable):
             return write_verified(shard, verdicts)
         return write(shard, _guard(shard, verdicts))
@@ -107,8 +104,8 @@ def error_response(request: TxnOffsetCommitRequest, error: KafkaError, version: 
     )
 
 
-def _authorize(broker: "Broker", context: RequestContext, request: TxnOffsetCommitRequest) -> None:
-    authorize = broker.authorizer.authorize
+def _authorize(services: Services, context: RequestContext, request: TxnOffsetCommitRequest) -> None:
+    authorize = services.authorizer.authorize
     if not authorize(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
         raise TransactionalIdAuthorizationFailed(f"no WRITE on the transactional id {request.transactional_id}")
     if not authorize(context, Operation.READ, ResourceType.GROUP, request.group_id):
@@ -116,17 +113,17 @@ def _authorize(broker: "Broker", context: RequestContext, request: TxnOffsetComm
 
 
 def _verify(
-    broker: "Broker", context: RequestContext, request: TxnOffsetCommitRequest, shard: GroupShard
+    services: Services, context: RequestContext, request: TxnOffsetCommitRequest, shard: GroupShard
 ) -> Verdicts | Awaitable[Verdicts]:
     """Whether the group's partition is part of the transaction; from version 5 on it becomes that."""
     operation = verification.Operation.of(context.version, abortable_since=ABORTABLE_SINCE, adds_since=ADDS_SINCE)
     batch = verification.Batch(shard.partition, request.producer_id, request.producer_epoch, 0)
-    if operation is not verification.Operation.ADD and not broker.settings.bool(
+    if operation is not verification.Operation.ADD and not services.settings.bool(
         "transaction.partition.verification.enable"
     ):
-        verification.remember(broker, request.transactional_id, [batch])
+        verification.remember(services.transactions, request.transactional_id, [batch])
         return {}
-    return verification.verify(broker, request.transactional_id, [batch], operation)
+    return verification.verify(services.transactions, request.transactional_id, [batch], operation)
 
 
 def _guard(shard: GroupShard, verdicts: Verdicts) -> int | None:

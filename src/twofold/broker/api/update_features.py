@@ -14,35 +14,31 @@
    is REQUEST_TIMED_OUT (7).
 """
 
-from typing import TYPE_CHECKING
-
 from twofold.broker.network.authorizer import Operation, cluster_allows
 from twofold.broker.network.context import RequestContext
 from twofold.broker.network.forwarding import forward
+from twofold.broker.services import Services
 from twofold.controller.features import TRANSACTION_VERSION
 from twofold.coordinator.transaction.coordinator import TV2
 from twofold.wire.errors import ClusterAuthorizationFailed, KafkaError
 from twofold.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 
-if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
-
 KEY = 57
 
 
-async def handle(broker: "Broker", context: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
-    if not cluster_allows(broker.authorizer, context, Operation.ALTER):
+async def handle(services: Services, context: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+    if not cluster_allows(services.authorizer, context, Operation.ALTER):
         raise ClusterAuthorizationFailed("no ALTER on the cluster")
-    timeout_ms = broker.settings.int("request.timeout.ms")
-    return await forward(broker, _update(broker, request), timeout_ms=timeout_ms, name="UpdateFeatures")
+    timeout_ms = services.settings.int("request.timeout.ms")
+    return await forward(services.runtime, _update(services, request), timeout_ms=timeout_ms, name="UpdateFeatures")
 
 
-async def _update(broker: "Broker", request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+async def _update(services: Services, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
     level = _transaction_version(request)
-    if level is None or level >= TV2 or broker.transactions.server_version < TV2:
-        return await broker.controller.update_features(request)
-    with broker.transactions.going_down_to(level):
-        return await broker.controller.update_features(request)
+    if level is None or level >= TV2 or services.transactions.server_version < TV2:
+        return await services.controller.update_features(request)
+    with services.transactions.going_down_to(level):
+        return await services.controller.update_features(request)
 
 
 def _transaction_version(request: UpdateFeaturesRequest) -> int | None:

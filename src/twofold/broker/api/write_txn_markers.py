@@ -28,11 +28,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from twofold.broker.coordinators.transactions.markers import NEWEST_VERSION, Outcomes, write_markers
 from twofold.broker.network.authorizer import Operation, cluster_allows
 from twofold.broker.network.context import RequestContext
+from twofold.broker.services import Services
 from twofold.coordinator.transaction.proofs import Pair
 from twofold.log.api import TransactionMarker
 from twofold.types import TopicPartition
@@ -56,9 +57,6 @@ from twofold.wire.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 
-if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
-
 KEY = 27
 
 Codes: TypeAlias = dict[int, dict[TopicPartition, int]]  # by producer id
@@ -77,15 +75,15 @@ class _ByHand(NamedTuple):
 
 
 def handle(
-    broker: "Broker", context: RequestContext, request: WriteTxnMarkersRequest
+    services: Services, context: RequestContext, request: WriteTxnMarkersRequest
 ) -> WriteTxnMarkersResponse | Awaitable[WriteTxnMarkersResponse]:
     if not (
-        cluster_allows(broker.authorizer, context, Operation.CLUSTER_ACTION)
-        or cluster_allows(broker.authorizer, context, Operation.ALTER)
+        cluster_allows(services.authorizer, context, Operation.CLUSTER_ACTION)
+        or cluster_allows(services.authorizer, context, Operation.ALTER)
     ):
         raise ClusterAuthorizationFailed("neither ALTER nor CLUSTER_ACTION on the cluster")
     _audit(context, request)
-    writes = _Writes(broker, request)
+    writes = _Writes(services, request)
     return writes.response() if writes.is_done else writes.wait()
 
 
@@ -100,39 +98,39 @@ def error_response(request: WriteTxnMarkersRequest, error: KafkaError, version: 
 class _Writes:
     """One request while it is carried out."""
 
-    def __init__(self, broker: "Broker", request: WriteTxnMarkersRequest) -> None:
+    def __init__(self, services: Services, request: WriteTxnMarkersRequest) -> None:
         self._codes: Codes = {}
         self._waiting = 0
         self._done: asyncio.Future[None] | None = None
-        for topic_partition, markers in self._by_partition(broker, request).items():
-            self._write(broker, topic_partition, markers)
+        for topic_partition, markers in self._by_partition(services, request).items():
+            self._write(services, topic_partition, markers)
         self._by_hand = {(wanted.marker.producer_id, wanted.topic_partition) for wanted in _by_hand(request)}
         for wanted in _by_hand(request):
             try:
-                marker = _marker_by_hand(broker, wanted)
+                marker = _marker_by_hand(services, wanted)
             except KafkaError as error:
                 self._codes.setdefault(wanted.marker.producer_id, {})[wanted.topic_partition] = error.code
                 log.info("%s: not aborted by hand: %s", wanted.topic_partition, error)
             else:
-                self._write(broker, wanted.topic_partition, [marker], durable=wanted.repair)
+                self._write(services, wanted.topic_partition, [marker], durable=wanted.repair)
 
     def _write(
         self,
-        broker: "Broker",
+        services: Services,
         topic_partition: TopicPartition,
         markers: list[TransactionMarker],
         *,
         durable: bool = False,
     ) -> None:
         settle = partial(self._settle, topic_partition, markers)
-        outcomes = write_markers(broker, *topic_partition, markers, settle, durable=durable)
+        outcomes = write_markers(services.core, services.groups, *topic_partition, markers, settle, durable=durable)
         if outcomes is None:
             self._waiting += 1
         else:
             self._note(topic_partition, markers, outcomes)
 
     def _by_partition(
-        self, broker: "Broker", request: WriteTxnMarkersRequest
+        self, services: Services, request: WriteTxnMarkersRequest
     ) -> dict[TopicPartition, list[TransactionMarker]]:
         """What is to be written where; rows that are refused without the log are filled in."""
         found: dict[TopicPartition, list[TransactionMarker]] = {}
@@ -144,11 +142,11 @@ class _Writes:
             row = self._codes.setdefault(asked.producer_id, {})
             marker = _marker(asked)
             for topic_partition in partitions:
-                if broker.image.partition(*topic_partition) is None:
+                if services.image.partition(*topic_partition) is None:
                     row[topic_partition] = UnknownTopicOrPartition.code
                 elif asked.transaction_version < 0:
                     row[topic_partition] = UnknownServerError.code
-                elif (refused := _refused(broker, topic_partition, asked)) is not None:
+                elif (refused := _refused(services, topic_partition, asked)) is not None:
                     log.info("%s: not aborted: %s", topic_partition, refused)
                     row[topic_partition] = refused.code
                 else:
@@ -209,16 +207,16 @@ def _by_hand(request: WriteTxnMarkersRequest) -> Iterator[_ByHand]:
                 yield _ByHand(marker, TopicPartition(topic.name, index), start_offset, topic.repair)
 
 
-def _marker_by_hand(broker: "Broker", wanted: _ByHand) -> TransactionMarker:
+def _marker_by_hand(services: Services, wanted: _ByHand) -> TransactionMarker:
     """The marker that ends a transaction where an administrator saw it begin; nothing happens in between."""
     asked, topic_partition, start_offset, repair = wanted
     if start_offset is None:
         raise InvalidRequest(f"TxnStartOffsets must have one offset for each partition of {topic_partition.topic}")
     if asked.transaction_result and not repair:
         raise InvalidRequest("an administrator may abort what begins at an offset, not commit it")
-    if broker.image.partition(*topic_partition) is None:
+    if services.image.partition(*topic_partition) is None:
         raise UnknownTopicOrPartition(f"there is no {topic_partition}")
-    rows = broker.replicas.leader(*topic_partition).log.producers()
+    rows = services.replicas.leader(*topic_partition).log.producers()
     found = next((row for row in rows if row.producer_id == asked.producer_id), None)
     if found is None or start_offset < 0 or found.current_txn_start_offset != start_offset:
         raise InvalidTxnState(
@@ -231,15 +229,15 @@ def _marker_by_hand(broker: "Broker", wanted: _ByHand) -> TransactionMarker:
         )
     pair = Pair(asked.producer_id, asked.producer_epoch)
     if repair:
-        return _missing_marker(broker, topic_partition, pair, asked.transaction_result)
-    _check_not_committed(broker, topic_partition, pair)
+        return _missing_marker(services, topic_partition, pair, asked.transaction_result)
+    _check_not_committed(services, topic_partition, pair)
     # As of the first version, in which a marker has the epoch of what it ends.
     return TransactionMarker(asked.producer_id, asked.producer_epoch, asked.coordinator_epoch, False, 0, by_hand=True)
 
 
-def _missing_marker(broker: "Broker", topic_partition: TopicPartition, pair: Pair, commit: bool) -> TransactionMarker:
+def _missing_marker(services: Services, topic_partition: TopicPartition, pair: Pair, commit: bool) -> TransactionMarker:
     """The marker of what was decided, if it was decided so; nothing happens between this and the write."""
-    outcome = broker.transactions.proven_outcome(pair)
+    outcome = services.transactions.proven_outcome(pair)
     if outcome is None or outcome.commit != commit:
         said = "shows no outcome" if outcome is None else f"says {'commit' if outcome.commit else 'abort'}"
         raise InvalidTxnState(
@@ -249,8 +247,8 @@ def _missing_marker(broker: "Broker", topic_partition: TopicPartition, pair: Pai
     return outcome.marker(pair)
 
 
-def _check_not_committed(broker: "Broker", topic_partition: TopicPartition, pair: Pair) -> None:
-    outcome = broker.transactions.proven_outcome(pair)
+def _check_not_committed(services: Services, topic_partition: TopicPartition, pair: Pair) -> None:
+    outcome = services.transactions.proven_outcome(pair)
     if outcome is not None and outcome.commit:
         raise InvalidTxnState(
             f"the transaction of {outcome.transactional_id!r} (producer {pair.producer_id}, epoch "
@@ -258,15 +256,15 @@ def _check_not_committed(broker: "Broker", topic_partition: TopicPartition, pair
         )
 
 
-def _refused(broker: "Broker", topic_partition: TopicPartition, asked: WritableTxnMarker) -> KafkaError | None:
+def _refused(services: Services, topic_partition: TopicPartition, asked: WritableTxnMarker) -> KafkaError | None:
     """Why a marker without a start offset must not be written: it would abort a part of what was committed."""
     if asked.transaction_result:
         return None
     try:
-        partition_log = broker.replicas.leader(*topic_partition).log
+        partition_log = services.replicas.leader(*topic_partition).log
         pair = Pair(asked.producer_id, asked.producer_epoch)
         if any((producer_id, epoch) == pair for _, producer_id, epoch, *_ in partition_log.open_transactions()):
-            _check_not_committed(broker, topic_partition, pair)
+            _check_not_committed(services, topic_partition, pair)
     except KafkaError as error:
         return error if isinstance(error, InvalidTxnState | CoordinatorLoadInProgress) else None
     return None

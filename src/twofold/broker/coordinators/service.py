@@ -8,16 +8,14 @@
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from twofold.broker.coordinators.shard import CoordinatorShard
+from twofold.broker.core import BrokerCore
 from twofold.config.internal_topics import coordinator_partition
 from twofold.controller.delta import ImageDelta
 from twofold.types import TopicPartition
 from twofold.wire.errors import CoordinatorNotAvailable, NotCoordinator
-
-if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
 
 Sh = TypeVar("Sh", bound=CoordinatorShard[Any, Any])
 
@@ -28,9 +26,9 @@ class CoordinatorService(Generic[Sh]):
     topic: str
     what: str  # a key is, in messages
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, core: BrokerCore) -> None:
         self.shards: dict[int, Sh] = {}
-        self._broker = broker
+        self._core = core
         self._partitions = 0
         self._is_open = False
         self._stopping = False
@@ -71,7 +69,7 @@ class CoordinatorService(Generic[Sh]):
             if change.topic.name == self.topic:
                 self._fix_partitions(len(change.topic.partitions))
                 for index, state in change.changed():
-                    if state.leader == self._broker.node_id:
+                    if state.leader == self._core.node_id:
                         self._lead(index, state.leader_epoch)
                     else:
                         self._resign(index)
@@ -111,11 +109,11 @@ class CoordinatorService(Generic[Sh]):
         return [task for task in begun if task is not None]
 
     def _begin(self, shard: Sh) -> "asyncio.Task[None] | None":
-        known_log = self._broker.logs.get(TopicPartition(self.topic, shard.index))
+        known_log = self._core.logs.get(TopicPartition(self.topic, shard.index))
         if known_log is None or not known_log.exists:
             shard.open_empty()
             return None
-        return self._broker.runtime.spawn(self.load_shard(shard), name=f"load {shard}")
+        return self._core.runtime.spawn(self.load_shard(shard), name=f"load {shard}")
 
     def _resign(self, index: int, reason: str = "") -> None:
         shard = self.shards.pop(index, None)

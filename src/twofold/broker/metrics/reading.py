@@ -22,16 +22,20 @@ from prometheus_client.core import Metric
 from twofold.broker.metrics import families
 from twofold.broker.metrics.durations import Durations
 from twofold.broker.metrics.families import Family
+from twofold.broker.network.server import Server
+from twofold.broker.partitions.first_look import FirstLook
+from twofold.broker.services import Services
+from twofold.config.listeners import ListenerAddress
 from twofold.coordinator.transaction.records import Transaction
 from twofold.coordinator.transaction.states import State
 from twofold.coordinator.transaction.transitions import is_two_phase
 from twofold.log.api import OpenTransaction
 from twofold.log.log import PartitionLog
+from twofold.runtime.api import Runtime
 from twofold.types import TopicPartition
 from twofold.version import VERSION
 
 if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
     from twofold.broker.coordinators.shard import CoordinatorShard
 
 RUNNING = 3  # as Kafka numbers the states of a broker
@@ -76,9 +80,14 @@ Piece: TypeAlias = Metric | Rows | None
 class BrokerCollector:
     """A collector of prometheus_client that can also be read piece by piece."""
 
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
-        self._max_partitions = broker.settings.int("metrics.max.partitions")
+    def __init__(
+        self, services: Services, server: Server, first_look: FirstLook, listeners: Sequence[ListenerAddress]
+    ) -> None:
+        self._services = services
+        self._server = server
+        self._first_look = first_look
+        self._listeners = listeners
+        self._max_partitions = services.settings.int("metrics.max.partitions")
         self._process: Any = ProcessCollector(registry=None)
         self.last_scrape_s = 0.0
 
@@ -110,43 +119,42 @@ class BrokerCollector:
     # --- the broker and its cluster ---
 
     def _cluster(self) -> Iterator[Metric]:
-        broker = self._broker
-        image = broker.image
-        labels = {"version": VERSION, "node_id": str(broker.node_id), "cluster_id": broker.cluster_id}
+        services = self._services
+        image = services.image
+        labels = {"version": VERSION, "node_id": str(services.node_id), "cluster_id": services.cluster_id}
         yield _metric(families.INFO, [(labels, 1)])
         yield _one(families.TASKS, _tasks())
-        yield _one(families.DEAF, broker.attention.deaf_s)
+        yield _one(families.DEAF, services.core.attention.deaf_s)
         yield _one(families.SCRAPE, self.last_scrape_s)
         yield _one(families.BROKER_STATE, RUNNING)
-        yield _one(families.ACTIVE_CONTROLLER, int(broker.controller.is_leader))
+        yield _one(families.ACTIVE_CONTROLLER, int(services.controller.is_leader))
         active = len(image.active_brokers())
         yield _one(families.ACTIVE_BROKERS, active)
         yield _one(families.FENCED_BROKERS, len(image.brokers) - active)
         yield _one(families.TOPICS, len(image.topics))
         yield _one(families.METADATA_OFFSET, image.offset)
-        snapshots = broker.controller.snapshots
+        snapshots = services.controller.snapshots
         yield _one(families.SNAPSHOT_BYTES, snapshots.latest_bytes)
         yield _one(families.SNAPSHOT_AGE, int(snapshots.age_s * 1000))
         results = (("written", snapshots.written), ("failed", snapshots.failed))
         yield _metric(families.SNAPSHOTS, [({"result": name}, count) for name, count in results])
-        yield _one(families.METADATA_LOG_BYTES, broker.controller.log_size_bytes)
+        yield _one(families.METADATA_LOG_BYTES, services.controller.log_size_bytes)
         levels = [({"featureName": _camel(name)}, level) for name, level in sorted(image.features.items())]
         yield _metric(families.FEATURE_LEVEL, levels)
         yield _metric(families.CONNECTIONS, self._connections())
-        purgatory = broker.replicas.purgatory
+        purgatory = services.replicas.purgatory
         waiting = (("Fetch", len(purgatory.fetches)), ("Produce", len(purgatory.produces)))
         yield _metric(families.PURGATORY, [({"delayedOperation": name}, count) for name, count in waiting])
-        yield _one(families.FETCH_SESSIONS, len(broker.fetch_sessions))
-        yield _one(families.FETCH_SESSION_PARTITIONS, broker.fetch_sessions.partitions)
-        yield _one(families.FETCH_SESSION_EVICTIONS, broker.fetch_sessions.evictions)
-        requests = broker.server.dispatcher.requests()
+        yield _one(families.FETCH_SESSIONS, len(services.fetch_sessions))
+        yield _one(families.FETCH_SESSION_PARTITIONS, services.fetch_sessions.partitions)
+        yield _one(families.FETCH_SESSION_EVICTIONS, services.fetch_sessions.evictions)
+        requests = self._server.dispatcher.requests()
         counts = [({"request": api, "version": str(version)}, count) for api, version, count in requests]
         yield _metric(families.REQUESTS, counts)
 
     def _connections(self) -> list[Sample]:
-        server = self._broker.server
-        counts = {listener.name: 0 for listener in self._broker.listeners}
-        for connection in server.connections:
+        counts = {listener.name: 0 for listener in self._listeners}
+        for connection in self._server.connections:
             counts[connection.peer.listener] = counts.get(connection.peer.listener, 0) + 1
         return [({"listener": name, "networkProcessor": "0"}, count) for name, count in counts.items()]
 
@@ -158,7 +166,7 @@ class BrokerCollector:
         producer_ids = failed = 0
         waiting: list[PartitionLog] = []  # their readers do
         others: list[PartitionLog] = []
-        for piece in _slices(list(self._broker.replicas.partitions()), PARTITIONS_PER_PIECE):
+        for piece in _slices(list(self._services.replicas.partitions()), PARTITIONS_PER_PIECE):
             for partition in piece:
                 totals = traffic.setdefault(partition.topic_partition.topic, [0, 0, 0])
                 totals[0] += partition.messages_in
@@ -170,8 +178,8 @@ class BrokerCollector:
                 is_held = partition_log.last_stable_offset < partition_log.high_watermark
                 (waiting if is_held else others).append(partition_log)
             yield None
-        find = self._broker.replicas.find
-        for some in _slices(self._broker.logs.logs(), PARTITIONS_PER_PIECE):
+        find = self._services.replicas.find
+        for some in _slices(self._services.logs.logs(), PARTITIONS_PER_PIECE):
             for unused in some:
                 if find(*unused.topic_partition) is None:
                     failed += unused.failure is not None
@@ -181,7 +189,7 @@ class BrokerCollector:
             yield None
         yield _one(families.OFFLINE, failed)
         yield _one(families.PRODUCER_IDS, producer_ids)
-        yield _one(families.NOT_LOOKED_AT, self._broker.first_look.remaining)
+        yield _one(families.NOT_LOOKED_AT, self._first_look.remaining)
         yield from self._traffic(traffic)
         yield from self._open_transactions(waiting)
         chosen = [*waiting, *others][: self._max_partitions]
@@ -189,8 +197,8 @@ class BrokerCollector:
         yield from _offsets(chosen)
 
     def _open_transactions(self, logs: list[PartitionLog]) -> Iterator[Piece]:
-        now_ms = self._broker.runtime.clock.wall_ms()
-        late_ms = self._broker.settings.int("transaction.max.timeout.ms") + LATE_MARGIN_MS
+        now_ms = self._services.runtime.clock.wall_ms()
+        late_ms = self._services.settings.int("transaction.max.timeout.ms") + LATE_MARGIN_MS
         owners: dict[int, Transaction] = {}
         if logs:
             yield from self._find_owners(owners)
@@ -216,7 +224,7 @@ class BrokerCollector:
 
     def _find_owners(self, owners: dict[int, Transaction]) -> Iterator[Piece]:
         """What coordinators have open or are ending, by producer id."""
-        for shard in self._broker.transactions.led():
+        for shard in self._services.transactions.led():
             state = shard.committed
             for piece in _slices(chain(state.ongoing, state.preparing), IDS_PER_PIECE):
                 for transactional_id in piece:
@@ -225,7 +233,7 @@ class BrokerCollector:
                 yield None
 
     def _counts_of_the_image(self) -> Iterator[Piece]:
-        image, node_id = self._broker.image, self._broker.node_id
+        image, node_id = self._services.image, self._services.node_id
         total = led = held = leaderless = looked_at = 0
         for topic in image.topics.values():
             for state in topic.partitions.values():
@@ -245,7 +253,7 @@ class BrokerCollector:
     def _traffic(self, traffic: dict[str, list[int]]) -> Iterator[Piece]:
         """The totals of a broker hold what went through deleted topics, too: a counter never falls."""
         for at, family in enumerate((families.MESSAGES_IN, families.BYTES_IN, families.BYTES_OUT)):
-            total = self._broker.replicas.gone[at] + sum(totals[at] for totals in traffic.values())
+            total = self._services.replicas.gone[at] + sum(totals[at] for totals in traffic.values())
             told = islice(traffic.items(), self._max_partitions)
             samples: list[Sample] = [({}, total), *(({"topic": topic}, totals[at]) for topic, totals in told)]
             yield from _in_pieces(family, samples)
@@ -253,11 +261,11 @@ class BrokerCollector:
     # --- transactions ---
 
     def _transactions(self) -> Iterator[Piece]:
-        service = self._broker.transactions
+        service = self._services.transactions
         shards = service.led()
         open_by_state = dict.fromkeys((State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT), 0)
         ids = preparing = 0
-        now_ms = self._broker.runtime.clock.wall_ms()
+        now_ms = self._services.runtime.clock.wall_ms()
         oldest_ms = oldest_two_phase_ms = now_ms
         for shard in shards:
             state = shard.committed
@@ -286,7 +294,7 @@ class BrokerCollector:
         yield _one(families.TIMED_OUT, service.timed_out)
         yield _one(families.HEARTBEATS, sum(len(shard.signs_ms) for shard in shards))
         yield _one(families.SILENT, service.silent)
-        yield _one(families.DISK_SHORT, int(self._broker.logs.reserve.is_short))
+        yield _one(families.DISK_SHORT, int(self._services.logs.reserve.is_short))
         yield _one(families.FENCED, service.fenced)
         yield _one(families.COMMITTED, markers.committed)
         yield _one(families.ABORTED, markers.aborted)
@@ -302,7 +310,7 @@ class BrokerCollector:
     # --- groups ---
 
     def _groups(self) -> Iterator[Metric]:
-        shards = self._broker.groups.led()
+        shards = self._services.groups.led()
         groups = sum(len(shard.committed.groups) for shard in shards)
         yield _metric(families.GROUPS, [({"protocol": "classic"}, groups)])
         yield _metric(families.GROUP_SHARDS, _shard_states(shards, corrupt="failed"))
@@ -426,9 +434,9 @@ def name_of(piece: Metric | Rows) -> str:
 class Scraper:
     """Makes the page."""
 
-    def __init__(self, broker: "Broker") -> None:
-        self.collector = BrokerCollector(broker)
-        self._runtime = broker.runtime
+    def __init__(self, collector: BrokerCollector, runtime: Runtime) -> None:
+        self.collector = collector
+        self._runtime = runtime
 
     async def page(self) -> bytes:
         clock, timers = self._runtime.clock, self._runtime.timers

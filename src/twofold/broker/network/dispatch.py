@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 
 from twofold.broker import api as api_package
 from twofold.broker.network.context import Answer, CloseConnection, Frame, Later, NoResponse, Peer, RequestContext
+from twofold.broker.services import Services
 from twofold.runtime.api import Spawn
 from twofold.wire import codec
 from twofold.wire.apis import APIS, Api
@@ -69,7 +70,7 @@ class Handler:
     def __init__(self, api: Api) -> None:
         module = importlib.import_module(f"{api_package.__name__}.{api.module}")
         self.api = api
-        self.handle: Callable[[Any, RequestContext, Any], Any] = module.handle
+        self.handle: Callable[[Services, RequestContext, Any], Any] = module.handle
         # Produce reads its own bytes: records are views into the frame and not copies.
         self.decode: Callable[[Request, int, int], Any] | None = getattr(module, "decode", None)
         self.error_response: Callable[[Any, KafkaError, int], Any] | None = getattr(module, "error_response", None)
@@ -87,10 +88,10 @@ class Handler:
 class Dispatcher:
     """Handles requests for one broker."""
 
-    __slots__ = ("_broker", "_spawn", "_served", "_handlers", "_client_ids")
+    __slots__ = ("_services", "_spawn", "_served", "_handlers", "_client_ids")
 
-    def __init__(self, broker: Any, spawn: Spawn, *, heartbeats: bool = True) -> None:
-        self._broker = broker
+    def __init__(self, services: Services, spawn: Spawn, *, heartbeats: bool = True) -> None:
+        self._services = services
         self._spawn = spawn
         self._served = {api.key: api for api in served_apis(heartbeats=heartbeats)}
         self._handlers: dict[int, Handler] = {}
@@ -178,13 +179,13 @@ class Dispatcher:
         answer: "asyncio.Future[Answer]",
     ) -> None:
         try:
-            request = await self._broker.aside(_decode, handler, context, frame, position)
+            request = await self._services.aside(_decode, handler, context, frame, position)
             if answer.done():
                 return  # the client is gone, and nothing has begun
             result = self._call(handler, context, request)
             found: Answer
             if isinstance(result, Message):
-                found = await self._broker.aside(self._encoded, handler, context, request, result)
+                found = await self._services.aside(self._encoded, handler, context, request, result)
             elif isinstance(result, Later):
                 answer.add_done_callback(partial(_cancel_too, result.answer))
                 found = await result.answer
@@ -203,7 +204,7 @@ class Dispatcher:
 
     def _call(self, handler: Handler, context: RequestContext, request: Any) -> "Result | Message":
         try:
-            result = handler.handle(self._broker, context, request)
+            result = handler.handle(self._services, context, request)
         except Exception as error:
             return self._failed(handler, context, request, error)
         if isinstance(result, Frame | Later | NoResponse | Message):

@@ -8,21 +8,19 @@
 
 import asyncio
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from twofold.runtime.api import Runtime
 from twofold.wire.errors import RequestTimedOut
-
-if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
 
 T = TypeVar("T")
 
 
-async def forward(broker: "Broker", call: Coroutine[Any, Any, T], *, timeout_ms: int, name: str) -> T:
+async def forward(runtime: Runtime, call: Coroutine[Any, Any, T], *, timeout_ms: int, name: str) -> T:
     """What the controller answers to `call` within the client's patience."""
-    task = broker.runtime.spawn(call, name=f"forwarded {name}")
+    task = runtime.spawn(call, name=f"forwarded {name}")
     patience: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    timer = broker.runtime.timers.call_later(max(0, timeout_ms) / 1000, lambda: _end(patience))
+    timer = runtime.timers.call_later(max(0, timeout_ms) / 1000, lambda: _end(patience))
     try:
         waited: tuple[asyncio.Future[Any], ...] = (task, patience)
         await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)

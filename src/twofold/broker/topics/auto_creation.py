@@ -10,14 +10,11 @@
 import asyncio
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from twofold.broker.core import BrokerCore
 from twofold.config.internal_topics import internal_topic, is_internal
 from twofold.wire.errors import NONE, KafkaError, TopicAlreadyExists, error_for
 from twofold.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-
-if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
 
 MAX_IN_FLIGHT = 1000
 PATIENCE_S = 0.5
@@ -26,8 +23,8 @@ log = logging.getLogger(__name__)
 
 
 class AutoTopics:
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
+    def __init__(self, core: BrokerCore) -> None:
+        self._core = core
         self._in_flight: dict[str, asyncio.Task[None]] = {}
 
     def create(self, names: Iterable[str]) -> None:
@@ -35,7 +32,7 @@ class AutoTopics:
         wanted = [name for name in dict.fromkeys(names) if name not in self._in_flight]
         del wanted[MAX_IN_FLIGHT - len(self._in_flight) :]
         if wanted:
-            creation = self._broker.runtime.spawn(self._create(wanted), name="create topics on demand")
+            creation = self._core.runtime.spawn(self._create(wanted), name="create topics on demand")
             self._in_flight.update(dict.fromkeys(wanted, creation))
 
     async def created(self, name: str) -> None:
@@ -48,12 +45,12 @@ class AutoTopics:
     async def _create(self, names: list[str]) -> None:
         request = CreateTopicsRequest(
             topics=[self._topic(name) for name in names],
-            timeout_ms=self._broker.settings.int("request.timeout.ms"),
+            timeout_ms=self._core.settings.int("request.timeout.ms"),
         )
         try:
             if not all(map(is_internal, names)):  # a transaction is ended with the help of an internal one
-                self._broker.logs.reserve.check()
-            response = await self._broker.controller.create_topics(request)
+                self._core.logs.reserve.check()
+            response = await self._core.controller.create_topics(request)
         except KafkaError as error:
             log.warning("topics %s cannot be created on demand: %s", ", ".join(names), error)
         else:
@@ -68,9 +65,9 @@ class AutoTopics:
                 self._in_flight.pop(name, None)
 
     def _topic(self, name: str) -> CreatableTopic:
-        settings = self._broker.settings
+        settings = self._core.settings
         if is_internal(name):
-            topic = internal_topic(name, settings, len(self._broker.image.active_brokers()))
+            topic = internal_topic(name, settings, len(self._core.image.active_brokers()))
             return CreatableTopic(
                 name=name,
                 num_partitions=topic.partitions,

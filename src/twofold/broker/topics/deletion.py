@@ -12,6 +12,8 @@ committed.
 
 from typing import TYPE_CHECKING
 
+from twofold.broker.coordinators.transactions.service import TransactionService
+from twofold.broker.core import BrokerCore
 from twofold.config.internal_topics import TRANSACTION_STATE
 from twofold.controller.topics import DeletionGuard
 from twofold.coordinator.transaction.transitions import is_two_phase
@@ -19,15 +21,15 @@ from twofold.types import TopicPartition
 from twofold.wire.errors import KafkaError, PolicyViolation
 
 if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
     from twofold.coordinator.transaction.state import TransactionsState
 
 
 class TopicDeletion(DeletionGuard):
     """What one request deletes. `hold` is asked about each topic; `release` ends it."""
 
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
+    def __init__(self, core: BrokerCore, transactions: TransactionService) -> None:
+        self._core = core
+        self._transactions = transactions
         self._held: list[str] = []
         self._states: list[TransactionsState] = []  # from which `_keepers` was made
         self._keepers: dict[str, str] = {}  # topic -> a transactional id whose records it holds
@@ -47,12 +49,12 @@ class TopicDeletion(DeletionGuard):
                 f"topic {topic!r} holds records of an open transaction, and a part of {TRANSACTION_STATE} is not "
                 "loaded: whether it is a two-phase one is not known. Ask again, or see the broker's log"
             )
-        self._broker.transactions.being_deleted[topic] += 1
+        self._transactions.being_deleted[topic] += 1
         self._held.append(topic)
 
     def release(self) -> None:
         """It is decided and seen, or will not happen."""
-        being_deleted = self._broker.transactions.being_deleted
+        being_deleted = self._transactions.being_deleted
         for topic in self._held:
             being_deleted[topic] -= 1
             if not being_deleted[topic]:
@@ -61,7 +63,7 @@ class TopicDeletion(DeletionGuard):
 
     def _look(self) -> None:
         """Which topics are held now; states are values, so the same ones say the same."""
-        shards = self._broker.transactions.led()
+        shards = self._transactions.led()
         states = [state for shard in shards for state in (shard.state, shard.committed)]
         self._is_complete = all(shard.is_active for shard in shards)
         if len(states) == len(self._states) and all(map(lambda a, b: a is b, states, self._states)):
@@ -76,12 +78,12 @@ class TopicDeletion(DeletionGuard):
                     self._keepers.update((topic, transactional_id) for topic, _ in entry.partitions)
 
     def _has_open_transaction(self, name: str) -> bool:
-        topic = self._broker.image.topic(name)
+        topic = self._core.image.topic(name)
         if topic is None:
             return False
         try:
             for index in topic.partitions:
-                known = self._broker.logs.get(TopicPartition(name, index))
+                known = self._core.logs.get(TopicPartition(name, index))
                 if known is not None and known.oldest_open_transaction() is not None:
                     return True
         except (KafkaError, OSError):

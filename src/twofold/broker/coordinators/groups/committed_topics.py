@@ -1,16 +1,14 @@
 """The partitions of a commit: which of them can be committed, and the others' errors."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 from uuid import UUID
 
+from twofold.broker.core import BrokerCore
 from twofold.broker.network.authorizer import Operation, ResourceType
 from twofold.broker.network.context import RequestContext
 from twofold.coordinator.group.offsets import Commit
 from twofold.wire.errors import NONE, TopicAuthorizationFailed, UnknownTopicId, UnknownTopicOrPartition
-
-if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
 
 
 class PartitionRow(Protocol):
@@ -35,19 +33,19 @@ class CommitRows:
     """`commits` are those that may go on; `merged` puts their codes back where they belong."""
 
     def __init__(
-        self, broker: "Broker", context: RequestContext, topics: Sequence[TopicRow], *, by_id: bool = False
+        self, core: BrokerCore, context: RequestContext, topics: Sequence[TopicRow], *, by_id: bool = False
     ) -> None:
         self.commits: list[Commit] = []
-        self._codes = [self._check(broker, context, topic, by_id) for topic in topics]
+        self._codes = [self._check(core, context, topic, by_id) for topic in topics]
 
     def merged(self, codes: Sequence[int]) -> Iterator[list[int]]:
         """By topic, the code of each partition: its own error, or the next of `codes`."""
         given = iter(codes)
         return ([next(given) if code == NONE else code for code in row] for row in self._codes)
 
-    def _check(self, broker: "Broker", context: RequestContext, topic: TopicRow, by_id: bool) -> list[int]:
+    def _check(self, core: BrokerCore, context: RequestContext, topic: TopicRow, by_id: bool) -> list[int]:
         rows = topic.partitions
-        image = broker.image
+        image = core.image
         name = topic.name
         if by_id:
             topic_id: UUID | None = getattr(topic, "topic_id", None)
@@ -55,7 +53,7 @@ class CommitRows:
             if known is None:
                 return [UnknownTopicId.code] * len(rows)
             name = known.name
-        if not broker.authorizer.authorize(context, Operation.READ, ResourceType.TOPIC, name):
+        if not core.authorizer.authorize(context, Operation.READ, ResourceType.TOPIC, name):
             return [TopicAuthorizationFailed.code] * len(rows)
         found = image.topic(name)
         if found is None:

@@ -7,10 +7,11 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from twofold.broker.coordinators.groups.shard import GroupShard
 from twofold.broker.coordinators.service import CoordinatorService
+from twofold.broker.core import BrokerCore
 from twofold.broker.network.context import RequestContext
 from twofold.config.internal_topics import CONSUMER_OFFSETS
 from twofold.controller.delta import ImageDelta
@@ -22,9 +23,6 @@ from twofold.log.api import TransactionMarker
 from twofold.machine.runtime import Result
 from twofold.records.compression import Codec
 from twofold.wire.errors import CoordinatorNotAvailable, InvalidGroupId, KafkaError, NotCoordinator
-
-if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
 
 OFFSETS_PER_TURN = 2000
 
@@ -38,9 +36,9 @@ class GroupService(CoordinatorService[GroupShard]):
     topic = CONSUMER_OFFSETS
     what = "group"
 
-    def __init__(self, broker: "Broker") -> None:
-        super().__init__(broker)
-        self._config = GroupConfig.from_settings(broker.settings)
+    def __init__(self, core: BrokerCore) -> None:
+        super().__init__(core)
+        self._config = GroupConfig.from_settings(core.settings)
         self._deleted_topics: dict[int, set[str]] = {}  # by shard, of those that are still to be cleaned up
 
     def shard(self, group_id: str, *, allow_empty: bool = False) -> GroupShard:
@@ -51,7 +49,7 @@ class GroupService(CoordinatorService[GroupShard]):
 
     def check_room(self) -> None:
         """What a group wants to remember must leave the room alone that ends transactions."""
-        if self._broker.logs.reserve.is_short:
+        if self._core.logs.reserve.is_short:
             raise CoordinatorNotAvailable("the disk is full: no offsets can be committed")
 
     # --- following the metadata ---
@@ -63,22 +61,22 @@ class GroupService(CoordinatorService[GroupShard]):
             self._forget_topics(gone)
 
     def make_shard(self, index: int, epoch: int) -> GroupShard:
-        broker = self._broker
-        settings = broker.settings
+        core = self._core
+        settings = core.settings
         return GroupShard(
             index,
             epoch,
-            lambda: broker.replicas.leader(CONSUMER_OFFSETS, index),
-            broker.runtime,
-            broker.attention,
-            broker.replicas.purgatory,
+            lambda: core.replicas.leader(CONSUMER_OFFSETS, index),
+            core.runtime,
+            core.attention,
+            core.replicas.purgatory,
             self._config,
             commit_timeout_ms=settings.int("offsets.commit.timeout.ms"),
             codec=Codec(settings.int("offsets.topic.compression.codec")),
         )
 
     async def load_shard(self, shard: GroupShard) -> None:
-        await shard.load(self._broker.settings.int("offsets.load.buffer.size"))
+        await shard.load(self._core.settings.int("offsets.load.buffer.size"))
         if self._deleted_topics.get(shard.index):
             await self._clean_up_topics(shard)
 
@@ -92,10 +90,10 @@ class GroupService(CoordinatorService[GroupShard]):
 
     async def run_background(self) -> None:
         """Let offsets and groups expire, until cancelled."""
-        timers = self._broker.runtime.timers
+        timers = self._core.runtime.timers
         while True:
-            await timers.sleep(self._broker.settings.int("offsets.retention.check.interval.ms") / 1000)
-            if self._broker.logs.clock_watch.is_doubtful():
+            await timers.sleep(self._core.settings.int("offsets.retention.check.interval.ms") / 1000)
+            if self._core.logs.clock_watch.is_doubtful():
                 continue
             for shard in self.led():
                 await self._sweep(
@@ -107,12 +105,12 @@ class GroupService(CoordinatorService[GroupShard]):
             known = self._deleted_topics.setdefault(shard.index, set())
             known.update(topics)
             if shard.is_active:
-                self._broker.runtime.spawn(self._clean_up_topics(shard), name=f"offsets of deleted topics in {shard}")
+                self._core.runtime.spawn(self._clean_up_topics(shard), name=f"offsets of deleted topics in {shard}")
 
     async def _clean_up_topics(self, shard: GroupShard) -> None:
         topics = self._deleted_topics.pop(shard.index, set())
         # A topic that was created again meanwhile may have new commits.
-        gone = [topic for topic in sorted(topics) if self._broker.image.topic(topic) is None]
+        gone = [topic for topic in sorted(topics) if self._core.image.topic(topic) is None]
         if gone:
             await self._sweep(shard, lambda shard, state, group_id: shard.offsets.delete_topics(state, group_id, gone))
 
@@ -129,7 +127,7 @@ class GroupService(CoordinatorService[GroupShard]):
                 self._remove(shard, group_id, records)
             if looked_at >= OFFSETS_PER_TURN:
                 looked_at = 0
-                await self._broker.runtime.timers.sleep(0)
+                await self._core.runtime.timers.sleep(0)
 
     def _remove(self, shard: GroupShard, group_id: str, records: list[LogRecord]) -> None:
         try:

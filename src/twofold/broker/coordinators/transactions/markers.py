@@ -18,8 +18,10 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+from twofold.broker.coordinators.groups.service import GroupService
+from twofold.broker.core import BrokerCore
 from twofold.broker.metrics.durations import Durations
 from twofold.broker.partitions.append_fate import append_fate
 from twofold.broker.partitions.purgatory import DelayedProduce
@@ -55,9 +57,6 @@ from twofold.wire.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 
-if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
-
 NEWEST_VERSION = 2  # of transactions, as far as markers differ
 FIRST_RETRY_S = 0.1
 LAST_RETRY_S = 1.0
@@ -83,7 +82,8 @@ log = logging.getLogger(__name__)
 
 
 def write_markers(
-    broker: "Broker",
+    core: BrokerCore,
+    groups: GroupService,
     topic: str,
     index: int,
     markers: Sequence[TransactionMarker],
@@ -98,8 +98,8 @@ def write_markers(
     """
     try:
         if topic == CONSUMER_OFFSETS:
-            return _complete_offsets(broker, index, markers, on_later, durable)
-        partition = broker.replicas.leader(topic, index)
+            return _complete_offsets(core, groups, index, markers, on_later, durable)
+        partition = core.replicas.leader(topic, index)
         outcomes = partition.append_markers(markers, durable=durable)
     except KafkaError as error:
         return [error] * len(markers)
@@ -127,20 +127,21 @@ def write_markers(
         )
         on_later([fate if outcome is None else outcome for outcome in refused])
 
-    timeout_s = broker.settings.int("request.timeout.ms") / 1000
-    broker.replicas.purgatory.park_produce([(partition, last)], timeout_s, finish)
+    timeout_s = core.settings.int("request.timeout.ms") / 1000
+    core.replicas.purgatory.park_produce([(partition, last)], timeout_s, finish)
     return None
 
 
 def _complete_offsets(
-    broker: "Broker",
+    core: BrokerCore,
+    groups: GroupService,
     index: int,
     markers: Sequence[TransactionMarker],
     on_later: Callable[[Outcomes], None],
     durable: bool,
 ) -> Outcomes | None:
     """The same for `__consumer_offsets`, where the group coordinator writes the marker and obeys it."""
-    if broker.image.partition(CONSUMER_OFFSETS, index) is None:
+    if core.image.partition(CONSUMER_OFFSETS, index) is None:
         raise UnknownTopicOrPartition(f"{CONSUMER_OFFSETS} has no partition {index}")
     outcomes: Outcomes = [None] * len(markers)
     waiting = 0
@@ -155,7 +156,7 @@ def _complete_offsets(
     unsettled: list[tuple[int, asyncio.Future[None]]] = []
     for place, marker in enumerate(markers):
         try:
-            future = broker.groups.complete_transaction(index, marker, durable=durable)
+            future = groups.complete_transaction(index, marker, durable=durable)
         except KafkaError as error:
             outcomes[place] = _told(error)
             continue
@@ -226,9 +227,10 @@ Key: TypeAlias = "str | tuple[str, int, int]"
 class MarkerSender:
     """Brings the markers of decided transactions to the leaders of their partitions."""
 
-    def __init__(self, broker: "Broker", remote: Remote | None = None) -> None:
+    def __init__(self, core: BrokerCore, groups: GroupService, remote: Remote | None = None) -> None:
         """`remote` asks another broker; where there is none, its partitions wait until this one leads them."""
-        self._broker = broker
+        self._core = core
+        self._groups = groups
         self._remote = remote
         self.committed = 0  # transactions that ended, for metrics
         self.aborted = 0
@@ -340,22 +342,22 @@ class MarkerSender:
 
     def _dispatch(self, ending: _Ending, topic_partition: TopicPartition) -> None:
         topic, index = topic_partition
-        broker = self._broker
-        known = broker.replicas.find(topic, index)
+        core = self._core
+        known = core.replicas.find(topic, index)
         if known is None or not known.is_leader:
-            state = broker.image.partition(topic, index)
+            state = core.image.partition(topic, index)
             if state is None:
                 log.info("%s is deleted, no marker for %s", topic_partition, ending.transactional_id)
                 self._settle(ending, topic_partition, None)
                 return
-            if state.leader != broker.node_id:
+            if state.leader != core.node_id:
                 self._forward(ending, topic_partition, state.leader)
                 return
 
         def settle(outcomes: Outcomes) -> None:
             self._settle(ending, topic_partition, outcomes[0])
 
-        outcomes = write_markers(broker, topic, index, (ending.marker,), settle, durable=ending.durable)
+        outcomes = write_markers(core, self._groups, topic, index, (ending.marker,), settle, durable=ending.durable)
         if outcomes is not None:
             self._settle(ending, topic_partition, outcomes[0])
 
@@ -391,7 +393,7 @@ class MarkerSender:
             )
 
     def _finish(self, ending: _Ending) -> None:
-        took_ms = self._broker.runtime.clock.wall_ms() - ending.decided_ms
+        took_ms = self._core.runtime.clock.wall_ms() - ending.decided_ms
         if ending.is_repair:
             log.info(
                 "%s: the lost markers of producer %d are written", ending.transactional_id, ending.marker.producer_id
@@ -422,7 +424,7 @@ class MarkerSender:
                 return
             self._timer.cancel()
         self._timer_s = delay_s
-        self._timer = self._broker.runtime.timers.call_later(delay_s, self._retry)
+        self._timer = self._core.runtime.timers.call_later(delay_s, self._retry)
 
     def _retry(self) -> None:
         """Try what is parked, once each; the loop gets its turns in between."""
@@ -446,7 +448,7 @@ class MarkerSender:
 
     def _forward(self, ending: _Ending, topic_partition: TopicPartition, leader: int) -> None:
         """Put a marker into the next request to its leader; all of one turn of the loop share it."""
-        registration = self._broker.image.broker(leader)
+        registration = self._core.image.broker(leader)
         if self._remote is None or registration is None or registration.fenced:
             self._park(ending, topic_partition)
             return
@@ -454,7 +456,7 @@ class MarkerSender:
         if outbox is None:
             outbox = self._outboxes[leader] = deque()
             delivery = self._deliver(self._remote, leader, outbox)
-            self._deliveries[leader] = self._broker.runtime.spawn(delivery, name=f"markers to broker {leader}")
+            self._deliveries[leader] = self._core.runtime.spawn(delivery, name=f"markers to broker {leader}")
         outbox.append((ending, topic_partition))
 
     async def _deliver(self, remote: Remote, leader: int, outbox: deque[Parcel]) -> None:

@@ -16,7 +16,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from twofold.broker.coordinators.transactions.markers import NEWEST_VERSION
+from twofold.broker.coordinators.transactions.markers import NEWEST_VERSION, MarkerSender
+from twofold.broker.coordinators.transactions.producer_ids import ProducerIds
+from twofold.broker.core import BrokerCore
 from twofold.coordinator.transaction.proofs import (
     Evidence,
     Missing,
@@ -36,7 +38,6 @@ from twofold.types import TopicPartition
 from twofold.wire.errors import KafkaError
 
 if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
     from twofold.broker.coordinators.transactions.shard import TransactionShard
     from twofold.log.log import PartitionLog
 
@@ -85,25 +86,26 @@ def open_transactions(logs: Iterable["PartitionLog"]) -> list[Orphan]:
 class MissingMarkers:
     """The orphans of this start, and what was found out about them."""
 
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
+    def __init__(self, core: BrokerCore, producer_ids: ProducerIds) -> None:
+        self._core = core
+        self._producer_ids = producer_ids
         self._orphans: Orphans = {}
         self._evidence: list[Evidence] = []
         self.unproven: list[Unproven] = []
 
     def look(self) -> None:
         """Gather what is open; called once, after the logs were loaded and before any coordinator is."""
-        logs = self._broker.logs
+        logs = self._core.logs
         if logs.was_unclean:
             self._orphans = by_producer(open_transactions(logs.logs()))
 
-    def repairs(self) -> "ShardRepairs | None":
+    def repairs(self, markers: MarkerSender) -> "ShardRepairs | None":
         """For a shard that is about to be loaded; None where there is nothing to compare."""
         if not self._orphans:
             return None
         evidence = Evidence(self._orphans)
         self._evidence.append(evidence)
-        return ShardRepairs(evidence, self._broker, self._note)
+        return ShardRepairs(evidence, self._core, self._producer_ids, markers, self._note)
 
     def _note(self, unproven: Sequence[Unproven]) -> None:
         for row in unproven:
@@ -125,9 +127,18 @@ class MissingMarkers:
 class ShardRepairs:
     """What one shard does about orphans: it notes while it is loaded, and acts when it becomes active."""
 
-    def __init__(self, evidence: Evidence, broker: "Broker", on_unproven: Callable[[Sequence[Unproven]], None]) -> None:
+    def __init__(
+        self,
+        evidence: Evidence,
+        core: BrokerCore,
+        producer_ids: ProducerIds,
+        markers: MarkerSender,
+        on_unproven: Callable[[Sequence[Unproven]], None],
+    ) -> None:
         self._evidence = evidence
-        self._broker = broker
+        self._core = core
+        self._producer_ids = producer_ids
+        self._markers = markers
         self._on_unproven = on_unproven
 
     def replayed(self, entries: "Sequence[tuple[int, TransactionRecord]]") -> None:
@@ -141,14 +152,14 @@ class ShardRepairs:
         for row in missing:
             shard.hold(row.transactional_id)
         if missing:
-            self._broker.runtime.spawn(self._repair_all(shard, missing), name=f"missing markers of {shard}")
+            self._core.runtime.spawn(self._repair_all(shard, missing), name=f"missing markers of {shard}")
         self._on_unproven(unproven)
         for pair, transactional_id in {row.orphan.pair: row.transactional_id for row in unproven}.items():
             entry = None if transactional_id is None else shard.state.entries.get(transactional_id)
             if transactional_id is None or entry is None or set_apart(entry, pair, 0, lambda: 0) is None:
                 continue
             shard.hold(transactional_id)
-            self._broker.runtime.spawn(
+            self._core.runtime.spawn(
                 self._set_apart(shard, transactional_id, pair), name=f"a new producer id for {transactional_id}"
             )
 
@@ -163,7 +174,7 @@ class ShardRepairs:
 
     async def _sync(self, partition: TopicPartition) -> None:
         """In a thread: to lead a partition that a killed process left unsynced would do it on the event loop."""
-        known = self._broker.logs.get(partition)
+        known = self._core.logs.get(partition)
         if known is not None and known.recovery_point < known.log_end_offset:
             try:
                 await known.sync()
@@ -176,7 +187,7 @@ class ShardRepairs:
             "%s lost the %s marker of the transaction of %r (producer %d, epoch %d), which is written again",
             ", ".join(map(str, sorted(partitions))), "commit" if commit else "abort", name, *pair,
         )  # fmt: skip
-        self._broker.transactions.markers.send_missing(
+        self._markers.send_missing(
             shard.index,
             name,
             Outcome(name, commit, shard.epoch).marker(pair),
@@ -186,7 +197,7 @@ class ShardRepairs:
 
     async def _set_apart(self, shard: "TransactionShard", transactional_id: str, pair: Pair) -> None:
         """Write the id's new producer id, as often as it takes."""
-        runtime, take = self._broker.runtime, self._broker.producer_ids.take
+        runtime, take = self._core.runtime, self._producer_ids.take
 
         def handler(state: TransactionsState, now_ms: int) -> "Result[TransactionRecord, None]":
             entry = state.entries.get(transactional_id)

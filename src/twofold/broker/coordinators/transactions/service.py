@@ -13,15 +13,18 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
+from twofold.broker.coordinators.groups.service import GroupService
 from twofold.broker.coordinators.service import CoordinatorService
 from twofold.broker.coordinators.transactions.markers import MarkerSender
-from twofold.broker.coordinators.transactions.missing_markers import Outcome, proven_outcome
+from twofold.broker.coordinators.transactions.missing_markers import MissingMarkers, Outcome, proven_outcome
+from twofold.broker.coordinators.transactions.producer_ids import ProducerIds
 from twofold.broker.coordinators.transactions.shard import Decide, TransactionShard
 from twofold.broker.coordinators.transactions.sweeps import TransactionSweeps
 from twofold.broker.coordinators.transactions.wholeness import check_committable, check_nothing_is_lost
+from twofold.broker.core import BrokerCore
 from twofold.broker.network.context import RequestContext
 from twofold.config.internal_topics import TRANSACTION_STATE
 from twofold.controller.delta import ImageDelta
@@ -43,10 +46,6 @@ from twofold.wire.errors import (
     UnknownTopicOrPartition,
 )
 
-if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
-
-
 T = TypeVar("T")
 Decided: TypeAlias = "Decision | Awaitable[Decision]"
 Codes: TypeAlias = Mapping[TopicPartition, int]
@@ -66,12 +65,15 @@ class TransactionService(CoordinatorService[TransactionShard]):
     topic = TRANSACTION_STATE
     what = "transactional id"
 
-    def __init__(self, broker: "Broker") -> None:
-        super().__init__(broker)
-        self.config = TransactionConfig.from_settings(broker.settings)
-        self.coordinator = Coordinator(self.config, broker.producer_ids.take, self._topic_id)
-        self.markers = MarkerSender(broker)
-        self.sweeps = TransactionSweeps(self, broker)
+    def __init__(
+        self, core: BrokerCore, groups: GroupService, producer_ids: ProducerIds, missing_markers: MissingMarkers
+    ) -> None:
+        super().__init__(core)
+        self.config = TransactionConfig.from_settings(core.settings)
+        self.coordinator = Coordinator(self.config, producer_ids.take, self._topic_id)
+        self.markers = MarkerSender(core, groups)
+        self._missing_markers = missing_markers
+        self.sweeps = TransactionSweeps(self, core)
         self.silent = 0  # transactions that were aborted because no heartbeats came
         self.timed_out = 0  # transactions that were aborted because their time was up
         self.fenced = 0  # ... because another producer took over their id
@@ -82,7 +84,7 @@ class TransactionService(CoordinatorService[TransactionShard]):
     @property
     def server_version(self) -> int:
         """The finalized transaction.version."""
-        return self._broker.image.features.get(TRANSACTION_VERSION, 0)
+        return self._core.image.features.get(TRANSACTION_VERSION, 0)
 
     @contextmanager
     def going_down_to(self, version: int) -> Iterator[None]:
@@ -115,7 +117,7 @@ class TransactionService(CoordinatorService[TransactionShard]):
             )
 
     def _topic_id(self, name: str) -> UUID | None:
-        topic = self._broker.image.topic(name)
+        topic = self._core.image.topic(name)
         return None if topic is None else topic.topic_id
 
     def _value_version(self) -> int:
@@ -132,23 +134,23 @@ class TransactionService(CoordinatorService[TransactionShard]):
         self.markers.stop()
 
     def make_shard(self, index: int, epoch: int) -> TransactionShard:
-        broker = self._broker
+        core = self._core
         return TransactionShard(
             index,
             epoch,
-            lambda: broker.replicas.leader(TRANSACTION_STATE, index),
-            broker.runtime,
-            broker.attention,
-            broker.replicas.purgatory,
+            lambda: core.replicas.leader(TRANSACTION_STATE, index),
+            core.runtime,
+            core.attention,
+            core.replicas.purgatory,
             self.coordinator,
             self.markers,
             value_version=self._value_version,
-            commit_timeout_ms=broker.settings.int("request.timeout.ms"),
-            repairs=broker.missing_markers.repairs(),
+            commit_timeout_ms=core.settings.int("request.timeout.ms"),
+            repairs=self._missing_markers.repairs(self.markers),
         )
 
     async def load_shard(self, shard: TransactionShard) -> None:
-        await shard.load(self._broker.settings.int("transaction.state.log.load.buffer.size"))
+        await shard.load(self._core.settings.int("transaction.state.log.load.buffer.size"))
 
     def all_active(self) -> list[TransactionShard]:
         """Every shard that can be asked; raises while one of them cannot be asked yet."""
@@ -176,7 +178,7 @@ class TransactionService(CoordinatorService[TransactionShard]):
     async def _sync(self, transactional_id: str, value: Transaction) -> None:
         """A transaction became a two-phase one after it had begun: what it has written so far goes to disk as well, and
         what a late request of its old instance adds from now on."""
-        replicas, image = self._broker.replicas, self._broker.image
+        replicas, image = self._core.replicas, self._core.image
         try:
             held = [replicas.leader(*name) for name in sorted(value.partitions) if image.partition(*name) is not None]
             for partition in held:
@@ -211,7 +213,7 @@ class TransactionService(CoordinatorService[TransactionShard]):
     def _check_vow(self, transactional_id: str, entry: Transaction) -> None:
         """Before an open transaction becomes a two-phase one: who recovers what is one already may find it damaged."""
         if not is_two_phase(entry):
-            check_nothing_is_lost(self._broker, transactional_id, entry)
+            check_nothing_is_lost(self._core, self.being_deleted, transactional_id, entry)
 
     def add_partitions(
         self,
@@ -221,7 +223,7 @@ class TransactionService(CoordinatorService[TransactionShard]):
         partitions: frozenset[TopicPartition],
         client_version: int,
     ) -> Decided:
-        if self._broker.logs.reserve.is_short:
+        if self._core.logs.reserve.is_short:
             raise CoordinatorNotAvailable("the disk is full: transactions can be ended and not extended")
 
         def decide(entry: Transaction | None, now_ms: int, pending: bool) -> Decision:
@@ -263,7 +265,7 @@ class TransactionService(CoordinatorService[TransactionShard]):
             )  # fmt: skip
             if decision.value is not None:
                 if commit and entry is not None:
-                    check_committable(self._broker, transactional_id, entry)
+                    check_committable(self._core, self.being_deleted, transactional_id, entry)
                 if entry is not None and is_two_phase(entry):
                     _audit(asker, "EndTxn", transactional_id, entry, "commit" if commit else "abort")
                 if decision.value.heartbeat_interval_ms:
@@ -397,7 +399,7 @@ class TransactionService(CoordinatorService[TransactionShard]):
 
     @property
     def _patience_s(self) -> float:
-        settings = self._broker.settings
+        settings = self._core.settings
         most_ms = settings.int("add.partitions.to.txn.retry.backoff.max.ms")
         return min(most_ms, settings.int("request.timeout.ms")) / 1000
 
@@ -405,7 +407,7 @@ class TransactionService(CoordinatorService[TransactionShard]):
         self, transactional_id: str, decide: Decide, first: "asyncio.Future[Decision] | None"
     ) -> Decision:
         """Decide again as soon as what is under way is over, until the patience ends."""
-        clock = self._broker.runtime.clock
+        clock = self._core.runtime.clock
         until = clock.monotonic() + self._patience_s
         decided: Decision | asyncio.Future[Decision] | None = first
         while True:

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from twofold.broker.coordinators.transactions.shard import TransactionShard
+from twofold.broker.core import BrokerCore
 from twofold.coordinator.transaction.coordinator import NOTHING, Decision
 from twofold.coordinator.transaction.heartbeats import AbortCause, is_silent, sweep_period_ms
 from twofold.coordinator.transaction.records import Transaction, TransactionRecord
@@ -23,7 +24,6 @@ from twofold.machine.runtime import Result
 from twofold.wire.errors import KafkaError
 
 if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
     from twofold.broker.coordinators.transactions.service import TransactionService
 
 LOOKED_AT_PER_TURN = 2000
@@ -34,16 +34,16 @@ log = logging.getLogger(__name__)
 
 
 class TransactionSweeps:
-    def __init__(self, service: "TransactionService", broker: "Broker") -> None:
+    def __init__(self, service: "TransactionService", core: BrokerCore) -> None:
         self._service = service
-        self._broker = broker
+        self._core = core
 
     async def run_timeouts(self) -> None:
         """Abort what took longer than its timeout, until cancelled."""
-        broker = self._broker
+        core = self._core
         while True:
-            interval_ms = broker.settings.int("transaction.abort.timed.out.transaction.cleanup.interval.ms")
-            await broker.runtime.timers.sleep(interval_ms / 1000)
+            interval_ms = core.settings.int("transaction.abort.timed.out.transaction.cleanup.interval.ms")
+            await core.runtime.timers.sleep(interval_ms / 1000)
             for shard in self._service.led():
                 await self._abort_timed_out(shard)
 
@@ -58,7 +58,7 @@ class TransactionSweeps:
                 self._abort(shard, transactional_id, AbortCause.TIMEOUT, is_due)
             if work >= LOOKED_AT_PER_TURN:
                 work = 0
-                await self._broker.runtime.timers.sleep(0)
+                await self._core.runtime.timers.sleep(0)
 
     def _is_timed_out(self, shard: TransactionShard, transactional_id: str, entry: Transaction, _: int = 0) -> bool:
         return self._service.coordinator.is_timed_out(entry, shard.age_ms(transactional_id))
@@ -67,7 +67,7 @@ class TransactionSweeps:
         """Abort what has gone without a sign of life for too long, until cancelled."""
         period_ms = sweep_period_ms(())
         while True:
-            await self._broker.runtime.timers.sleep(period_ms / 1000)
+            await self._core.runtime.timers.sleep(period_ms / 1000)
             intervals: set[int] = set()
             for shard in self._service.led():
                 if shard.signs_ms:
@@ -83,7 +83,7 @@ class TransactionSweeps:
                     is_due = partial(self._is_silent, shard, transactional_id)
                     self._abort(shard, transactional_id, AbortCause.HEARTBEAT, is_due)
             if not looked_at % LOOKED_AT_PER_TURN:
-                await self._broker.runtime.timers.sleep(0)
+                await self._core.runtime.timers.sleep(0)
 
     def _is_silent(self, shard: TransactionShard, transactional_id: str, entry: Transaction, _: int = 0) -> bool:
         seen_ms = shard.signs_ms.get(transactional_id)
@@ -126,17 +126,17 @@ class TransactionSweeps:
 
     async def run_expiry(self) -> None:
         """Remove ids that were not used for long, until cancelled."""
-        broker = self._broker
+        core = self._core
         while True:
-            interval_ms = broker.settings.int("transaction.remove.expired.transaction.cleanup.interval.ms")
-            await broker.runtime.timers.sleep(interval_ms / 1000)
-            if broker.logs.clock_watch.is_doubtful():
+            interval_ms = core.settings.int("transaction.remove.expired.transaction.cleanup.interval.ms")
+            await core.runtime.timers.sleep(interval_ms / 1000)
+            if core.logs.clock_watch.is_doubtful():
                 continue
             for shard in self._service.led():
                 await self._expire_ids(shard)
 
     async def _expire_ids(self, shard: TransactionShard) -> None:
-        runtime = self._broker.runtime
+        runtime = self._core.runtime
         found: list[str] = []
         looked_at = 0
         for transactional_id, entry in shard.committed.entries.items():

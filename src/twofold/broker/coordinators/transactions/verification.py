@@ -16,9 +16,9 @@
 
 from collections.abc import Awaitable, Iterable
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
-from twofold.broker.coordinators.transactions.service import Admission
+from twofold.broker.coordinators.transactions.service import Admission, TransactionService
 from twofold.broker.partitions.partition import Partition
 from twofold.types import TopicPartition
 from twofold.wire.errors import (
@@ -30,9 +30,6 @@ from twofold.wire.errors import (
     TransactionAbortable,
     error_for,
 )
-
-if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
 
 Verdict: TypeAlias = "int | KafkaError | None"
 """What the log is to be shown with a batch: a guard, nothing, or no batch at all and this error instead."""
@@ -63,7 +60,7 @@ class Batch(NamedTuple):
 
 
 def verify(
-    broker: "Broker", transactional_id: str, batches: Iterable[Batch], operation: Operation
+    transactions: TransactionService, transactional_id: str, batches: Iterable[Batch], operation: Operation
 ) -> Verdicts | Awaitable[Verdicts]:
     """The verdict on each partition, of batches of one producer: at once where that is possible."""
     verdicts: Verdicts = {}
@@ -82,23 +79,23 @@ def verify(
             if (
                 operation is Operation.ADD
                 and partition.log.was_ended_by_hand(producer_id, producer_epoch)
-                and _was_ended_by_hand(broker, transactional_id, partition, producer_id)
+                and _was_ended_by_hand(transactions, transactional_id, partition, producer_id)
             ):
                 verdicts[name] = TransactionAbortable(f"{name}: the producer's transaction was aborted there by hand")
                 continue
             two_phase = None
             if operation is not Operation.ADD:
-                two_phase = broker.transactions.admits(transactional_id, producer_id, producer_epoch, name)
+                two_phase = transactions.admits(transactional_id, producer_id, producer_epoch, name)
             if two_phase is None:
                 asked.append(partition)
             else:
                 partition.two_phase[producer_id] = two_phase
         elif producer_id not in partition.two_phase:
-            partition.two_phase[producer_id] = broker.transactions.is_two_phase(transactional_id)
+            partition.two_phase[producer_id] = transactions.is_two_phase(transactional_id)
     if not asked:
         return verdicts
     names = frozenset(partition.topic_partition for partition in asked)
-    admission = broker.transactions.admit(
+    admission = transactions.admit(
         transactional_id, producer_id, producer_epoch, names, adds=operation is Operation.ADD
     )
     if isinstance(admission, Admission):
@@ -106,18 +103,20 @@ def verify(
     return _judged_later(verdicts, asked, producer_id, admission, operation)
 
 
-def _was_ended_by_hand(broker: "Broker", transactional_id: str, partition: Partition, producer_id: int) -> bool:
+def _was_ended_by_hand(
+    transactions: TransactionService, transactional_id: str, partition: Partition, producer_id: int
+) -> bool:
     """Whether the open transaction of the producer has had a marker in the partition: nobody else writes one."""
-    begun = broker.transactions.begun(transactional_id, producer_id, partition.topic_partition)
+    begun = transactions.begun(transactional_id, producer_id, partition.topic_partition)
     if begun is None:
         return False
     epoch, start_ms = begun
     return partition.log.was_ended_by_hand(producer_id, epoch, since_ms=start_ms)
 
 
-def remember(broker: "Broker", transactional_id: str, batches: Iterable[Batch]) -> None:
+def remember(transactions: TransactionService, transactional_id: str, batches: Iterable[Batch]) -> None:
     """Where nothing is verified it must be known all the same whether what is written has to be on disk."""
-    two_phase = broker.transactions.is_two_phase(transactional_id)
+    two_phase = transactions.is_two_phase(transactional_id)
     for partition, producer_id, _, _ in batches:
         if two_phase:
             partition.two_phase[producer_id] = True

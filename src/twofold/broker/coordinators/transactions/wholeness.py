@@ -11,29 +11,35 @@
 """
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Container
 
+from twofold.broker.core import BrokerCore
 from twofold.coordinator.transaction.records import Transaction
 from twofold.coordinator.transaction.transitions import CLIENT_TV2, is_two_phase
 from twofold.types import TopicPartition
 from twofold.wire.errors import KafkaError, TransactionAbortable
 
-if TYPE_CHECKING:
-    from twofold.broker.broker import Broker
-
 log = logging.getLogger(__name__)
 
 
-def check_committable(broker: "Broker", transactional_id: str, entry: Transaction) -> None:
-    """Raise why an open transaction can only be aborted."""
+def check_committable(
+    core: BrokerCore, being_deleted: Container[str], transactional_id: str, entry: Transaction
+) -> None:
+    """Raise why an open transaction can only be aborted. `being_deleted` are topics that a request is deleting now."""
     if entry.client_version >= CLIENT_TV2:  # one of the first protocol ends under its own epoch
-        _check_not_ended_by_hand(broker, transactional_id, entry)
+        _check_not_ended_by_hand(core, transactional_id, entry)
     if is_two_phase(entry):
-        check_nothing_is_lost(broker, transactional_id, entry)
+        check_nothing_is_lost(core, being_deleted, transactional_id, entry)
 
 
-def check_nothing_is_lost(broker: "Broker", transactional_id: str, entry: Transaction) -> None:
-    lost = [str(partition) for partition in sorted(entry.partitions) if _is_lost(broker, entry, partition)]
+def check_nothing_is_lost(
+    core: BrokerCore, being_deleted: Container[str], transactional_id: str, entry: Transaction
+) -> None:
+    lost = [
+        str(partition)
+        for partition in sorted(entry.partitions)
+        if partition.topic in being_deleted or _is_lost(core, entry, partition)
+    ]
     if lost:
         error = TransactionAbortable(
             f"the transaction of {transactional_id!r} (producer id {entry.producer_id}, epoch {entry.producer_epoch}) "
@@ -44,10 +50,10 @@ def check_nothing_is_lost(broker: "Broker", transactional_id: str, entry: Transa
         raise error
 
 
-def _check_not_ended_by_hand(broker: "Broker", transactional_id: str, entry: Transaction) -> None:
+def _check_not_ended_by_hand(core: BrokerCore, transactional_id: str, entry: Transaction) -> None:
     for topic, index in entry.partitions:
         try:
-            partition = broker.replicas.leader(topic, index)
+            partition = core.replicas.leader(topic, index)
         except KafkaError:
             continue  # deleted, or led by another broker
         if partition.log.was_ended_by_hand(entry.producer_id, entry.producer_epoch):
@@ -56,15 +62,15 @@ def _check_not_ended_by_hand(broker: "Broker", transactional_id: str, entry: Tra
             )
 
 
-def _is_lost(broker: "Broker", entry: Transaction, topic_partition: TopicPartition) -> bool:
+def _is_lost(core: BrokerCore, entry: Transaction, topic_partition: TopicPartition) -> bool:
     name, index = topic_partition
-    topic = broker.image.topic(name)
-    if topic is None or index not in topic.partitions or broker.transactions.is_being_deleted(name):
+    topic = core.image.topic(name)
+    if topic is None or index not in topic.partitions:
         return True
     if dict(entry.topic_ids).get(name, topic.topic_id) != topic.topic_id:
         return True
     try:
-        partition_log = broker.replicas.leader(name, index).log
+        partition_log = core.replicas.leader(name, index).log
     except KafkaError:
         return False  # led by another broker, or not to be read now: nobody knows of a loss
     return partition_log.has_lost_transaction(entry.producer_id, entry.producer_epoch)

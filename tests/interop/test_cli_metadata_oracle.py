@@ -90,9 +90,8 @@ def write_log(directory: Path, *batches: list[MetadataRecord]) -> Path:
             str(directory),
             node_id=1,
             directory_id=UUID(int=0xD1 << 64),
-            on_commit=lambda _: None,
-            on_failure=failures.append,
         )
+        log.listen(lambda _: None, failures.append)
         assert not list(log.replay())
         epoch = await log.become_leader()
         for batch in batches:

@@ -93,11 +93,10 @@ class Node:
             LOG_DIR,
             node_id=1,
             directory_id=DIRECTORY_ID,
-            on_commit=lambda offset: None,
-            on_failure=self.failures.append,
             options=options,
             closed_cleanly=closed_cleanly,
         )
+        self.log.listen(lambda offset: None, self.failures.append)
 
     @property
     def timers(self) -> ManualTimers:

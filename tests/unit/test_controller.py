@@ -357,8 +357,6 @@ async def write_log(disk: SimDisk, records: list[MetadataRecord]) -> None:
         LOG_DIR,
         node_id=1,
         directory_id=DIRECTORY_ID,
-        on_commit=lambda offset: None,
-        on_failure=lambda error: None,
     )
     for _ in log.replay():
         pass

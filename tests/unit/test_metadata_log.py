@@ -33,9 +33,8 @@ class Node:
             LOG_DIR,
             node_id=1,
             directory_id=DIRECTORY_ID,
-            on_commit=self.commits.append,
-            on_failure=self.failures.append,
         )
+        self.log.listen(self.commits.append, self.failures.append)
 
     async def start(self) -> list[bytes]:
         values = [value for batch in self.log.replay() for value in batch.values]

@@ -60,8 +60,6 @@ def new_log(disk: SimDisk, *, node_id: int = 1, closed_cleanly: bool = False) ->
         LOG_DIR,
         node_id=node_id,
         directory_id=DIRECTORY_ID,
-        on_commit=lambda offset: None,
-        on_failure=lambda error: None,
         closed_cleanly=closed_cleanly,
     )
 

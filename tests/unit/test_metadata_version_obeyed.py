@@ -69,8 +69,6 @@ def open_log(disk: SimDisk) -> MetadataLog:
         LOG_DIR,
         node_id=1,
         directory_id=DIRECTORY_ID,
-        on_commit=lambda offset: None,
-        on_failure=lambda error: None,
     )
 
 

@@ -99,6 +99,10 @@ class _SyncsAtRoll(NoOwner):
         log.flush()
 
 
+def _ignore(_: object) -> None:
+    """Of a log without a listener."""
+
+
 class MetadataLog:
     def __init__(
         self,
@@ -107,15 +111,10 @@ class MetadataLog:
         *,
         node_id: int,
         directory_id: UUID,
-        on_commit: Callable[[int], None],
-        on_failure: Callable[[KafkaError], None],
         options: MetadataLogOptions | None = None,
         closed_cleanly: bool = False,
     ) -> None:
-        """`on_commit(offset)`: all up to and including it is durable. `on_failure`: nothing more ever will be.
-
-        `closed_cleanly`: whoever had the directory before says that all of it was synced.
-        """
+        """`closed_cleanly`: the process that had the directory before says that all of it was synced."""
         self.directory = f"{log_dir}/{METADATA_PARTITION}"
         self.node_id = node_id
         self.epoch = 0
@@ -129,8 +128,8 @@ class MetadataLog:
         self._log_dir = log_dir
         self._closed_cleanly = closed_cleanly
         self._directory_id = directory_id
-        self._on_commit = on_commit
-        self._on_failure = on_failure
+        self._on_commit: Callable[[int], None] = _ignore
+        self._on_failure: Callable[[KafkaError], None] = _ignore
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._syncing: asyncio.Task[None] | None = None
         self._files = FilePool(runtime.disk, OPEN_FILES)
@@ -141,6 +140,12 @@ class MetadataLog:
         self._written = CommittedPoint()  # what it will be when all that is in the log is committed
         self._doomed: list[tuple[int, list[str]]] = []
         self._removal: TimerHandle | None = None
+
+    def listen(self, on_commit: Callable[[int], None], on_failure: Callable[[KafkaError], None]) -> None:
+        """Call before the first append. `on_commit(offset)`: all up to and including this offset is durable.
+        `on_failure`: nothing more ever will be."""
+        self._on_commit = on_commit
+        self._on_failure = on_failure
 
     def _new_log(self, start_offset: int = 0, solid_to: int = 0) -> PartitionLog:
         """`solid_to`: all below was committed, and with it all that is derived from it."""

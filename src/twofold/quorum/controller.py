@@ -45,22 +45,22 @@ class Controller(QuorumController):
         had the directory before left it in order.
         """
         node_id = settings.int("node.id")
-        self._check = check
-        self._on_failure = on_failure
-        self._log = MetadataLog(
+        metadata_log = MetadataLog(
             runtime,
             log_dir,
             node_id=node_id,
             directory_id=directory_id,
-            on_commit=self.committed,
-            on_failure=self._failed,
             options=MetadataLogOptions.from_settings(settings),
             closed_cleanly=closed_cleanly,
         )
-        super().__init__(runtime, settings, self._log, node_id=node_id, cluster_id=cluster_id)
-        self.snapshots = SnapshotGenerator(runtime, self._log, SnapshotOptions.from_settings(settings))
+        super().__init__(runtime, settings, metadata_log, node_id=node_id, cluster_id=cluster_id)
+        self._check = check
+        self._on_failure = on_failure
+        self._log = metadata_log
+        self.snapshots = SnapshotGenerator(runtime, metadata_log, SnapshotOptions.from_settings(settings))
         self.subscribe(self.snapshots.changed)
-        self._owes_snapshot = False  # whoever lowered a level died before the snapshot that goes with it
+        self._owes_snapshot = False  # an earlier process lowered a level and died before the snapshot that goes with it
+        metadata_log.listen(self.committed, self._failed)
 
     @property
     def leader_epoch(self) -> int:

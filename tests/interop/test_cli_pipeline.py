@@ -295,7 +295,6 @@ def order(directory: Path, step: str, action: str) -> dict[str, str]:
     orders.mkdir()
     (orders / f"001~{step.replace(' ', '_')}~{action}").touch()
     return {
-        "TWOFOLD_SINK_STEPS": "steps_hook:on_step",
         "TWOFOLD_STEP_DIR": str(orders),
         "PYTHONPATH": str(HOOKS),
     }

@@ -19,7 +19,6 @@ from twofold.client.cluster.cluster import Cluster
 from twofold.client.config import ProducerConfig
 from twofold.records.columnar import Columns
 from twofold.runtime.sim import Simulation
-from twofold.sink import steps
 from twofold.sink.decided import Input
 from twofold.sink.driver import Driver, Plan, Settings, Upcoming, Votes
 from twofold.sink.errors import DecidedDataLost, OtherInput
@@ -127,6 +126,8 @@ class Stage(Protocol):
 
     def on_decided(self, owner: str, batch_id: int) -> None: ...
 
+    def reached(self, step: str) -> None: ...
+
 
 class Process:
     """A Python worker: a node of its own, that may end at any moment."""
@@ -161,7 +162,7 @@ class Process:
             heartbeat_interval_ms=plan.heartbeat_interval_ms,
         )
         self._cluster = Cluster(self._runtime, self.config)
-        self.driver = Driver(self._runtime, self._cluster, self.config, settings, self._offsets_of)
+        self.driver = Driver(self._runtime, self._cluster, self.config, settings, self._offsets_of, stage.reached)
         self._slots = Slots(PREFIX, stage.directory / f"host{host}" / "slots", process=f"{number:08x}")
         self._writer: TaskWriter | None = None
         self._death = asyncio.get_running_loop().create_future()
@@ -231,7 +232,7 @@ class Process:
                 if not stage.draining and stage.random.random() < stage.plan.task_fails:
                     raise TaskRaised(f"task {partition} of batch {batch_id}")
             participant = await writer.prepare(partition)
-            steps.reached("task: prepared")
+            stage.reached("task: prepared")
             if participant is not None:
                 await self.driver.check_current(plan, QUERY, batch_id, prepared=True)
             return Written(partition, run_id, plan, participant)
@@ -243,7 +244,7 @@ class Process:
             raise
 
     def new_writer(self) -> TaskWriter:
-        return TaskWriter(self._runtime, self._cluster, self.config, self._slots)
+        return TaskWriter(self._runtime, self._cluster, self.config, self._slots, self._stage.reached)
 
     def encoded(self, rows: Sequence[Row]) -> list[tuple[int, Any]]:
         count = self._stage.plan.partitions

@@ -15,7 +15,6 @@ from sim_world import BrokerSimulation, ErrorLog
 from twofold.client.cluster.cluster import Cluster
 from twofold.connections.errors import NoAnswer
 from twofold.runtime.sim.loop import current_life
-from twofold.sink import steps
 from twofold.sink.driver import Plan, Votes
 from twofold.sink.errors import DecidedDataLost
 from twofold.sink.register import Mode
@@ -162,7 +161,6 @@ def play(
         async def main() -> None:
             nonlocal stage
             stage = SinkStage(plan, sim, Path(directory))
-            steps._hook = stage.reached
             await stage.start()
             await story(stage)
             if loses:
@@ -185,7 +183,6 @@ def play(
             raise
         finally:
             Cluster.ask = original  # type: ignore[method-assign]
-            steps._hook = None
 
 
 async def within(seconds: float, work: Awaitable[Any]) -> Any:

@@ -31,7 +31,7 @@ from twofold.coordinator.transaction.records import NEVER_MS
 from twofold.coordinator.transaction.states import State
 from twofold.runtime.api import Runtime
 from twofold.runtime.sim.loop import current_life
-from twofold.sink import names, steps
+from twofold.sink import names
 from twofold.sink.errors import DecidedDataLost
 from twofold.sink.register import Mode
 from twofold.types import TopicPartition
@@ -554,8 +554,6 @@ def simulate_sink(
             kind = "sink" if plan.mode is Mode.TWO_PHASE else "resume"
             error.add_note(f"again: TWOFOLD_SEED={seed} .venv/bin/python -m pytest tests/sim -k {kind}_seed")
             raise
-        finally:
-            steps._hook = None
 
 
 def told(sim: BrokerSimulation) -> list[str]:
@@ -576,7 +574,6 @@ def _simulate(
     async def story() -> None:
         nonlocal world
         world = SinkWorld(plan, sim, directory)
-        steps._hook = world.reached
         prepare(world)
         with LateRequests(world):
             await world.start()

@@ -20,7 +20,6 @@ from twofold.sink.errors import DecidedDataLost, Revoked, TaskFailed, VoteFailed
 from twofold.sink.journal import Journal
 from twofold.sink.register import Kind, Mode, Register
 from twofold.sink.slots import Use
-from twofold.sink.steps import reached
 from twofold.sink.writer import Conditions
 from twofold.wire.errors import KafkaError, OutOfOrderSequenceNumber
 
@@ -314,7 +313,7 @@ async def sign_before_it_settles(self: Driver, owner: str, deadline: Deadline, *
     conditions = await self._agree(deadline)
     await self._open(conditions, deadline)
     await self.journal.append(self.journal.register.owned_by(owner, self._now_ms()))
-    reached("start: fenced")
+    self._reached("start: fenced")
     await self._settle(deadline)
     await self.sweep(owner, deadline)
     return conditions

@@ -26,7 +26,6 @@ from twofold.client.loop_thread import LoopThread
 from twofold.client.transactions.calls import TransactionCalls
 from twofold.records.columnar import Columns
 from twofold.runtime.real import real_runtime
-from twofold.sink import steps
 from twofold.sink.driver import Driver, Plan, Settings, Votes
 from twofold.sink.register import Participant
 from twofold.sink.slots import Slots, Use
@@ -102,10 +101,13 @@ class Process:
         async def make() -> tuple[Cluster, Driver, TransactionCalls, Transactions, list[TaskWriter]]:
             runtime = real_runtime()
             cluster = Cluster(runtime, config)
-            writers = [TaskWriter(runtime, cluster, config, Slots(query.prefix, slots)) for _ in range(TASKS)]
+            writers = [
+                TaskWriter(runtime, cluster, config, Slots(query.prefix, slots), query.steps) for _ in range(TASKS)
+            ]
             coordinators = Coordinators(cluster)
             calls, transactions = TransactionCalls(cluster, coordinators), Transactions(cluster, coordinators)
-            return cluster, Driver(runtime, cluster, config, settings), calls, transactions, writers
+            driver = Driver(runtime, cluster, config, settings, reached=query.steps)
+            return cluster, driver, calls, transactions, writers
 
         self._cluster, self.driver, self.calls, self._transactions, self._writers = self._loop.run(make())
 
@@ -186,12 +188,20 @@ class Process:
 class Query:
     """Numbers to one topic of two partitions, `per_batch` in each batch."""
 
-    def __init__(self, bootstrap_servers: str, directory: Path, exactly_once: str, per_batch: int = 10) -> None:
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        directory: Path,
+        exactly_once: str,
+        steps: Steps | None = None,
+        per_batch: int = 10,
+    ) -> None:
         self.broker = Broker(bootstrap_servers)
         self.prefix = f"q{uuid.uuid4().hex[:8]}"
         self.query_id = f"id-{self.prefix}"
         self.target = self.broker.topic(TASKS)
         self.exactly_once = exactly_once
+        self.steps = steps or Steps()
         self.per_batch = per_batch
         self._slots = directory
         self._processes: list[Process] = []
@@ -223,16 +233,6 @@ def closing(query: Query) -> Iterator[Query]:
         yield query
     finally:
         query.close()
-
-
-@contextmanager
-def steps_of_this_process() -> Iterator[Steps]:
-    before, made = steps._hook, Steps()
-    steps._hook = made
-    try:
-        yield made
-    finally:
-        steps._hook = before
 
 
 def set_level(server: Any, level: int) -> None:

@@ -88,7 +88,6 @@ class Orders:
     def env(self) -> dict[str, str]:
         self.directory.mkdir(exist_ok=True)
         return {
-            "TWOFOLD_SINK_STEPS": "steps_hook:on_step",
             "TWOFOLD_STEP_DIR": str(self.directory),
             "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")])),
         }

@@ -1,5 +1,6 @@
 """What happens when a sink reaches a step: tests leave orders in a directory, and the first process that gets there
-carries one out. Named by TWOFOLD_SINK_STEPS=steps_hook:on_step; the directory by TWOFOLD_STEP_DIR.
+carries one out. TWOFOLD_STEP_DIR names the directory; `sitecustomize` beside this file makes `on_step` the observer of
+every sink in a process that has that variable, and this directory in PYTHONPATH.
 
 An order is a file `<number>~<step>~<action>`, spaces in the step as `_`. Each is carried out once, in the order of
 their numbers. Actions:
@@ -22,10 +23,20 @@ step, action, pid.
 import contextlib
 import os
 import signal
+import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+
+
+def observe_sinks() -> None:
+    """Stand in for `twofold.sink.steps`, in which nothing observes. Only what is imported after this is observed."""
+    observed = ModuleType("twofold.sink.steps")
+    observed.__dict__.update(Reached=Callable[[str], None], unobserved=on_step)
+    sys.modules[observed.__name__] = observed
 
 
 def on_step(step: str) -> None:
@@ -73,7 +84,7 @@ def _act(directory: Path, number: str, action: str) -> None:
         deadline = time.monotonic() + 120
         while not ((directory / "go").exists() or (directory / f"go-{number}").exists()):
             if time.monotonic() > deadline:
-                raise RuntimeError("nobody said go")
+                raise RuntimeError("no test said go")
             time.sleep(0.02)
     else:
         raise AssertionError(f"no such action: {action}")

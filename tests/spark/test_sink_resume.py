@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from connector import LONG
-from protocol_kit import Crash, Pause, Process, Query, Steps, closing, set_level, steps_of_this_process
+from protocol_kit import Crash, Pause, Process, Query, Steps, closing, set_level
 
 from oracle.kafka import EXACT_SETTINGS, running_oracle
 from support.server import TwofoldServer
@@ -68,15 +68,14 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture
-def query(place: Place, tmp_path: Path) -> Iterator[Query]:
-    with closing(Query(place.server.bootstrap_servers, tmp_path / "slots", place.exactly_once)) as made:
+def query(place: Place, steps: Steps, tmp_path: Path) -> Iterator[Query]:
+    with closing(Query(place.server.bootstrap_servers, tmp_path / "slots", place.exactly_once, steps)) as made:
         yield made
 
 
 @pytest.fixture
-def steps() -> Iterator[Steps]:
-    with steps_of_this_process() as made:
-        yield made
+def steps() -> Steps:
+    return Steps()
 
 
 def decided_and_left(query: Query, steps: Steps, batch_id: int, timeout_ms: int | None = None) -> Votes:
@@ -362,7 +361,7 @@ def test_a_broker_that_is_killed_and_comes_back_loses_and_doubles_nothing(
     server = TwofoldServer(tmp_path / "server")
     server.start()
     try:
-        with closing(Query(server.bootstrap_servers, tmp_path / "slots", "resume")) as query:
+        with closing(Query(server.bootstrap_servers, tmp_path / "slots", "resume", steps)) as query:
             driver = query.driver()
             driver.start()
             votes = driver.write(0)
@@ -383,10 +382,10 @@ def test_a_broker_that_is_killed_and_comes_back_loses_and_doubles_nothing(
 
 
 @contextmanager
-def ours(tmp_path: Path, settings: Mapping[str, str], exactly_once: str) -> Iterator[Query]:
+def ours(tmp_path: Path, settings: Mapping[str, str], exactly_once: str, steps: Steps | None = None) -> Iterator[Query]:
     with (
         TwofoldServer(tmp_path / "server", settings) as running,
-        closing(Query(running.bootstrap_servers, tmp_path / "slots", exactly_once)) as query,
+        closing(Query(running.bootstrap_servers, tmp_path / "slots", exactly_once, steps)) as query,
     ):
         yield query
 
@@ -398,7 +397,7 @@ def test_a_decision_of_transactions_that_are_forgotten_is_not_taken_back(tmp_pat
         "transactional.id.expiration.ms": "6001",
         "transaction.remove.expired.transaction.cleanup.interval.ms": "100",
     }
-    with ours(tmp_path, settings, "resume") as query:
+    with ours(tmp_path, settings, "resume", steps) as query:
         votes = decided_and_left(query, steps, 0)
         after = query.driver()
         for participant in votes.participants:
@@ -431,7 +430,7 @@ def test_a_transaction_with_little_time_left_is_not_decided_about(tmp_path: Path
 
 @pytest.mark.parametrize("heartbeats", ["true", "false"])
 def test_auto_takes_two_phase_commit_where_it_is_allowed(tmp_path: Path, steps: Steps, heartbeats: str) -> None:
-    with ours(tmp_path, TWO_PHASE | {"transaction.heartbeat.enable": heartbeats}, "auto") as query:
+    with ours(tmp_path, TWO_PHASE | {"transaction.heartbeat.enable": heartbeats}, "auto", steps) as query:
         driver = query.driver()
         conditions = driver.start().conditions
         assert conditions.mode is Mode.TWO_PHASE
@@ -500,7 +499,7 @@ def test_a_two_phase_decision_is_carried_out_where_two_phase_commit_was_switched
     server = TwofoldServer(tmp_path / "server", TWO_PHASE)
     server.start()
     try:
-        with closing(Query(server.bootstrap_servers, tmp_path / "slots", "auto")) as query:
+        with closing(Query(server.bootstrap_servers, tmp_path / "slots", "auto", steps)) as query:
             votes = decided_and_left(query, steps, 0)
             assert votes.conditions.mode is Mode.TWO_PHASE
             server.stop()

@@ -22,7 +22,7 @@ from twofold.connections.waiting import Deadline
 from twofold.runtime.api import Runtime
 from twofold.sink.errors import DecidedDataLost
 from twofold.sink.register import Decision, Mode, Participant
-from twofold.sink.steps import reached
+from twofold.sink.steps import Reached, unobserved
 from twofold.sink.transactions import Descriptions, Transactions
 from twofold.wire.errors import (
     InvalidProducerEpoch,
@@ -59,6 +59,7 @@ class Completion:
         transactions: Transactions,
         decision: Decision,
         deadline: Deadline,
+        reached: Reached = unobserved,
         *,
         accept_loss: bool = False,
     ) -> None:
@@ -67,13 +68,14 @@ class Completion:
         self._transactions = transactions
         self._decision = decision
         self._deadline = deadline
+        self._reached = reached
         self._accept_loss = accept_loss
         self._gate = asyncio.Semaphore(AT_ONCE)
 
     async def run(self) -> Outcome:
         """For those who made the decision just now: all is expected to be as it was."""
         ended = await self._each(self._decision.participants, self._commit)
-        reached("commit: ended")
+        self._reached("commit: ended")
         if all(ended):
             await self._until_complete()
             return Outcome.COMMITTED
@@ -96,7 +98,7 @@ class Completion:
         async def one(participant: Participant) -> bool:
             async with self._gate:
                 done = await act(participant)
-                reached("commit: one ended")
+                self._reached("commit: one ended")
                 return done
 
         return await asyncio.gather(*map(one, participants))

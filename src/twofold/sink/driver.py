@@ -32,7 +32,7 @@ from twofold.sink.errors import Revoked, Stale, Unsupported, VoteFailed
 from twofold.sink.inspection import Found
 from twofold.sink.journal import GroupOffsets, Journal
 from twofold.sink.register import Decision, Mode, Participant, Register
-from twofold.sink.steps import reached
+from twofold.sink.steps import Reached, unobserved
 from twofold.sink.transactions import Transactions
 from twofold.sink.writer import Conditions
 from twofold.wire.errors import (
@@ -123,16 +123,18 @@ class Driver:
         config: ProducerConfig,
         settings: Settings,
         offsets_of: OffsetsOf = no_offsets,
+        reached: Reached = unobserved,
     ) -> None:
         self._runtime = runtime
         self._cluster = cluster
         self._config = config
         self._settings = settings
         self._offsets_of = offsets_of
+        self._reached = reached
         self._coordinators = Coordinators(cluster)
         self._calls = TransactionCalls(cluster, self._coordinators)
         self._transactions = Transactions(cluster, self._coordinators)
-        self.journal = Journal(runtime, cluster, config, settings.prefix, settings.decision_topic)
+        self.journal = Journal(runtime, cluster, config, settings.prefix, settings.decision_topic, reached)
         self._held: tuple[str, Conditions] | None = None
         self._timeout_ms = DRIVER_TIMEOUT_MS
 
@@ -145,7 +147,7 @@ class Driver:
     async def start(self, owner: str, upcoming: Upcoming | None = None) -> Plan:
         """Fence, complete, sweep; most of it only for the first batch of a process. Then look whether the batch was
         decided before."""
-        reached("start")
+        self._reached("start")
         deadline = self._deadline()
         conditions = await self._hold(owner, deadline)
         register = self.journal.register
@@ -201,7 +203,7 @@ class Driver:
         await self.journal.create()
         conditions = await self._agree(deadline)
         await self._open(conditions, deadline)
-        reached("start: fenced")
+        self._reached("start: fenced")
         await self._keep_dropped_names(deadline)
         return conditions
 
@@ -211,7 +213,7 @@ class Driver:
         await self._settle(deadline, accept_loss=accept_loss)
         if self.journal.version is None:
             await self._adopt(owner, conditions, deadline)
-        reached("start: settled")
+        self._reached("start: settled")
         register = self.journal.register
         if register.owner != owner:
             # Before anything is swept: a driver that was fenced meanwhile cannot sign, and has nothing to sweep.
@@ -242,7 +244,7 @@ class Driver:
         if row.register.moved_to:
             return row.register
         settings = replace(self._settings, prefix=row.prefix, decision_topic=row.topic, former=None)
-        old = Driver(self._runtime, self._cluster, self._config, settings, self._offsets_of)
+        old = Driver(self._runtime, self._cluster, self._config, settings, self._offsets_of, self._reached)
         try:
             await old._open(conditions, deadline)
             await old._settle(deadline)
@@ -314,7 +316,7 @@ class Driver:
 
     async def commit(self, votes: Votes) -> None:
         """The batch is visible when this returns. An error before the decision means that it was not decided."""
-        reached("commit")
+        self._reached("commit")
         deadline = self._deadline()
         attempt = 0
         while True:
@@ -339,7 +341,7 @@ class Driver:
                 await self._finish_empty(register, votes)
                 break
             await self._check_votes(votes, deadline)
-            reached("commit: checked")
+            self._reached("commit: checked")
             try:
                 decided = register.deciding(votes.decision, self._now_ms(), votes.purpose, votes.read)
                 await self.journal.append(decided)
@@ -348,10 +350,10 @@ class Driver:
                     raise
                 log.warning("whether batch %d is decided has to be looked up: %s", votes.batch_id, error)
                 continue
-            reached("commit: decided")
+            self._reached("commit: decided")
             await self._settle(deadline, just_decided=True)
             break
-        reached("commit: done")
+        self._reached("commit: done")
         await self._sweep_quietly(votes.owner, deadline)
 
     async def abort(self, owner: str, conditions: Conditions | None, participants: list[Participant]) -> None:
@@ -360,7 +362,7 @@ class Driver:
         A task may still be at work, and prepare its transaction after this: it looks at the round when it has, and
         what it prepared before it looked is found by the sweep.
         """
-        reached("abort")
+        self._reached("abort")
         deadline = self._deadline()
         try:
             await self._owned(owner, conditions, deadline)
@@ -439,7 +441,7 @@ class Driver:
         if pending is None:
             return
         completion = Completion(
-            self._runtime, self._calls, self._transactions, pending, deadline, accept_loss=accept_loss
+            self._runtime, self._calls, self._transactions, pending, deadline, self._reached, accept_loss=accept_loss
         )
         outcome = await (completion.run() if just_decided else completion.run_again())
         if outcome is Outcome.ABORTED:

@@ -28,7 +28,7 @@ from twofold.runtime.api import Runtime
 from twofold.sink import names
 from twofold.sink.register import Reader, Register, encode
 from twofold.sink.remembered import Remembered
-from twofold.sink.steps import reached
+from twofold.sink.steps import Reached, unobserved
 from twofold.types import TopicPartition
 from twofold.wire.errors import OffsetOutOfRange, TopicAlreadyExists
 from twofold.wire.messages.fetch import PartitionData
@@ -62,7 +62,13 @@ class Journal:
     """Reads through `cluster`; the writer has connections of its own."""
 
     def __init__(
-        self, runtime: Runtime, cluster: Cluster, config: ProducerConfig, prefix: str, topic: str | None = None
+        self,
+        runtime: Runtime,
+        cluster: Cluster,
+        config: ProducerConfig,
+        prefix: str,
+        topic: str | None = None,
+        reached: Reached = unobserved,
     ) -> None:
         self.prefix = prefix
         self.topic = topic or names.decision_topic(prefix)
@@ -70,6 +76,7 @@ class Journal:
         self._runtime = runtime
         self._cluster = cluster
         self._config = config
+        self._reached = reached
         self._reading = ConsumerConfig(
             bootstrap_servers=config.bootstrap_servers,
             client_id=config.client_id,
@@ -131,7 +138,7 @@ class Journal:
                 group = ConsumerGroupMetadata(offsets.group)
                 await producer.send_offsets_to_transaction(offsets.offsets, group)
             await producer.flush()
-            reached(f"journal: {register.kind}")
+            self._reached(f"journal: {register.kind}")
             await producer.commit_transaction()
         except BaseException:
             await self.close()

@@ -1,49 +1,24 @@
-"""Where the protocol stands, for those who want to see it fail there: `reached("decided")` does nothing unless the
-environment names a function to call with it, as `TWOFOLD_SINK_STEPS=package.module:function`. The names are in STEPS.
+"""The steps of the protocol. The driver, the journal and the task's writer tell an observer which step they have
+reached; nothing depends on what the observer does.
+
+By default there is no observer. Tests pass their own, which stops, delays or kills the process at a step:
+
+    start             a batch is about to start            task              a task has rows to write
+    start: fenced     the driver before is fenced          task: opened      it has a transaction
+    start: settled    what it decided is carried out       task: written     the rows are acknowledged
+                                                           task: prepared    only the decision ends the transaction
+    commit            all tasks are done
+    commit: checked   their transactions are open          journal: <kind>   a record of that kind is written, and its
+    commit: decided   the decision is in the journal                         transaction is still open
+    commit: one ended one transaction is committed
+    commit: ended     all are                              abort             Spark has given the batch up
+    commit: done      the journal says so
 """
 
-import os
 from collections.abc import Callable
-from importlib import import_module
 
-HOOK = "TWOFOLD_SINK_STEPS"
-STEPS = (
-    "start",
-    "start: fenced",
-    "start: settled",
-    "task",
-    "task: opened",
-    "task: written",
-    "task: prepared",
-    "commit",
-    "commit: checked",
-    "commit: decided",
-    "commit: one ended",
-    "commit: ended",
-    "commit: done",
-    "abort",
-    # A record of the journal is written, and its transaction is open: one for each kind of record.
-    "journal: owner",
-    "journal: commit",
-    "journal: done",
-    "journal: revoke",
-    "journal: abort",
-    "journal: note",
-    "journal: moved",
-)
+Reached = Callable[[str], None]
 
 
-def _find() -> Callable[[str], None] | None:
-    module, _, name = os.environ.get(HOOK, "").partition(":")
-    if not module:
-        return None
-    found: Callable[[str], None] = getattr(import_module(module), name)
-    return found
-
-
-_hook = _find()
-
-
-def reached(step: str) -> None:
-    if _hook is not None:
-        _hook(step)
+def unobserved(step: str) -> None:
+    """The default observer."""

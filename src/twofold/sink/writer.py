@@ -35,7 +35,7 @@ from twofold.runtime.api import Runtime
 from twofold.sink.errors import TaskFailed
 from twofold.sink.register import Mode, Participant
 from twofold.sink.slots import Slot, Slots, Use
-from twofold.sink.steps import reached
+from twofold.sink.steps import Reached, unobserved
 from twofold.types import TopicPartition
 from twofold.wire.errors import (
     ConcurrentTransactions,
@@ -77,8 +77,16 @@ class Conditions:
 class TaskWriter:
     """Of one process, for one configuration; one transaction after the other. Everything runs on the client's loop."""
 
-    def __init__(self, runtime: Runtime, cluster: Cluster, config: ProducerConfig, slots: Slots) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        cluster: Cluster,
+        config: ProducerConfig,
+        slots: Slots,
+        reached: Reached = unobserved,
+    ) -> None:
         self._runtime = runtime
+        self._reached = reached
         self._cluster = cluster
         self._config = config
         self._slots = slots
@@ -141,7 +149,7 @@ class TaskWriter:
         if conditions.heartbeat_interval_ms:
             self._heartbeats = Heartbeats(self._runtime, conditions.heartbeat_interval_ms / 1000, self._beat)
             self._heartbeats.start()
-        reached("task: opened")
+        self._reached("task: opened")
 
     async def _init(self, slot: Slot, conditions: Conditions, deadline: Deadline) -> tuple[Identity, bool]:
         """The answer to one request; asked again only where nothing has changed."""
@@ -172,7 +180,7 @@ class TaskWriter:
             return None
         await self._sender.flush()
         self._check()
-        reached("task: written")
+        self._reached("task: written")
         self._stop_heartbeats()
         client = self._identity
         if conditions.vows:

@@ -28,7 +28,7 @@ from twofold.sink.journal import GroupOffsets
 from twofold.sink.names import prefix_of_query
 from twofold.sink.register import Participant
 from twofold.sink.slots import Slots, Use
-from twofold.sink.steps import reached
+from twofold.sink.steps import Reached, unobserved
 from twofold.sink.writer import Conditions, PlainWriter, TaskWriter
 from twofold.spark.checkpoint import Checkpoint, former_prefixes, place_of
 from twofold.spark.clients import client_for
@@ -100,14 +100,15 @@ class Written(WriterCommitMessage):
 class Sink:
     """Of one process, for one set of options; it outlives tasks and batches."""
 
-    def __init__(self, options: WriteOptions) -> None:
+    def __init__(self, options: WriteOptions, reached: Reached = unobserved) -> None:
         self.options = options
+        self.reached = reached
         self.client = client_for(options.producer)
         cluster = self.client.cluster
         self._checkpoint: Checkpoint | None = None
         if options.checkpoint_location is not None and (options.checks_input or options.consumer_group is not None):
             self._checkpoint = Checkpoint(options.checkpoint_location)
-        self.driver = Driver(cluster.runtime, cluster, options.producer, options.settings, self._offsets_of)
+        self.driver = Driver(cluster.runtime, cluster, options.producer, options.settings, self._offsets_of, reached)
         self._slots: Slots | None = None
         self._writer: TaskWriter | PlainWriter | None = None
 
@@ -127,7 +128,7 @@ class Sink:
     async def _make(self, slots: Slots) -> TaskWriter:
         cluster = self.client.cluster
         if not isinstance(self._writer, TaskWriter):
-            self._writer = TaskWriter(cluster.runtime, cluster, self.options.producer, slots)
+            self._writer = TaskWriter(cluster.runtime, cluster, self.options.producer, slots, self.reached)
         return self._writer
 
     async def plain_writer(self) -> PlainWriter:
@@ -220,7 +221,7 @@ def write_rows(
             pass
         return Written(0, batch, plan.owner, plan.conditions, skipped=True, read=read)
     sink.client.run(sink.driver.check_current(plan, batch.query_id, batch.batch_id))
-    reached("task")
+    sink.reached("task")
     writer = sink.writer()
     context = TaskContext.get()
     partition = -1 if context is None else context.partitionId()
@@ -233,7 +234,7 @@ def write_rows(
                 sink.client.run(writer.begin(plan.conditions, Use(batch.run_id, batch.batch_id)))
             count += _send(sink, writer, encoder, some)
         participant = sink.client.run(writer.prepare(partition))
-        reached("task: prepared")
+        sink.reached("task: prepared")
         if participant is not None:
             sink.client.run(sink.driver.check_current(plan, batch.query_id, batch.batch_id, prepared=True))
         return Written(count, batch, plan.owner, plan.conditions, participant, read=read)

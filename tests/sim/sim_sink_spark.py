@@ -20,7 +20,7 @@ from twofold.client.config import ProducerConfig
 from twofold.records.columnar import Columns
 from twofold.runtime.sim import Simulation
 from twofold.sink.decided import Input
-from twofold.sink.driver import Driver, Plan, Settings, Upcoming, Votes
+from twofold.sink.driver import Driver, Plan, SinkSettings, Upcoming, Votes
 from twofold.sink.errors import DecidedDataLost, OtherInput
 from twofold.sink.journal import GroupOffsets
 from twofold.sink.register import Participant
@@ -155,7 +155,7 @@ class Process:
             reconnect_backoff_max_ms=200,
             linger_ms=0,
         )
-        settings = Settings(
+        settings = SinkSettings(
             PREFIX,
             plan.mode.value,
             transaction_timeout_ms=plan.timeout_ms,

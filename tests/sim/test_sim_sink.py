@@ -20,8 +20,8 @@ from sim_world import BROKER
 
 from twofold.runtime.sim.disk import CutMode
 from twofold.sink import recognition, slots
-from twofold.sink.completion import Completion, Outcome
-from twofold.sink.decided import Decided
+from twofold.sink.completion import Completion, CompletionOutcome
+from twofold.sink.decided import DecidedEntry
 from twofold.sink.driver import Driver
 from twofold.sink.journal import Journal
 from twofold.sink.register import Mode, Register
@@ -198,8 +198,8 @@ def done_before_it_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def nothing_is_completed(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def run_again(self: Completion) -> Outcome:
-        return Outcome.COMMITTED
+    async def run_again(self: Completion) -> CompletionOutcome:
+        return CompletionOutcome.COMMITTED
 
     monkeypatch.setattr(Completion, "run_again", run_again)
 
@@ -231,7 +231,7 @@ def decided_batches_are_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
     decides_again(monkeypatch)
 
     def deciding(self: Register, decision: Any, now_ms: int, *more: Any) -> Register:
-        return dataclasses.replace(original(self, decision, now_ms, *more), decided=(Decided(QUERY, -1),))
+        return dataclasses.replace(original(self, decision, now_ms, *more), decided=(DecidedEntry(QUERY, -1),))
 
     async def known(self: Driver, *asked: Any) -> None:
         return None

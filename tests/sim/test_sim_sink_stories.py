@@ -18,7 +18,7 @@ from twofold.runtime.sim import CutMode
 from twofold.sink.driver import Driver, Votes
 from twofold.sink.errors import DecidedDataLost, Revoked, TaskFailed, VoteFailed
 from twofold.sink.journal import Journal
-from twofold.sink.register import Kind, Mode, Register
+from twofold.sink.register import JournalKind, Mode, Register
 from twofold.sink.slots import Use
 from twofold.sink.writer import Conditions
 from twofold.wire.errors import KafkaError, OutOfOrderSequenceNumber
@@ -82,7 +82,7 @@ def test_a_commit_that_finds_its_decision_taken_back_does_not_say_that_it_is_the
 
     async def unsure(self: Journal, register: Register, *offsets: object) -> None:
         await append(self, register, *offsets)  # type: ignore[arg-type]
-        if register.kind is Kind.COMMIT:
+        if register.kind is JournalKind.COMMIT:
             await self.close()
             await asyncio.sleep(3)
             raise NoAnswer("nobody knows")

@@ -14,9 +14,9 @@ from twofold.client.config import ProducerConfig
 from twofold.records.columnar import Columns
 from twofold.runtime.real import real_runtime, run
 from twofold.sink.decided import Input
-from twofold.sink.driver import Driver, Plan, Settings, Upcoming, Votes
+from twofold.sink.driver import Driver, Plan, SinkSettings, Upcoming, Votes
 from twofold.sink.errors import Stale
-from twofold.sink.register import Decision, Participant
+from twofold.sink.register import BatchDecision, Participant
 from twofold.sink.slots import Slots, Use
 from twofold.sink.writer import TaskWriter
 
@@ -38,7 +38,7 @@ class Broker:
         return f"spark-{query}{self.number}"
 
     def driver(self, query: str, where: str) -> Driver:
-        settings = Settings(self.name(query), where=f"{where}{self.number}", former=())
+        settings = SinkSettings(self.name(query), where=f"{where}{self.number}", former=())
         driver = Driver(self.cluster.runtime, self.cluster, self.config, settings)
         self._made.append(driver)
         return driver
@@ -104,7 +104,7 @@ def test_a_new_query_at_the_same_place_completes_what_the_one_before_decided_and
         first = broker.driver("one", "/c")
         plan = await first.start("first", upcoming("one"))
         decided, left = await broker.prepared("one", plan), await broker.prepared("one", plan)
-        decision = Decision("one", "run", 0, plan.conditions.mode, (decided,))
+        decision = BatchDecision("one", "run", 0, plan.conditions.mode, (decided,))
         await first.journal.append(first.journal.register.deciding(decision, 1))
         second = broker.driver("two", "/c")
         plan = await second.start("second", upcoming("two"))

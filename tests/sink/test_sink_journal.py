@@ -18,9 +18,9 @@ from twofold.connections.errors import GaveUp, NoAnswer
 from twofold.connections.waiting import Deadline
 from twofold.runtime.real import real_runtime, run
 from twofold.sink import register as registers
-from twofold.sink.decided import Decided
+from twofold.sink.decided import DecidedEntry
 from twofold.sink.journal import Journal
-from twofold.sink.register import Decision, JournalDamaged, Mode, Participant, Register, encode
+from twofold.sink.register import BatchDecision, JournalDamaged, Mode, Participant, Register, encode
 from twofold.wire.errors import KafkaError
 
 SETTINGS = {"transaction.two.phase.commit.enable": "true", "transaction.state.log.num.partitions": "1"}
@@ -95,9 +95,9 @@ def tell(request: pytest.FixtureRequest, server: TwofoldServer) -> Callable[[Sto
     return told
 
 
-def decision(count: int, batch_id: int = 0) -> Decision:
+def decision(count: int, batch_id: int = 0) -> BatchDecision:
     participants = tuple(Participant(f"p|0000000a|{n}", Identity(n, 1), Identity(n, 2), n) for n in range(count))
-    return Decision("q", "run", batch_id, Mode.TWO_PHASE, participants)
+    return BatchDecision("q", "run", batch_id, Mode.TWO_PHASE, participants)
 
 
 def test_what_one_has_written_the_next_one_reads(tell: Callable[[Story], None]) -> None:
@@ -107,7 +107,7 @@ def test_what_one_has_written_the_next_one_reads(tell: Callable[[Story], None]) 
         for state in (
             Register("me"),
             Register("me").deciding(decision(3), 1),
-            Register("me", decided=(Decided("q", 0),)),
+            Register("me", decided=(DecidedEntry("q", 0),)),
         ):
             await writer.append(state)
             assert writer.register == state

@@ -8,7 +8,7 @@ from support.server import TwofoldServer
 from twofold.client.cluster.cluster import Cluster
 from twofold.client.config import ProducerConfig
 from twofold.runtime.real import real_runtime, run
-from twofold.sink.driver import Driver, Settings
+from twofold.sink.driver import Driver, SinkSettings
 from twofold.sink.errors import Stale
 
 SETTINGS = {"transaction.two.phase.commit.enable": "true", "transaction.heartbeat.enable": "true"}
@@ -21,7 +21,7 @@ def test_tasks_that_start_at_once_find_their_driver_in_the_journal(tmp_path: Pat
     async def story(address: str) -> None:
         runtime, config = real_runtime(), ProducerConfig(bootstrap_servers=address)
         cluster = Cluster(runtime, config)
-        planner, task = (Driver(runtime, cluster, config, Settings("p")) for _ in range(2))
+        planner, task = (Driver(runtime, cluster, config, SinkSettings("p")) for _ in range(2))
         before = None
         for number in range(30):
             plan = await planner.start(f"owner-{number}")

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.sink.decided import KEPT_DIGESTS, UNKNOWN, Decided, Input, Purpose
+from twofold.sink.decided import KEPT_DIGESTS, UNKNOWN, DecidedEntry, Input, Purpose
 from twofold.sink.errors import OtherInput, WriteIdRefused
 from twofold.sink.recognition import MAX_WRITE_IDS, check_new, check_same, lacks_digest
-from twofold.sink.register import KEPT_NAMES, JournalDamaged, Kind, Reader, Register, encode
+from twofold.sink.register import KEPT_NAMES, JournalDamaged, JournalKind, Reader, Register, encode
 from twofold.sink.remembered import PRUNED_PER_RECORD, Remembered, encode_pruned
 
 PREFIX = "p"
@@ -40,18 +40,18 @@ def compacted(records: Records) -> Records:
 def test_a_batch_is_the_same_only_if_its_number_and_its_input_are(
     steps: list[tuple[int, str | None]], asked: int
 ) -> None:
-    entry, known = Decided("q", -1), {}
+    entry, known = DecidedEntry("q", -1), {}
     for step, digest in steps:
         batch_id = entry.batch_id + step
         entry = entry.advanced(batch_id, 0, None if digest is None else read(batch_id, digest))
         known[batch_id] = digest or UNKNOWN
     if 0 <= asked <= entry.batch_id:
         assert entry.digest(asked) == known.get(asked, UNKNOWN)
-    assert Decided.of(json.loads(json.dumps(entry.row()))) == entry
+    assert DecidedEntry.of(json.loads(json.dumps(entry.row()))) == entry
 
 
 def test_other_input_is_refused_and_the_same_is_not() -> None:
-    entry = Decided("q", 6).advanced(7, 1_000, Input(7, "one", '{":initial":{},"t":{"0":50}}'))
+    entry = DecidedEntry("q", 6).advanced(7, 1_000, Input(7, "one", '{":initial":{},"t":{"0":50}}'))
     check_same(entry, read(7, "one"), "p.decisions", "host:/c")
     with pytest.raises(OtherInput) as refused:
         check_same(entry, read(7, "other"), "p.decisions", "host:/c")
@@ -61,7 +61,7 @@ def test_other_input_is_refused_and_the_same_is_not() -> None:
 
 
 def test_a_batch_that_was_decided_too_long_ago_is_not_taken_for_the_same() -> None:
-    entry = Decided("q", -1)
+    entry = DecidedEntry("q", -1)
     for batch_id in range(2 * KEPT_DIGESTS):
         entry = entry.advanced(batch_id, 0, read(batch_id))
     check_same(entry, read(KEPT_DIGESTS), "t", "c")
@@ -70,7 +70,7 @@ def test_a_batch_that_was_decided_too_long_ago_is_not_taken_for_the_same() -> No
 
 
 def test_what_the_version_before_decided_is_taken_for_the_same_once() -> None:
-    entry = Decided.of(["q", 3])
+    entry = DecidedEntry.of(["q", 3])
     check_same(entry, read(3, "any"), "t", "c")
     assert lacks_digest(entry, read(3))
     noted = entry.noted(read(3, "any"))
@@ -82,7 +82,7 @@ def test_what_the_version_before_decided_is_taken_for_the_same_once() -> None:
 
 
 def test_a_decision_that_was_taken_back_leaves_no_digest() -> None:
-    entry = Decided("q", -1).advanced(0, 0, read(0, "a")).advanced(1, 0, read(1, "b"))
+    entry = DecidedEntry("q", -1).advanced(0, 0, read(0, "a")).advanced(1, 0, read(1, "b"))
     assert entry.without_last().digest(0) == "a"
     again = entry.without_last().advanced(1, 0, read(1, "c"))
     assert again.digest(1) == "c" and again.digest(0) == "a"
@@ -123,13 +123,13 @@ def of_version_1(names: list[str], **more: Any) -> tuple[bytes, bytes]:
 def test_the_register_of_the_version_before_is_read() -> None:
     reader = Reader(PREFIX)
     reader.take(*of_version_1(["day1"]), 0)
-    assert reader.register == Register("o", 2, (Decided("day1", 0, (UNKNOWN,)),), None, Kind.DONE, 5)
+    assert reader.register == Register("o", 2, (DecidedEntry("day1", 0, (UNKNOWN,)),), None, JournalKind.DONE, 5)
     assert reader.version == 1
 
 
 def test_names_that_the_version_before_dropped_are_found_in_its_old_records() -> None:
     found = scanned([of_version_1(["day0", "day1"]), of_version_1(["day1", "day2"])])
-    assert found.get("day0") == Decided("day0", 0, (UNKNOWN,))
+    assert found.get("day0") == DecidedEntry("day0", 0, (UNKNOWN,))
     assert [entry.name for entry in found.unwritten(["day1", "day2"])] == ["day0"]
     state = Register("o").remembering(found.unwritten(["day1", "day2"]), 7)
     kept = scanned(compacted([of_version_1(["day0", "day1"]), *encode(PREFIX, state)]))
@@ -147,7 +147,7 @@ def test_a_decision_that_the_version_before_took_back_was_not_made() -> None:
 @given(st.sets(st.text(max_size=5), max_size=20), st.booleans())
 def test_what_was_pruned_is_known_as_that(names: set[str], is_compacted: bool) -> None:
     records: Records = []
-    entries = tuple(Decided(name, 0, ("",), Purpose.WRITE, 1) for name in sorted(names))
+    entries = tuple(DecidedEntry(name, 0, ("",), Purpose.WRITE, 1) for name in sorted(names))
     records += encode(PREFIX, Register().remembering(entries, 1))
     chosen = sorted(names)[::2]
     records += encode_pruned(PREFIX, chosen, 2)
@@ -170,7 +170,7 @@ def test_any_number_of_names_is_pruned_in_records_that_a_broker_takes() -> None:
 
 def test_a_new_write_id_is_refused_when_there_is_no_room_and_a_query_is_not() -> None:
     found = Remembered(PREFIX)
-    found.names = {f"n{n}": Decided(f"n{n}", 0, (), Purpose.WRITE) for n in range(MAX_WRITE_IDS - 1)}
+    found.names = {f"n{n}": DecidedEntry(f"n{n}", 0, (), Purpose.WRITE) for n in range(MAX_WRITE_IDS - 1)}
     check_new(PREFIX, "new", Purpose.WRITE, Register(), found)
     state = Register().finished("another", 0, 1, Purpose.WRITE)
     with pytest.raises(WriteIdRefused, match="twofold pipeline prune --prefix p --keep"):

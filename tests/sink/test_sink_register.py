@@ -14,7 +14,7 @@ from twofold.client.producer.sequences import Identity
 from twofold.sink import register as registers
 from twofold.sink.register import (
     KEPT_NAMES,
-    Decision,
+    BatchDecision,
     JournalDamaged,
     Mode,
     Participant,
@@ -30,7 +30,7 @@ IDENTITIES = st.builds(Identity, st.integers(0, 2**62), st.integers(0, 32767))
 PARTICIPANTS = st.builds(Participant, NAMES, IDENTITIES, IDENTITIES, st.integers(-1, 10**6), st.booleans())
 QUERIES = st.sampled_from(["q", "r", "ü"])
 DECISIONS = st.builds(
-    Decision,
+    BatchDecision,
     QUERIES,
     st.sampled_from(["run1", "run2"]),
     st.integers(0, 5),
@@ -136,7 +136,7 @@ def test_records_of_other_prefixes_and_tombstones_are_passed_over(changes: list[
 
 def test_a_decision_of_many_transactions_is_in_records_that_a_broker_takes() -> None:
     one = Participant("x" * 60 + "|0123abcd|99", Identity(2**40, 32766), Identity(2**40, 32767), 9999)
-    decision = Decision("q", "r", 3, Mode.TWO_PHASE, (one,) * 10_000)
+    decision = BatchDecision("q", "r", 3, Mode.TWO_PHASE, (one,) * 10_000)
     state = Register("me").deciding(decision, 5)
     records = journal([state])
     assert len(records) == 3
@@ -157,7 +157,7 @@ def test_names_that_leave_the_register_are_written_beside_it() -> None:
 
 
 def test_a_decision_that_is_taken_back_was_not_made() -> None:
-    decision = Decision("q", "r", 3, Mode.RESUME, ())
+    decision = BatchDecision("q", "r", 3, Mode.RESUME, ())
     state = Register().deciding(decision, 1)
     assert state.decided_batch("q") == 3
     assert state.revoked(2).decided_batch("q") == 2
@@ -168,7 +168,7 @@ def test_a_decision_that_is_taken_back_was_not_made() -> None:
 def test_a_part_that_is_missing_is_damage_and_is_told_with_its_offset() -> None:
     with participants_per_record(1):
         one = Participant("t", Identity(1, 0), Identity(1, 1), 0)
-        records = journal([Register().deciding(Decision("q", "r", 0, Mode.TWO_PHASE, (one, one, one)), 0)])
+        records = journal([Register().deciding(BatchDecision("q", "r", 0, Mode.TWO_PHASE, (one, one, one)), 0)])
         for left_out in range(2):
             with pytest.raises(JournalDamaged, match=f"offset 2 .*part {left_out} "):
                 read([record for record in records if record.offset != left_out])
@@ -177,8 +177,8 @@ def test_a_part_that_is_missing_is_damage_and_is_told_with_its_offset() -> None:
 def test_parts_of_another_decision_are_not_taken_for_its_own() -> None:
     with participants_per_record(1):
         one, other = (Participant(name, Identity(1, 0), Identity(1, 1), 0) for name in ("one", "other"))
-        first = journal([Register().deciding(Decision("q", "run1", 0, Mode.TWO_PHASE, (one, one)), 0)])
-        second = journal([Register().deciding(Decision("q", "run2", 0, Mode.TWO_PHASE, (other, other)), 0)])
+        first = journal([Register().deciding(BatchDecision("q", "run1", 0, Mode.TWO_PHASE, (one, one)), 0)])
+        second = journal([Register().deciding(BatchDecision("q", "run2", 0, Mode.TWO_PHASE, (other, other)), 0)])
         with pytest.raises(JournalDamaged):
             read([first[0], second[1]])
 
@@ -211,7 +211,7 @@ FIELDS = [
 @given(st.dictionaries(st.sampled_from(FIELDS), JSONS), st.booleans(), st.integers(0, 10**9))
 def test_a_damaged_record_is_told_with_its_offset(changes: dict[str, Any], whole: bool, offset: int) -> None:
     one = Participant("t", Identity(1, 0), Identity(1, 1), 0)
-    ((key, value),) = encode(PREFIX, Register("me").deciding(Decision("q", "r", 0, Mode.TWO_PHASE, (one,)), 0))
+    ((key, value),) = encode(PREFIX, Register("me").deciding(BatchDecision("q", "r", 0, Mode.TWO_PHASE, (one,)), 0))
     body = (json.loads(value) if whole else {"v": 1}) | changes
     try:
         Reader(PREFIX).take(key, json.dumps(body).encode(), offset)

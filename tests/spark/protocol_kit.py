@@ -26,10 +26,10 @@ from twofold.client.loop_thread import LoopThread
 from twofold.client.transactions.calls import TransactionCalls
 from twofold.records.columnar import Columns
 from twofold.runtime.real import real_runtime
-from twofold.sink.driver import Driver, Plan, Settings, Votes
+from twofold.sink.driver import Driver, Plan, SinkSettings, Votes
 from twofold.sink.register import Participant
 from twofold.sink.slots import Slots, Use
-from twofold.sink.transactions import Transactions
+from twofold.sink.transactions import TransactionLookup
 from twofold.sink.writer import TaskWriter
 
 PATIENCE_S = 60
@@ -89,7 +89,7 @@ class Pause:
 class Process:
     """A driver of a query, with its tasks, on a loop of its own."""
 
-    def __init__(self, query: "Query", settings: Settings, slots: Path) -> None:
+    def __init__(self, query: "Query", settings: SinkSettings, slots: Path) -> None:
         self.name = f"driver-{uuid.uuid4().hex[:8]}"
         self.query = query
         self.run_id = self.name
@@ -98,14 +98,14 @@ class Process:
         self._background = ThreadPoolExecutor(1)
         config = ProducerConfig(bootstrap_servers=query.broker.bootstrap_servers, delivery_timeout_ms=40_000)
 
-        async def make() -> tuple[Cluster, Driver, TransactionCalls, Transactions, list[TaskWriter]]:
+        async def make() -> tuple[Cluster, Driver, TransactionCalls, TransactionLookup, list[TaskWriter]]:
             runtime = real_runtime()
             cluster = Cluster(runtime, config)
             writers = [
                 TaskWriter(runtime, cluster, config, Slots(query.prefix, slots), query.steps) for _ in range(TASKS)
             ]
             coordinators = Coordinators(cluster)
-            calls, transactions = TransactionCalls(cluster, coordinators), Transactions(cluster, coordinators)
+            calls, transactions = TransactionCalls(cluster, coordinators), TransactionLookup(cluster, coordinators)
             driver = Driver(runtime, cluster, config, settings, reached=query.steps)
             return cluster, driver, calls, transactions, writers
 
@@ -210,7 +210,7 @@ class Query:
         return range(batch_id * self.per_batch, (batch_id + 1) * self.per_batch)
 
     def driver(self, timeout_ms: int | None = None, exactly_once: str | None = None) -> Process:
-        settings = Settings(self.prefix, exactly_once or self.exactly_once, transaction_timeout_ms=timeout_ms)
+        settings = SinkSettings(self.prefix, exactly_once or self.exactly_once, transaction_timeout_ms=timeout_ms)
         process = Process(self, settings, self._slots)
         self._processes.append(process)
         return process

@@ -16,7 +16,7 @@ from support.server import TwofoldServer
 from twofold.client.cluster.cluster import Cluster
 from twofold.client.config import ProducerConfig
 from twofold.runtime.real import real_runtime, run
-from twofold.sink.driver import Driver, Settings
+from twofold.sink.driver import Driver, SinkSettings
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 rest = pytest.mark.skipif(not LONG, reason="TWOFOLD_LONG=1 runs all crash points")
@@ -78,7 +78,7 @@ async def take_over(pipe: Pipe) -> None:
     """What an operator does."""
     config = ProducerConfig(bootstrap_servers=pipe.broker.bootstrap_servers)
     cluster = Cluster(real_runtime(), config)
-    driver = Driver(cluster.runtime, cluster, config, Settings(pipe.prefix))
+    driver = Driver(cluster.runtime, cluster, config, SinkSettings(pipe.prefix))
     try:
         await driver.take_over("", cluster.deadline())
     finally:

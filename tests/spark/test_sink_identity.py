@@ -21,8 +21,8 @@ from support.server import TwofoldServer
 from twofold.client.cluster.cluster import Cluster
 from twofold.client.config import ProducerConfig
 from twofold.runtime.real import real_runtime, run
-from twofold.sink.decided import Decided, Purpose
-from twofold.sink.driver import Driver, Settings
+from twofold.sink.decided import DecidedEntry, Purpose
+from twofold.sink.driver import Driver, SinkSettings
 from twofold.sink.names import decision_topic, prefix_of_checkpoint
 from twofold.sink.recognition import MAX_WRITE_IDS
 
@@ -315,10 +315,10 @@ def fill_journal(bootstrap_servers: str, prefix: str, names: list[str]) -> None:
     async def fill() -> None:
         config = ProducerConfig(bootstrap_servers=bootstrap_servers)
         cluster = Cluster(real_runtime(), config)
-        driver = Driver(cluster.runtime, cluster, config, Settings(prefix))
+        driver = Driver(cluster.runtime, cluster, config, SinkSettings(prefix))
         try:
             await driver.take_over("filler", cluster.deadline())
-            entries = tuple(Decided(name, 0, ("",), Purpose.WRITE, 1000 + n) for n, name in enumerate(names))
+            entries = tuple(DecidedEntry(name, 0, ("",), Purpose.WRITE, 1000 + n) for n, name in enumerate(names))
             await driver.journal.append(driver.journal.register.remembering(entries, 1))
         finally:
             await driver.close()

@@ -22,7 +22,7 @@ from twofold.client.admin.transaction_model import NO_TIMEOUT_MS
 from twofold.sink.driver import Votes
 from twofold.sink.errors import DecidedDataLost, Revoked, Stale, Unsupported, VoteFailed
 from twofold.sink.journal import Journal
-from twofold.sink.register import Kind, Mode
+from twofold.sink.register import JournalKind, Mode
 from twofold.wire.errors import KafkaError, RequestTimedOut
 
 pytestmark = [pytest.mark.timeout(180)]
@@ -241,7 +241,7 @@ def test_a_driver_that_finds_its_own_decision_timed_out_says_so(query: Query, st
     pause.go()
     with pytest.raises(Revoked, match=r"batch 0 .* was taken back"):
         committing.result()
-    assert driver.driver.journal.register.kind is Kind.REVOKE
+    assert driver.driver.journal.register.kind is JournalKind.REVOKE
     query.check()
     query.driver().batch(0)
     query.check(0)

@@ -14,7 +14,7 @@ from twofold.client.loop_thread import LoopThread
 from twofold.client.transactions.calls import Terms, TransactionCalls
 from twofold.records.columnar import Columns
 from twofold.runtime.real import real_runtime
-from twofold.sink.driver import Driver, Plan, Settings, Votes
+from twofold.sink.driver import Driver, Plan, SinkSettings, Votes
 from twofold.sink.inspection import Inspector, SinkState
 from twofold.sink.register import Participant
 from twofold.sink.slots import Slots, Use
@@ -45,7 +45,7 @@ class Query:
 
     def __post_init__(self) -> None:
         self.config = ProducerConfig(bootstrap_servers=self.bootstrap_servers, linger_ms=0)
-        settings = Settings(
+        settings = SinkSettings(
             self.prefix, self.exactly_once, self.decision_topic, self.transaction_timeout_ms, HEARTBEAT_INTERVAL_MS
         )
 

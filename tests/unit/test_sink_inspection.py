@@ -8,10 +8,10 @@ from twofold.cli.pipeline.report import age, plan, recovered_json, state_json
 from twofold.client.admin.transaction_model import NO_TIMEOUT_MS, TransactionDescription, TransactionState
 from twofold.client.producer.sequences import Identity
 from twofold.records.batch import Record
-from twofold.sink.decided import Decided
-from twofold.sink.inspection import OpenTransaction, Scan, SinkState, Standing, Tally
+from twofold.sink.decided import DecidedEntry
+from twofold.sink.inspection import Scan, SinkState, SinkTransaction, Standing, Tally
 from twofold.sink.recovery import Recovered
-from twofold.sink.register import PARTICIPANTS_PER_RECORD, Decision, Mode, Participant, Register, encode
+from twofold.sink.register import PARTICIPANTS_PER_RECORD, BatchDecision, Mode, Participant, Register, encode
 
 QUERY = "query"
 
@@ -20,8 +20,8 @@ def participants(count: int) -> tuple[Participant, ...]:
     return tuple(Participant(f"p|0000000a|{n}", Identity(n, 0), Identity(n, 1), n) for n in range(count))
 
 
-def decision(mode: Mode, count: int = 4) -> Decision:
-    return Decision(QUERY, "run", 5, mode, participants(count))
+def decision(mode: Mode, count: int = 4) -> BatchDecision:
+    return BatchDecision(QUERY, "run", 5, mode, participants(count))
 
 
 def task(producer_id: int, epoch: int, state: str) -> TransactionDescription:
@@ -87,7 +87,7 @@ def scanned(rows: list[Record], prefix: str | None = None, *, complete: bool = T
 
 
 def test_the_newest_register_of_every_sink_is_found() -> None:
-    old, new = Register("one"), Register("two", decided=(Decided(QUERY, 3),))
+    old, new = Register("one"), Register("two", decided=(DecidedEntry(QUERY, 3),))
     scan = scanned(records(("a", old), ("b", old), ("a", new)))
     assert {name: register for name, (register, _) in scan.results().items()} == {"a": new, "b": old}
     assert list(scanned(records(("a", old), ("b", old)), "b").results()) == ["b"]
@@ -124,12 +124,12 @@ def test_what_cannot_be_read_is_a_problem_until_a_newer_record_can() -> None:
 # Reports
 
 
-def state(register: Register, tally: Tally | None = None, *rows: OpenTransaction) -> SinkState:
+def state(register: Register, tally: Tally | None = None, *rows: SinkTransaction) -> SinkState:
     return SinkState("p", "p.decisions", register, tally, rows)
 
 
-def transaction(standing: Standing) -> OpenTransaction:
-    return OpenTransaction("p|0000000b|0", standing, Identity(9, 0), -1, 1000, {})
+def transaction(standing: Standing) -> SinkTransaction:
+    return SinkTransaction("p|0000000b|0", standing, Identity(9, 0), -1, 1000, {})
 
 
 @pytest.mark.parametrize("standing", Standing)
@@ -141,8 +141,8 @@ def test_what_coordinators_end_by_themselves_is_nobodys_work(standing: Standing)
 
 
 def test_a_decision_that_was_made_while_it_took_over_is_reported() -> None:
-    before = state(Register("one", decided=(Decided(QUERY, 4),)), None, transaction(Standing.PREPARED))
-    after = state(Register("recover-x", decided=(Decided(QUERY, 5),)))
+    before = state(Register("one", decided=(DecidedEntry(QUERY, 4),)), None, transaction(Standing.PREPARED))
+    after = state(Register("recover-x", decided=(DecidedEntry(QUERY, 5),)))
     done = Recovered(before, after, Mode.TWO_PHASE, "recover-x", ("p|0000000b|0",), ())
     told = recovered_json(before, done)
     assert told["decision"] == {"query_id": QUERY, "batch_id": 5, "outcome": "done", "lost": []}
@@ -151,7 +151,7 @@ def test_a_decision_that_was_made_while_it_took_over_is_reported() -> None:
 
 
 def test_a_batch_that_was_taken_back_is_not_shown_as_decided() -> None:
-    register = Register("one").deciding(Decision(QUERY, "run", 0, Mode.RESUME, participants(1)), 1).revoked(2)
+    register = Register("one").deciding(BatchDecision(QUERY, "run", 0, Mode.RESUME, participants(1)), 1).revoked(2)
     told = state_json(state(register), 2)
     assert told["last_decided_batch"] is None and told["query_id"] == QUERY
 

@@ -13,7 +13,7 @@ from twofold.client.config import ClientConfig
 from twofold.connections.errors import GaveUp
 from twofold.runtime.sim import Simulation
 from twofold.sink.names import task_id, task_pattern
-from twofold.sink.transactions import Transactions
+from twofold.sink.transactions import TransactionLookup
 from twofold.types import TopicPartition
 from twofold.wire import errors
 from twofold.wire.apis import KEYS
@@ -76,7 +76,7 @@ class TransactionBroker(FakeBroker):
         )
 
 
-Story = Callable[[TransactionBroker, TransactionBroker, Transactions, Cluster], Awaitable[None]]
+Story = Callable[[TransactionBroker, TransactionBroker, TransactionLookup, Cluster], Awaitable[None]]
 
 
 def play(story: Story) -> None:
@@ -93,7 +93,7 @@ def play(story: Story) -> None:
                 await broker.start()
             cluster = Cluster(sim.runtime("client"), ClientConfig(bootstrap_servers=f"one:{PORT}"))
             coordinators = Coordinators(cluster)
-            await story(*brokers, Transactions(cluster, coordinators), cluster)
+            await story(*brokers, TransactionLookup(cluster, coordinators), cluster)
             coordinators.close()
             await cluster.close()
 
@@ -109,7 +109,7 @@ def listings(broker: FakeBroker) -> list[tuple[int, list[str], str | None]]:
 
 
 def test_ids_of_tasks_are_found_at_every_broker_by_their_pattern() -> None:
-    async def story(one: TransactionBroker, two: TransactionBroker, sink: Transactions, cluster: Cluster) -> None:
+    async def story(one: TransactionBroker, two: TransactionBroker, sink: TransactionLookup, cluster: Cluster) -> None:
         assert await sink.task_ids("p", ONGOING, cluster.deadline()) == [FIRST, SECOND]
         assert listings(one) == listings(two) == [(2, ["Ongoing"], task_pattern("p"))]
 
@@ -117,7 +117,7 @@ def test_ids_of_tasks_are_found_at_every_broker_by_their_pattern() -> None:
 
 
 def test_where_one_broker_knows_no_patterns_each_lists_all_and_the_ids_of_others_are_left_out() -> None:
-    async def story(one: TransactionBroker, two: TransactionBroker, sink: Transactions, cluster: Cluster) -> None:
+    async def story(one: TransactionBroker, two: TransactionBroker, sink: TransactionLookup, cluster: Cluster) -> None:
         two.versions[KEYS["ListTransactions"]] = (0, 1)
         assert await sink.task_ids("p", ONGOING, cluster.deadline()) == [FIRST, SECOND]
         assert listings(two) == [(1, ["Ongoing"], None)]
@@ -126,7 +126,7 @@ def test_where_one_broker_knows_no_patterns_each_lists_all_and_the_ids_of_others
 
 
 def test_a_broker_that_does_not_list_hides_nothing_by_it() -> None:
-    async def story(one: TransactionBroker, two: TransactionBroker, sink: Transactions, cluster: Cluster) -> None:
+    async def story(one: TransactionBroker, two: TransactionBroker, sink: TransactionLookup, cluster: Cluster) -> None:
         refused = list_transactions.ListTransactionsResponse(
             error_code=errors.ClusterAuthorizationFailed.code, unknown_state_filters=[], transaction_states=[]
         )
@@ -138,7 +138,7 @@ def test_a_broker_that_does_not_list_hides_nothing_by_it() -> None:
 
 
 def test_each_coordinator_describes_its_own_and_one_that_nobody_knows_is_none() -> None:
-    async def story(one: TransactionBroker, two: TransactionBroker, sink: Transactions, cluster: Cluster) -> None:
+    async def story(one: TransactionBroker, two: TransactionBroker, sink: TransactionLookup, cluster: Cluster) -> None:
         found = await sink.describe([FIRST, "unknown", SECOND], cluster.deadline())
         assert set(found) == {FIRST, SECOND, "unknown"} and found["unknown"] is None
         first, second = found[FIRST], found[SECOND]
@@ -151,7 +151,7 @@ def test_each_coordinator_describes_its_own_and_one_that_nobody_knows_is_none() 
 
 
 def test_what_may_not_be_described_is_no_id_that_nobody_knows() -> None:
-    async def story(one: TransactionBroker, two: TransactionBroker, sink: Transactions, cluster: Cluster) -> None:
+    async def story(one: TransactionBroker, two: TransactionBroker, sink: TransactionLookup, cluster: Cluster) -> None:
         with pytest.raises(errors.TransactionalIdAuthorizationFailed, match="secret"):
             await sink.describe([FIRST, "secret"], cluster.deadline())
 
@@ -160,7 +160,7 @@ def test_what_may_not_be_described_is_no_id_that_nobody_knows() -> None:
 
 @pytest.mark.parametrize("api", ["ListTransactions", "DescribeTransactions"])
 def test_the_deadline_is_the_callers(api: str) -> None:
-    async def story(one: TransactionBroker, two: TransactionBroker, sink: Transactions, cluster: Cluster) -> None:
+    async def story(one: TransactionBroker, two: TransactionBroker, sink: TransactionLookup, cluster: Cluster) -> None:
         await cluster.refresh(cluster.deadline())
         one.script(api, *[silence] * 100)
         began = cluster.runtime.clock.monotonic()

@@ -9,12 +9,12 @@
 from twofold.client.cluster.cluster import Cluster
 from twofold.connections.waiting import Deadline
 from twofold.sink import names
-from twofold.sink.inspection import SUFFIX, Found, Inspector
+from twofold.sink.inspection import SUFFIX, FoundJournal, Inspector
 
 
 async def former_journals(
     cluster: Cluster, prefix: str, topic: str | None, former: tuple[str, ...], where: str, deadline: Deadline
-) -> list[Found]:
+) -> list[FoundJournal]:
     """Of the prefixes `former`, and of queries without a prefix of their own whose checkpoint was at `where`."""
     inspector = Inspector(cluster)
     try:
@@ -31,7 +31,7 @@ async def former_journals(
     return [row for row in rows if row.prefix != prefix and _is_ours(row, former, where)]
 
 
-def _is_ours(row: Found, former: tuple[str, ...], where: str) -> bool:
+def _is_ours(row: FoundJournal, former: tuple[str, ...], where: str) -> bool:
     if row.prefix in former:
         if row.problem is not None:
             raise row.problem  # what it decided would be unknown

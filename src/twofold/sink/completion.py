@@ -21,9 +21,9 @@ from twofold.client.transactions.calls import Terms, TransactionCalls
 from twofold.connections.waiting import Deadline
 from twofold.runtime.api import Runtime
 from twofold.sink.errors import DecidedDataLost
-from twofold.sink.register import Decision, Mode, Participant
+from twofold.sink.register import BatchDecision, Mode, Participant
 from twofold.sink.steps import Reached, unobserved
-from twofold.sink.transactions import Descriptions, Transactions
+from twofold.sink.transactions import Descriptions, TransactionLookup
 from twofold.wire.errors import (
     InvalidProducerEpoch,
     InvalidProducerIdMapping,
@@ -43,7 +43,7 @@ PAUSE_S, LONGEST_PAUSE_S = 0.002, 0.2
 Act = Callable[[Participant], Awaitable[bool]]
 
 
-class Outcome(Enum):
+class CompletionOutcome(Enum):
     COMMITTED = 1
     ABORTED = 2
     """Nothing of the decision was committed, and nothing of it will be."""
@@ -56,8 +56,8 @@ class Completion:
         self,
         runtime: Runtime,
         calls: TransactionCalls,
-        transactions: Transactions,
-        decision: Decision,
+        transactions: TransactionLookup,
+        decision: BatchDecision,
         deadline: Deadline,
         reached: Reached = unobserved,
         *,
@@ -72,16 +72,16 @@ class Completion:
         self._accept_loss = accept_loss
         self._gate = asyncio.Semaphore(AT_ONCE)
 
-    async def run(self) -> Outcome:
+    async def run(self) -> CompletionOutcome:
         """For those who made the decision just now: all is expected to be as it was."""
         ended = await self._each(self._decision.participants, self._commit)
         self._reached("commit: ended")
         if all(ended):
             await self._until_complete()
-            return Outcome.COMMITTED
+            return CompletionOutcome.COMMITTED
         return await self.run_again()
 
-    async def run_again(self) -> Outcome:
+    async def run_again(self) -> CompletionOutcome:
         """For those who found the decision: anything may have happened since."""
         if self._decision.mode is Mode.RESUME:
             return await self._resume()
@@ -92,7 +92,7 @@ class Completion:
         left = [p for p in self._decision.participants if is_open(found, p)]
         await self._each(left, self._commit_or_take_over)
         await self._until_complete()
-        return Outcome.COMMITTED
+        return CompletionOutcome.COMMITTED
 
     async def _each(self, participants: Sequence[Participant], act: Act) -> list[bool]:
         async def one(participant: Participant) -> bool:
@@ -137,7 +137,7 @@ class Completion:
 
     # Without two-phase commit
 
-    async def _resume(self) -> Outcome:
+    async def _resume(self) -> CompletionOutcome:
         while True:
             found = await self._describe()
             participants = self._decision.participants
@@ -155,13 +155,13 @@ class Completion:
                 return await self._take_back(left, lost)
             if all(await self._each(left, self._commit)):
                 await self._until_complete()
-                return Outcome.COMMITTED
+                return CompletionOutcome.COMMITTED
             # One timed out between the question and the commit.
             if self._deadline.expired:
                 raise self._deadline.gave_up(f"committing the transactions of {self._decision}")
             await self._runtime.timers.sleep(PAUSE_S)
 
-    async def _take_back(self, left: Sequence[Participant], lost: Sequence[Participant]) -> Outcome:
+    async def _take_back(self, left: Sequence[Participant], lost: Sequence[Participant]) -> CompletionOutcome:
         async def abort(participant: Participant) -> bool:
             return await self._end(participant, participant.client, commit=False)
 
@@ -172,7 +172,7 @@ class Completion:
             if any(was_committed(found, participant) for participant in left):
                 self._report_loss(lost)
                 return await self._resume()
-        return Outcome.ABORTED
+        return CompletionOutcome.ABORTED
 
     def _report_loss(self, lost: Sequence[Participant]) -> None:
         if not self._accept_loss:
@@ -196,14 +196,14 @@ class Completion:
             pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
 
 
-def data_lost(decision: Decision, lost: Sequence[Participant]) -> DecidedDataLost:
+def data_lost(decision: BatchDecision, lost: Sequence[Participant]) -> DecidedDataLost:
     return DecidedDataLost(
         f"{_what_is_lost(decision, lost)}. `twofold pipeline recover --accept-loss` goes on without them; then repair "
         "the output"
     )
 
 
-def outcome_forgotten(decision: Decision, forgotten: Sequence[Participant]) -> DecidedDataLost:
+def outcome_forgotten(decision: BatchDecision, forgotten: Sequence[Participant]) -> DecidedDataLost:
     """Committed or aborted, and then not used for so long that the coordinator removed the id: to write the batch again
     could double it, to go on could lose it."""
     return DecidedDataLost(
@@ -212,14 +212,14 @@ def outcome_forgotten(decision: Decision, forgotten: Sequence[Participant]) -> D
     )
 
 
-def _what_is_forgotten(decision: Decision, forgotten: Sequence[Participant]) -> str:
+def _what_is_forgotten(decision: BatchDecision, forgotten: Sequence[Participant]) -> str:
     return (
         f"{decision} was decided, and the coordinators do not know any more what became of {len(forgotten)} of them "
         f"({_ids(forgotten)}), for that was longer ago than transactional.id.expiration.ms"
     )
 
 
-def _what_is_lost(decision: Decision, lost: Sequence[Participant]) -> str:
+def _what_is_lost(decision: BatchDecision, lost: Sequence[Participant]) -> str:
     why = (
         "an operator or another program ended them"
         if decision.mode is Mode.TWO_PHASE

@@ -40,7 +40,7 @@ class Input:
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class DecidedEntry:
     """`digests` are those of the batches up to `batch_id`, oldest first; `ends` are the end offsets of that batch."""
 
     name: str
@@ -68,7 +68,7 @@ class Decided:
         """UNKNOWN where it was decided without one; None for a batch that was decided too long ago, or not at all."""
         return self.digests[batch_id - self.oldest] if self.oldest <= batch_id <= self.batch_id else None
 
-    def advanced(self, batch_id: int, now_ms: int, read: Input | None) -> "Decided":
+    def advanced(self, batch_id: int, now_ms: int, read: Input | None) -> "DecidedEntry":
         """Numbers that were left out have no digest: the version before did not write down what was empty."""
         digest = UNKNOWN if read is None else read.digest
         between = (UNKNOWN,) * min(KEPT_DIGESTS, batch_id - self.batch_id - 1)
@@ -76,10 +76,10 @@ class Decided:
         ends = "" if read is None else read.ends
         return replace(self, batch_id=batch_id, digests=digests, at_ms=now_ms, ends=ends)
 
-    def without_last(self) -> "Decided":
+    def without_last(self) -> "DecidedEntry":
         return replace(self, batch_id=self.batch_id - 1, digests=self.digests[:-1], ends="")
 
-    def noted(self, read: Input) -> "Decided":
+    def noted(self, read: Input) -> "DecidedEntry":
         """With the digest that the batch lacked."""
         digests = list(self.digests)
         digests[read.batch_id - self.oldest] = read.digest
@@ -99,7 +99,7 @@ class Decided:
         ]
 
     @classmethod
-    def of(cls, row: Sequence[Any]) -> "Decided":
+    def of(cls, row: Sequence[Any]) -> "DecidedEntry":
         if len(row) == 2:  # of the version before
             name, batch_id = row
             return cls(str(name), int(batch_id), (UNKNOWN,) if batch_id >= 0 else ())

@@ -26,14 +26,14 @@ from twofold.connections.waiting import Deadline
 from twofold.runtime.api import Runtime
 from twofold.sink import names, recognition
 from twofold.sink.adoption import former_journals
-from twofold.sink.completion import REFUSED, Completion, Outcome
-from twofold.sink.decided import UNKNOWN, Decided, Input, Purpose
+from twofold.sink.completion import REFUSED, Completion, CompletionOutcome
+from twofold.sink.decided import UNKNOWN, DecidedEntry, Input, Purpose
 from twofold.sink.errors import Revoked, Stale, Unsupported, VoteFailed
-from twofold.sink.inspection import Found
+from twofold.sink.inspection import FoundJournal
 from twofold.sink.journal import GroupOffsets, Journal
-from twofold.sink.register import Decision, Mode, Participant, Register
+from twofold.sink.register import BatchDecision, Mode, Participant, Register
 from twofold.sink.steps import Reached, unobserved
-from twofold.sink.transactions import Transactions
+from twofold.sink.transactions import TransactionLookup
 from twofold.sink.writer import Conditions
 from twofold.wire.errors import (
     KafkaError,
@@ -58,7 +58,7 @@ OffsetsOf = Callable[[str, int], GroupOffsets | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class SinkSettings:
     """`exactly_once` is auto, 2pc or resume. `where` names the checkpoint to people. `former` are the prefixes that the
     version before may have given the query; None where the user has chosen the prefix."""
 
@@ -105,8 +105,8 @@ class Votes:
     read: Input | None = None
 
     @property
-    def decision(self) -> Decision:
-        return Decision(self.query_id, self.run_id, self.batch_id, self.conditions.mode, self.participants)
+    def decision(self) -> BatchDecision:
+        return BatchDecision(self.query_id, self.run_id, self.batch_id, self.conditions.mode, self.participants)
 
 
 def no_offsets(query_id: str, batch_id: int) -> GroupOffsets | None:
@@ -121,7 +121,7 @@ class Driver:
         runtime: Runtime,
         cluster: Cluster,
         config: ProducerConfig,
-        settings: Settings,
+        settings: SinkSettings,
         offsets_of: OffsetsOf = no_offsets,
         reached: Reached = unobserved,
     ) -> None:
@@ -133,7 +133,7 @@ class Driver:
         self._reached = reached
         self._coordinators = Coordinators(cluster)
         self._calls = TransactionCalls(cluster, self._coordinators)
-        self._transactions = Transactions(cluster, self._coordinators)
+        self._transactions = TransactionLookup(cluster, self._coordinators)
         self.journal = Journal(runtime, cluster, config, settings.prefix, settings.decision_topic, reached)
         self._held: tuple[str, Conditions] | None = None
         self._timeout_ms = DRIVER_TIMEOUT_MS
@@ -169,7 +169,7 @@ class Driver:
         self._held = owner, conditions
         return conditions
 
-    async def _recognise(self, upcoming: Upcoming, deadline: Deadline) -> Decided | None:
+    async def _recognise(self, upcoming: Upcoming, deadline: Deadline) -> DecidedEntry | None:
         """What was decided under that name. Raise if the batch is neither new nor the one that was decided."""
         register = self.journal.register
         entry = await self._known(register, upcoming.name, upcoming.purpose, deadline)
@@ -189,7 +189,7 @@ class Driver:
             await self.journal.append(register.noting(entry, self._now_ms()))
         return entry
 
-    async def _known(self, register: Register, name: str, purpose: Purpose, deadline: Deadline) -> Decided | None:
+    async def _known(self, register: Register, name: str, purpose: Purpose, deadline: Deadline) -> DecidedEntry | None:
         """The register has the names of late; the whole journal is read for another one."""
         entry = register.entry(name)
         if entry is not None or purpose is Purpose.ONCE:
@@ -239,7 +239,7 @@ class Driver:
             # One record: whatever ends this driver before it, the next one finds all of this to do again.
             await self.journal.append(register.owned_by(owner, self._now_ms(), settings.where))
 
-    async def _hand_over(self, row: Found, owner: str, conditions: Conditions, deadline: Deadline) -> Register:
+    async def _hand_over(self, row: FoundJournal, owner: str, conditions: Conditions, deadline: Deadline) -> Register:
         assert row.register is not None
         if row.register.moved_to:
             return row.register
@@ -444,7 +444,7 @@ class Driver:
             self._runtime, self._calls, self._transactions, pending, deadline, self._reached, accept_loss=accept_loss
         )
         outcome = await (completion.run() if just_decided else completion.run_again())
-        if outcome is Outcome.ABORTED:
+        if outcome is CompletionOutcome.ABORTED:
             await self._append(self.journal.register.revoked(self._now_ms()), deadline)
             if just_decided:
                 raise Revoked(
@@ -454,7 +454,7 @@ class Driver:
             return
         await self._append(self.journal.register.done(self._now_ms()), deadline, self._offsets_after(pending))
 
-    def _offsets_after(self, decision: Decision) -> GroupOffsets | None:
+    def _offsets_after(self, decision: BatchDecision) -> GroupOffsets | None:
         """Those of the batch that was decided, and of no other with its number."""
         offsets = self._offsets_of(decision.query_id, decision.batch_id)
         entry = self.journal.register.entry(decision.query_id)

@@ -25,8 +25,8 @@ from twofold.records.batch import Record, iter_records
 from twofold.records.filtering import visible_batches
 from twofold.sink import names
 from twofold.sink.completion import is_open, was_aborted, was_committed
-from twofold.sink.register import Decision, JournalDamaged, Mode, Participant, Reader, Register
-from twofold.sink.transactions import Descriptions, Transactions
+from twofold.sink.register import BatchDecision, JournalDamaged, Mode, Participant, Reader, Register
+from twofold.sink.transactions import Descriptions, TransactionLookup
 from twofold.types import TopicPartition
 from twofold.wire.messages.fetch import PartitionData
 
@@ -58,7 +58,7 @@ class Standing(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class OpenTransaction:
+class SinkTransaction:
     transactional_id: str
     standing: Standing
     identity: Identity
@@ -75,7 +75,7 @@ class OpenTransaction:
 class Tally:
     """What became of the transactions of a decision."""
 
-    decision: Decision
+    decision: BatchDecision
     left: tuple[Participant, ...]
     committed: tuple[Participant, ...]
     lost: tuple[Participant, ...]
@@ -83,7 +83,7 @@ class Tally:
     """Lost or committed: their coordinators do not know the ids any more."""
 
     @classmethod
-    def of(cls, decision: Decision, found: Descriptions) -> "Tally":
+    def of(cls, decision: BatchDecision, found: Descriptions) -> "Tally":
         left = tuple(p for p in decision.participants if is_open(found, p))
         forgotten: tuple[Participant, ...] = ()
         if decision.mode is Mode.TWO_PHASE:
@@ -114,10 +114,10 @@ class SinkState:
     topic: str
     register: Register
     tally: Tally | None
-    transactions: tuple[OpenTransaction, ...]
+    transactions: tuple[SinkTransaction, ...]
 
     @property
-    def undecided(self) -> tuple[OpenTransaction, ...]:
+    def undecided(self) -> tuple[SinkTransaction, ...]:
         return tuple(row for row in self.transactions if row.is_undecided)
 
     @property
@@ -131,7 +131,7 @@ class SinkState:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundJournal:
     """A sink that has records in a topic; `problem` says why they cannot be read."""
 
     prefix: str
@@ -146,7 +146,7 @@ class Inspector:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._coordinators = Coordinators(cluster)
-        self._transactions = Transactions(cluster, self._coordinators)
+        self._transactions = TransactionLookup(cluster, self._coordinators)
         config = cluster.config
         self._reading = ConsumerConfig(
             bootstrap_servers=config.bootstrap_servers,
@@ -175,7 +175,9 @@ class Inspector:
             if any(entry.name == "cleanup.policy" and "compact" in (entry.value or "") for entry in configs[resource])
         )
 
-    async def find(self, topic: str, prefix: str | None, deadline: Deadline, *, thorough: bool = False) -> list[Found]:
+    async def find(
+        self, topic: str, prefix: str | None, deadline: Deadline, *, thorough: bool = False
+    ) -> list[FoundJournal]:
         """The sinks that keep their decisions in a topic. With a prefix only as much is read as it takes to find that
         one; without, and not thorough, what the newest records are about."""
         tp = TopicPartition(topic, 0)
@@ -186,7 +188,7 @@ class Inspector:
             start = max(first, end - look)
             scan = Scan(prefix, complete=start == first)
             await self._read(tp, start, end, scan, deadline)
-            found = [Found(name, topic, *row) for name, row in scan.results().items()]
+            found = [FoundJournal(name, topic, *row) for name, row in scan.results().items()]
             if found or start == first or (prefix is None and scan.is_foreign):
                 return found
             look *= LOOK_FURTHER
@@ -296,7 +298,7 @@ def _from(records: Iterator[Record], position: int) -> Iterator[Record]:
     return (record for record in records if record.offset >= position)
 
 
-def _transaction(name: str, row: TransactionDescription, *, is_driver: bool, is_decided: bool) -> OpenTransaction:
+def _transaction(name: str, row: TransactionDescription, *, is_driver: bool, is_decided: bool) -> SinkTransaction:
     if row.state is not TransactionState.ONGOING:
         standing = Standing.COMMITTING if row.state is TransactionState.PREPARE_COMMIT else Standing.ABORTING
     elif is_driver:
@@ -306,4 +308,4 @@ def _transaction(name: str, row: TransactionDescription, *, is_driver: bool, is_
     else:
         standing = Standing.PREPARED if row.timeout_ms == NO_TIMEOUT_MS else Standing.WRITING
     partitions = {topic: tuple(indexes) for topic, indexes in group_by_topic(row.partitions).items()}
-    return OpenTransaction(name, standing, row.identity, row.start_ms, row.timeout_ms, partitions)
+    return SinkTransaction(name, standing, row.identity, row.start_ms, row.timeout_ms, partitions)

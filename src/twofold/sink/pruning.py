@@ -12,8 +12,8 @@ from twofold.client.cluster.cluster import Cluster
 from twofold.client.config import ProducerConfig
 from twofold.connections.waiting import Deadline
 from twofold.runtime.api import Runtime
-from twofold.sink.decided import Decided
-from twofold.sink.driver import Driver, Settings
+from twofold.sink.decided import DecidedEntry
+from twofold.sink.driver import Driver, SinkSettings
 from twofold.sink.errors import SinkError
 from twofold.sink.journal import Journal
 from twofold.sink.remembered import encode_pruned
@@ -30,7 +30,7 @@ class Pruned:
     """How many are remembered by their names."""
 
 
-async def written(journal: Journal, deadline: Deadline) -> list[Decided]:
+async def written(journal: Journal, deadline: Deadline) -> list[DecidedEntry]:
     """The writeIds that are remembered by their names, oldest first. Nothing is fenced for that."""
     register = await journal.read(deadline)
     remembered = await journal.remembered(deadline)
@@ -42,7 +42,7 @@ async def prune(
     runtime: Runtime,
     cluster: Cluster,
     config: ProducerConfig,
-    settings: Settings,
+    settings: SinkSettings,
     names: Collection[str],
     deadline: Deadline,
 ) -> Pruned:

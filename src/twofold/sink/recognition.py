@@ -9,7 +9,7 @@
 import json
 from datetime import UTC, datetime
 
-from twofold.sink.decided import KEPT_DIGESTS, UNKNOWN, Decided, Input, Purpose
+from twofold.sink.decided import KEPT_DIGESTS, UNKNOWN, DecidedEntry, Input, Purpose
 from twofold.sink.errors import OtherInput, WriteIdRefused
 from twofold.sink.register import Register
 from twofold.sink.remembered import Remembered
@@ -17,11 +17,11 @@ from twofold.sink.remembered import Remembered
 MAX_WRITE_IDS = 10_000
 
 
-def lacks_digest(entry: Decided, read: Input) -> bool:
+def lacks_digest(entry: DecidedEntry, read: Input) -> bool:
     return entry.digest(read.batch_id) == UNKNOWN
 
 
-def check_same(entry: Decided, read: Input, topic: str, where: str) -> None:
+def check_same(entry: DecidedEntry, read: Input, topic: str, where: str) -> None:
     """Raise for a batch that was decided with other input, or so long ago that it cannot be told."""
     known = entry.digest(read.batch_id)
     if known is not None and known in (UNKNOWN, read.digest):
@@ -45,7 +45,7 @@ def check_same(entry: Decided, read: Input, topic: str, where: str) -> None:
     )
 
 
-def _ends(entry: Decided) -> str:
+def _ends(entry: DecidedEntry) -> str:
     if not entry.ends:
         return f"which is the end offset of batch {entry.batch_id}"
     shown = " and ".join(_without_marks(line) for line in entry.ends.splitlines())

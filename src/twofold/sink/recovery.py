@@ -13,7 +13,7 @@ from twofold.client.config import ProducerConfig
 from twofold.connections.waiting import Deadline
 from twofold.runtime.api import Runtime
 from twofold.sink.completion import COMMITTED, data_lost, outcome_forgotten
-from twofold.sink.driver import Driver, Settings
+from twofold.sink.driver import Driver, SinkSettings
 from twofold.sink.errors import SinkError
 from twofold.sink.inspection import Inspector, SinkState
 from twofold.sink.register import Mode
@@ -80,7 +80,7 @@ async def recover(
             raise outcome_forgotten(tally.decision, tally.forgotten)
         raise data_lost(tally.decision, tally.lost)
     inspector = Inspector(cluster)
-    driver = Driver(runtime, cluster, config, Settings(state.prefix, decision_topic=state.topic))
+    driver = Driver(runtime, cluster, config, SinkSettings(state.prefix, decision_topic=state.topic))
     try:
         conditions = await driver.take_over(owner, deadline, accept_loss=accept_loss)
         after = await _until_quiet(runtime, inspector, driver, state, owner, deadline)

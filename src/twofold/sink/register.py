@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Any
 
 from twofold.client.producer.sequences import Identity
-from twofold.sink.decided import Decided, Input, Purpose
+from twofold.sink.decided import DecidedEntry, Input, Purpose
 from twofold.wire.errors import KafkaError
 
 VERSION = 2
@@ -41,7 +41,7 @@ class Mode(StrEnum):
     RESUME = "resume"
 
 
-class Kind(StrEnum):
+class JournalKind(StrEnum):
     """Why a record was written; for people and for the sake of a log that can be read."""
 
     OWNER = "owner"
@@ -67,7 +67,7 @@ class Participant:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class BatchDecision:
     query_id: str
     run_id: str
     batch_id: int
@@ -85,9 +85,9 @@ class Register:
 
     owner: str = ""
     round: int = 0
-    decided: tuple[Decided, ...] = ()
-    pending: Decision | None = None
-    kind: Kind = Kind.OWNER
+    decided: tuple[DecidedEntry, ...] = ()
+    pending: BatchDecision | None = None
+    kind: JournalKind = JournalKind.OWNER
     at_ms: int = 0
     where: str = ""
     """The owner's checkpoint, for people."""
@@ -95,10 +95,10 @@ class Register:
     """Prefixes whose journals were taken over: what is open under them is ours to end, as long as they say so."""
     moved_to: str = ""
     """The prefix that has taken this journal over."""
-    leaving: tuple[Decided, ...] = field(default=(), compare=False)
+    leaving: tuple[DecidedEntry, ...] = field(default=(), compare=False)
     """Names that this record is the first to lack: they are written beside it."""
 
-    def entry(self, name: str) -> Decided | None:
+    def entry(self, name: str) -> DecidedEntry | None:
         return next((entry for entry in self.decided if entry.name == name), None)
 
     def decided_batch(self, name: str) -> int:
@@ -107,53 +107,53 @@ class Register:
         return -1 if entry is None else entry.batch_id
 
     def owned_by(self, owner: str, now_ms: int, where: str = "") -> "Register":
-        return self._next(Kind.OWNER, now_ms, owner=owner, where=where, moved_to="", leaving=self.leaving)
+        return self._next(JournalKind.OWNER, now_ms, owner=owner, where=where, moved_to="", leaving=self.leaving)
 
     def deciding(
-        self, decision: Decision, now_ms: int, purpose: Purpose = Purpose.QUERY, read: Input | None = None
+        self, decision: BatchDecision, now_ms: int, purpose: Purpose = Purpose.QUERY, read: Input | None = None
     ) -> "Register":
         assert self.pending is None, "one decision at a time"
         decided = self._advanced(decision.query_id, decision.batch_id, now_ms, purpose, read)
-        return self._with(decided, Kind.COMMIT, now_ms, pending=decision)
+        return self._with(decided, JournalKind.COMMIT, now_ms, pending=decision)
 
     def done(self, now_ms: int) -> "Register":
-        return self._next(Kind.DONE, now_ms, pending=None)
+        return self._next(JournalKind.DONE, now_ms, pending=None)
 
     def revoked(self, now_ms: int) -> "Register":
         """The batch before is the last one again."""
         assert self.pending is not None
-        entry = self.entry(self.pending.query_id) or Decided(self.pending.query_id, self.pending.batch_id)
-        return self._with(entry.without_last(), Kind.REVOKE, now_ms, pending=None)
+        entry = self.entry(self.pending.query_id) or DecidedEntry(self.pending.query_id, self.pending.batch_id)
+        return self._with(entry.without_last(), JournalKind.REVOKE, now_ms, pending=None)
 
     def given_up(self, now_ms: int) -> "Register":
         """Tasks that still write for the batch that was to come next need not go on."""
         assert self.pending is None
-        return self._next(Kind.ABORT, now_ms, round=self.round + 1)
+        return self._next(JournalKind.ABORT, now_ms, round=self.round + 1)
 
     def finished(
         self, name: str, batch_id: int, now_ms: int, purpose: Purpose = Purpose.QUERY, read: Input | None = None
     ) -> "Register":
         """A batch that had nothing to decide about: it is known all the same, and so are its offsets."""
         assert self.pending is None
-        return self._with(self._advanced(name, batch_id, now_ms, purpose, read), Kind.DONE, now_ms)
+        return self._with(self._advanced(name, batch_id, now_ms, purpose, read), JournalKind.DONE, now_ms)
 
-    def noting(self, entry: Decided, now_ms: int) -> "Register":
-        return self._with(entry, Kind.NOTE, now_ms)
+    def noting(self, entry: DecidedEntry, now_ms: int) -> "Register":
+        return self._with(entry, JournalKind.NOTE, now_ms)
 
-    def recalling(self, entry: Decided | None) -> "Register":
+    def recalling(self, entry: DecidedEntry | None) -> "Register":
         """With a name that had left the register, as it was then. Nothing is written for that."""
         if entry is None or self.entry(entry.name) is not None:
             return self
         return replace(self, decided=(*self.decided, entry))
 
-    def remembering(self, names: tuple[Decided, ...], now_ms: int) -> "Register":
+    def remembering(self, names: tuple[DecidedEntry, ...], now_ms: int) -> "Register":
         """Those names get records of their own."""
-        return self._next(Kind.NOTE, now_ms, leaving=names)
+        return self._next(JournalKind.NOTE, now_ms, leaving=names)
 
     def without(self, names: frozenset[str], now_ms: int) -> "Register":
         """Pruned: the names are kept elsewhere, and shorter."""
         decided = tuple(entry for entry in self.decided if entry.name not in names)
-        return self._next(Kind.NOTE, now_ms, decided=decided)
+        return self._next(JournalKind.NOTE, now_ms, decided=decided)
 
     def adopting(self, prefix: str, old: "Register", now_ms: int) -> "Register":
         """What another journal knew is known here."""
@@ -161,23 +161,23 @@ class Register:
         adopted = (*self.adopted, prefix)
         kept = (*fresh, *self.decided)
         leaving = (*self.leaving, *kept[:-KEPT_NAMES])
-        return self._next(Kind.NOTE, now_ms, adopted=adopted, decided=kept[-KEPT_NAMES:], leaving=leaving)
+        return self._next(JournalKind.NOTE, now_ms, adopted=adopted, decided=kept[-KEPT_NAMES:], leaving=leaving)
 
     def moved(self, owner: str, prefix: str, where: str, now_ms: int) -> "Register":
         assert self.pending is None
-        return self._next(Kind.MOVED, now_ms, owner=owner, where=where, moved_to=prefix)
+        return self._next(JournalKind.MOVED, now_ms, owner=owner, where=where, moved_to=prefix)
 
-    def _advanced(self, name: str, batch_id: int, now_ms: int, purpose: Purpose, read: Input | None) -> Decided:
-        before = self.entry(name) or Decided(name, batch_id - 1)
+    def _advanced(self, name: str, batch_id: int, now_ms: int, purpose: Purpose, read: Input | None) -> DecidedEntry:
+        before = self.entry(name) or DecidedEntry(name, batch_id - 1)
         return replace(before, purpose=purpose).advanced(batch_id, now_ms, read)
 
-    def _with(self, entry: Decided, kind: Kind, now_ms: int, **changes: Any) -> "Register":
+    def _with(self, entry: DecidedEntry, kind: JournalKind, now_ms: int, **changes: Any) -> "Register":
         others = [other for other in self.decided if other.name != entry.name]
         kept = (*others, entry)
         leaving = tuple(one for one in kept[:-KEPT_NAMES] if one.is_remembered)
         return self._next(kind, now_ms, decided=kept[-KEPT_NAMES:], leaving=leaving, **changes)
 
-    def _next(self, kind: Kind, now_ms: int, **changes: Any) -> "Register":
+    def _next(self, kind: JournalKind, now_ms: int, **changes: Any) -> "Register":
         return replace(self, **({"leaving": ()} | changes), kind=kind, at_ms=now_ms)
 
 
@@ -270,13 +270,13 @@ class Reader:
         return None
 
     def _decoded(self, body: Mapping[str, Any]) -> Register:
-        decided = tuple(map(Decided.of, body["decided"]))
+        decided = tuple(map(DecidedEntry.of, body["decided"]))
         pending = None
         if "tx" in body:
             rows = [row for index in range(body["parts"]) for row in self._parts[index]["tx"]]
             participants = tuple(map(_participant, [*rows, *body["tx"]]))
-            pending = Decision(body["queryId"], body["runId"], body["batchId"], Mode(body["mode"]), participants)
-        register = Register(body["owner"], body["round"], decided, pending, Kind(body["t"]), body["at"])
+            pending = BatchDecision(body["queryId"], body["runId"], body["batchId"], Mode(body["mode"]), participants)
+        register = Register(body["owner"], body["round"], decided, pending, JournalKind(body["t"]), body["at"])
         if body["v"] == 1:
             return register
         adopted = tuple(map(str, body["adopted"]))

@@ -14,7 +14,7 @@ from binascii import Error as NotBase64
 from collections.abc import Iterable
 from typing import Any
 
-from twofold.sink.decided import Decided
+from twofold.sink.decided import DecidedEntry
 from twofold.sink.register import VERSION, JournalDamaged, check_version, name_key
 
 PRUNED_PER_RECORD = 20_000
@@ -47,10 +47,10 @@ class Remembered:
     """Takes all records of a journal in their order, and knows every name of which there is a trace."""
 
     def __init__(self, prefix: str) -> None:
-        self.names: dict[str, Decided] = {}
+        self.names: dict[str, DecidedEntry] = {}
         """By their own records."""
         self._prefix = prefix
-        self._traces: dict[str, Decided] = {}
+        self._traces: dict[str, DecidedEntry] = {}
         self._pruned: dict[bytes, int] = {}
 
     def take(self, key: bytes | None, value: bytes | None, offset: int) -> None:
@@ -72,7 +72,7 @@ class Remembered:
             return
         body = json.loads(value)
         check_version(body)
-        self.names[name] = Decided.of(body["name"])
+        self.names[name] = DecidedEntry.of(body["name"])
 
     def _take_pruned(self, body: dict[str, Any]) -> None:
         check_version(body)
@@ -82,16 +82,16 @@ class Remembered:
 
     def _take_register(self, body: dict[str, Any]) -> None:
         if check_version(body) == 1:
-            self._traces |= {entry.name: entry for entry in map(Decided.of, body["decided"])}
+            self._traces |= {entry.name: entry for entry in map(DecidedEntry.of, body["decided"])}
 
-    def get(self, name: str) -> Decided | None:
+    def get(self, name: str) -> DecidedEntry | None:
         return self.names.get(name) or self._traces.get(name)
 
     def pruned_at(self, name: str) -> int | None:
         """In milliseconds since 1970; None for one that was not pruned."""
         return self._pruned.get(number_of(name))
 
-    def unwritten(self, known: Iterable[str]) -> tuple[Decided, ...]:
+    def unwritten(self, known: Iterable[str]) -> tuple[DecidedEntry, ...]:
         """Names that the version before dropped, which have no record of their own and are not `known` either."""
         known = {*known, *self.names}
         traces = self._traces.values()

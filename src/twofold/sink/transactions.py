@@ -15,7 +15,7 @@ Descriptions = Mapping[str, TransactionDescription | None]
 """By id; None for one that its coordinator does not know."""
 
 
-class Transactions:
+class TransactionLookup:
     def __init__(self, cluster: Cluster, coordinators: Coordinators) -> None:
         self._admin = Admin.on(cluster, coordinators)
 

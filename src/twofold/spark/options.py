@@ -30,7 +30,7 @@ from twofold.types import TopicPartition
 
 if TYPE_CHECKING:
     from twofold.client.config import ClientConfig, ConsumerConfig, ProducerConfig
-    from twofold.sink.driver import Settings
+    from twofold.sink.driver import SinkSettings
 
 T = TypeVar("T")
 
@@ -149,12 +149,12 @@ class WriteOptions:
     former_prefixes: tuple[str, ...] | None = None
 
     @property
-    def settings(self) -> "Settings":
+    def settings(self) -> "SinkSettings":
         """Of the protocol, which needs to be told under which name it writes."""
-        from twofold.sink.driver import DEFAULT_HEARTBEAT_INTERVAL_MS, Settings
+        from twofold.sink.driver import DEFAULT_HEARTBEAT_INTERVAL_MS, SinkSettings
 
         assert self.transactional_id_prefix is not None
-        return Settings(
+        return SinkSettings(
             prefix=self.transactional_id_prefix,
             exactly_once=self.exactly_once,
             decision_topic=self.decision_topic,

@@ -45,7 +45,7 @@ from twofold.connections.waiting import Deadline
 from twofold.runtime.api import Runtime
 from twofold.sink import names
 from twofold.sink.errors import Stale
-from twofold.sink.inspection import Found, Inspector, SinkState
+from twofold.sink.inspection import FoundJournal, Inspector, SinkState
 from twofold.sink.recovery import Recovered, recover
 from twofold.sink.register import Register
 from twofold.wire.errors import (
@@ -197,7 +197,9 @@ async def recover_left(server: str, timeout_s: float, prefix: str, decision_topi
         if not await _exists(session, topic):
             return 0
         # Stopped before its first record counted, it has a journal that says nothing.
-        found = await session.inspector.find(topic, prefix, session.deadline) or [Found(prefix, topic, Register())]
+        found = await session.inspector.find(topic, prefix, session.deadline) or [
+            FoundJournal(prefix, topic, Register())
+        ]
         if found[0].problem is not None:
             raise CliError(_unreadable(found[0]))
         state = await state_of(session, found[0])
@@ -259,7 +261,7 @@ def check_prefix(prefix: str | None) -> None:
         raise CliError(str(error).replace("transactionalIdPrefix=", "--prefix ", 1), USAGE) from None
 
 
-async def find_sinks(session: Session, prefix: str | None, decision_topic: str | None) -> list[Found]:
+async def find_sinks(session: Session, prefix: str | None, decision_topic: str | None) -> list[FoundJournal]:
     """One with a prefix; else those of the topic, or of all topics that may be journals."""
     inspector, deadline = session.inspector, session.deadline
     if prefix is None and decision_topic is None:
@@ -278,7 +280,7 @@ async def find_sinks(session: Session, prefix: str | None, decision_topic: str |
     return found
 
 
-async def state_of(session: Session, found: Found) -> SinkState:
+async def state_of(session: Session, found: FoundJournal) -> SinkState:
     assert found.register is not None
     return await session.inspector.state(found.prefix, found.topic, found.register, session.deadline)
 
@@ -314,7 +316,7 @@ async def _known(session: Session, prefix: str | None) -> str:
     return f"Sinks that have a journal: {', '.join(shown[:NAMED]) or 'none'}{more}"
 
 
-def _unreadable(row: Found) -> str:
+def _unreadable(row: FoundJournal) -> str:
     return (
         f"topic {row.topic} is no journal of {row.prefix!r} that can be read: {row.problem}. Somebody else writes to "
         "it, or a newer version of Twofold: nothing is recovered by guessing"

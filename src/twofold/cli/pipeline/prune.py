@@ -26,8 +26,8 @@ from twofold.cli.pipeline.commands import (
     state_of,
 )
 from twofold.cli.pipeline.report import age, plural
-from twofold.sink.decided import Decided
-from twofold.sink.driver import Settings
+from twofold.sink.decided import DecidedEntry
+from twofold.sink.driver import SinkSettings
 from twofold.sink.journal import Journal
 from twofold.sink.pruning import AtWork, Pruned, prune, written
 
@@ -53,7 +53,7 @@ def prune_writes(
                     f"Prune {plural(len(names), 'writeId')} of {prefix} at {bootstrap_server}?", "nothing was pruned"
                 )
             async with connected(bootstrap_server, timeout) as session:
-                settings = Settings(prefix, decision_topic=decision_topic)
+                settings = SinkSettings(prefix, decision_topic=decision_topic)
                 done = await prune(session.runtime, session.cluster, session.config, settings, names, session.deadline)
         if output is OutputFormat.JSON:
             print_json({"prefix": prefix, "pruned": list(done.names), "remembered": done.left})
@@ -89,6 +89,6 @@ async def _choose(server: str, timeout_s: float, prefix: str, decision_topic: st
     return frozenset(entry.name for entry in chosen)
 
 
-def _shown(entry: Decided, now_ms: int) -> str:
+def _shown(entry: DecidedEntry, now_ms: int) -> str:
     """The version before did not say when."""
     return f"{entry.name} ({age(now_ms - entry.at_ms)} ago)" if entry.at_ms else entry.name

@@ -6,10 +6,10 @@ from twofold.cli.common import print_table
 from twofold.cli.group.report import ranges
 from twofold.client import TopicPartition
 from twofold.client.admin.transaction_model import NO_TIMEOUT_MS
-from twofold.sink.decided import Decided
-from twofold.sink.inspection import OpenTransaction, SinkState, Tally
+from twofold.sink.decided import DecidedEntry
+from twofold.sink.inspection import SinkState, SinkTransaction, Tally
 from twofold.sink.recovery import Recovered
-from twofold.sink.register import Kind, Register
+from twofold.sink.register import JournalKind, Register
 
 Json = dict[str, object]
 NONE_DECIDED = -1
@@ -33,7 +33,7 @@ def plural(count: int, noun: str) -> str:
 
 def print_state(state: SinkState, now_ms: int) -> None:
     register = state.register
-    *earlier, last = register.decided or (Decided("", NONE_DECIDED),)
+    *earlier, last = register.decided or (DecidedEntry("", NONE_DECIDED),)
     print(f"sink         {state.prefix}")
     print(f"journal      {state.topic}")
     print(f"query        {last.name or '-'}")
@@ -59,7 +59,7 @@ def _batch(batch_id: int) -> str:
 def _decision(state: SinkState) -> str:
     tally = state.tally
     if tally is None:
-        if state.register.kind is Kind.REVOKE:
+        if state.register.kind is JournalKind.REVOKE:
             return "taken back: the query writes the batch again"
         return "done" if any(entry.batch_id != NONE_DECIDED for entry in state.register.decided) else "-"
     total = len(tally.decision.participants)
@@ -68,12 +68,12 @@ def _decision(state: SinkState) -> str:
     return f"{text}, {len(tally.forgotten)} forgotten" if tally.forgotten else text
 
 
-def _earlier(decided: list[Decided]) -> str:
+def _earlier(decided: list[DecidedEntry]) -> str:
     text = f"query {decided[-1].name} up to batch {_batch(decided[-1].batch_id)}"
     return f"{text}, and {len(decided) - 1} more" if len(decided) > 1 else text
 
 
-def _row(row: OpenTransaction, now_ms: int) -> tuple[str, ...]:
+def _row(row: SinkTransaction, now_ms: int) -> tuple[str, ...]:
     started = age(now_ms - row.start_ms) if row.start_ms >= 0 else "-"
     partitions = [TopicPartition(topic, index) for topic, indexes in row.partitions.items() for index in indexes]
     return (row.transactional_id, row.standing, started, ranges(partitions) or "-")
@@ -122,7 +122,7 @@ def _pending_json(tally: Tally) -> Json:
     }
 
 
-def _transaction_json(row: OpenTransaction, now_ms: int) -> Json:
+def _transaction_json(row: SinkTransaction, now_ms: int) -> Json:
     partitions: Mapping[str, list[int]] = {topic: list(indexes) for topic, indexes in row.partitions.items()}
     return {
         "transactional_id": row.transactional_id,

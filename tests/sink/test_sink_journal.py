@@ -13,7 +13,7 @@ from twofold.client.admin.model import ConfigResource, ResourceType
 from twofold.client.cluster.cluster import Cluster
 from twofold.client.config import ProducerConfig
 from twofold.client.producer.producer import Producer
-from twofold.client.producer.sequences import Identity
+from twofold.client.producer.sequences import ProducerIdentity
 from twofold.connections.errors import GaveUp, NoAnswer
 from twofold.connections.waiting import Deadline
 from twofold.runtime.real import real_runtime, run
@@ -96,7 +96,9 @@ def tell(request: pytest.FixtureRequest, server: TwofoldServer) -> Callable[[Sto
 
 
 def decision(count: int, batch_id: int = 0) -> BatchDecision:
-    participants = tuple(Participant(f"p|0000000a|{n}", Identity(n, 1), Identity(n, 2), n) for n in range(count))
+    participants = tuple(
+        Participant(f"p|0000000a|{n}", ProducerIdentity(n, 1), ProducerIdentity(n, 2), n) for n in range(count)
+    )
     return BatchDecision("q", "run", batch_id, Mode.TWO_PHASE, participants)
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.client.producer.sequences import Identity
+from twofold.client.producer.sequences import ProducerIdentity
 from twofold.sink import register as registers
 from twofold.sink.register import (
     KEPT_NAMES,
@@ -26,7 +26,7 @@ from twofold.sink.remembered import Remembered
 
 PREFIX = "p"
 NAMES = st.text(max_size=8)
-IDENTITIES = st.builds(Identity, st.integers(0, 2**62), st.integers(0, 32767))
+IDENTITIES = st.builds(ProducerIdentity, st.integers(0, 2**62), st.integers(0, 32767))
 PARTICIPANTS = st.builds(Participant, NAMES, IDENTITIES, IDENTITIES, st.integers(-1, 10**6), st.booleans())
 QUERIES = st.sampled_from(["q", "r", "ü"])
 DECISIONS = st.builds(
@@ -135,7 +135,7 @@ def test_records_of_other_prefixes_and_tombstones_are_passed_over(changes: list[
 
 
 def test_a_decision_of_many_transactions_is_in_records_that_a_broker_takes() -> None:
-    one = Participant("x" * 60 + "|0123abcd|99", Identity(2**40, 32766), Identity(2**40, 32767), 9999)
+    one = Participant("x" * 60 + "|0123abcd|99", ProducerIdentity(2**40, 32766), ProducerIdentity(2**40, 32767), 9999)
     decision = BatchDecision("q", "r", 3, Mode.TWO_PHASE, (one,) * 10_000)
     state = Register("me").deciding(decision, 5)
     records = journal([state])
@@ -167,7 +167,7 @@ def test_a_decision_that_is_taken_back_was_not_made() -> None:
 
 def test_a_part_that_is_missing_is_damage_and_is_told_with_its_offset() -> None:
     with participants_per_record(1):
-        one = Participant("t", Identity(1, 0), Identity(1, 1), 0)
+        one = Participant("t", ProducerIdentity(1, 0), ProducerIdentity(1, 1), 0)
         records = journal([Register().deciding(BatchDecision("q", "r", 0, Mode.TWO_PHASE, (one, one, one)), 0)])
         for left_out in range(2):
             with pytest.raises(JournalDamaged, match=f"offset 2 .*part {left_out} "):
@@ -176,7 +176,7 @@ def test_a_part_that_is_missing_is_damage_and_is_told_with_its_offset() -> None:
 
 def test_parts_of_another_decision_are_not_taken_for_its_own() -> None:
     with participants_per_record(1):
-        one, other = (Participant(name, Identity(1, 0), Identity(1, 1), 0) for name in ("one", "other"))
+        one, other = (Participant(name, ProducerIdentity(1, 0), ProducerIdentity(1, 1), 0) for name in ("one", "other"))
         first = journal([Register().deciding(BatchDecision("q", "run1", 0, Mode.TWO_PHASE, (one, one)), 0)])
         second = journal([Register().deciding(BatchDecision("q", "run2", 0, Mode.TWO_PHASE, (other, other)), 0)])
         with pytest.raises(JournalDamaged):
@@ -210,7 +210,7 @@ FIELDS = [
 
 @given(st.dictionaries(st.sampled_from(FIELDS), JSONS), st.booleans(), st.integers(0, 10**9))
 def test_a_damaged_record_is_told_with_its_offset(changes: dict[str, Any], whole: bool, offset: int) -> None:
-    one = Participant("t", Identity(1, 0), Identity(1, 1), 0)
+    one = Participant("t", ProducerIdentity(1, 0), ProducerIdentity(1, 1), 0)
     ((key, value),) = encode(PREFIX, Register("me").deciding(BatchDecision("q", "r", 0, Mode.TWO_PHASE, (one,)), 0))
     body = (json.loads(value) if whole else {"v": 1}) | changes
     try:

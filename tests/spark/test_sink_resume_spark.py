@@ -16,7 +16,7 @@ from oracle.kafka import Oracle
 from twofold.client.cluster.cluster import Cluster
 from twofold.client.cluster.coordinators import Coordinators
 from twofold.client.config import ClientConfig
-from twofold.client.producer.sequences import Identity
+from twofold.client.producer.sequences import ProducerIdentity
 from twofold.client.transactions.calls import TransactionCalls
 from twofold.runtime.real import real_runtime, run
 from twofold.sink.names import decision_topic
@@ -111,7 +111,7 @@ async def commit_one(pipe: Pipe) -> None:
     cluster = Cluster(real_runtime(), ClientConfig(bootstrap_servers=pipe.broker.bootstrap_servers))
     try:
         calls = TransactionCalls(cluster, Coordinators(cluster))
-        identity = Identity(producer_id, epoch)
+        identity = ProducerIdentity(producer_id, epoch)
         await calls.end(name, identity, cluster.deadline(), commit=True, v2=version == 2)
     finally:
         await cluster.close()

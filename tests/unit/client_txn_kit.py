@@ -8,7 +8,7 @@ from typing import Any
 from twofold.broker.broker import Broker
 from twofold.broker.network.context import CloseConnection
 from twofold.client import Admin, Consumer, FeatureUpdate, NewTopic, Producer, TopicPartition, UpgradeType
-from twofold.client.transactions.states import State
+from twofold.client.transactions.states import ManagerState
 from twofold.config.settings import Settings
 from twofold.runtime.api import Runtime
 from twofold.runtime.sim import Simulation
@@ -205,7 +205,7 @@ def act_then_hang_up(act: Callable[[], Any], _: Any) -> Any:
     return later()
 
 
-def state_of(producer: Producer) -> State:
+def state_of(producer: Producer) -> ManagerState:
     return producer._transactions.state
 
 

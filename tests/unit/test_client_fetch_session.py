@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from twofold.broker.codec.fetch import Row
 from twofold.broker.fetch.sessions import CachedPartition, FetchSessionCache
-from twofold.client.consumer.fetch_session import MIN_PARTITIONS, FetchSession, Request, Wish
+from twofold.client.consumer.fetch_session import MIN_PARTITIONS, ClientFetchSession, SessionRequest, Wish
 from twofold.types import TopicPartition
 from twofold.wire.errors import KafkaError
 from twofold.wire.messages.fetch import FetchResponse
@@ -21,11 +21,11 @@ def wishes(count: int, offset: int = 0, topic: str = "a") -> dict[TopicPartition
     return {TopicPartition(topic, n): Wish(IDS[topic], offset, 1000, 0) for n in range(count)}
 
 
-def named(request: Request) -> list[tuple[str, int, int]]:
+def named(request: SessionRequest) -> list[tuple[str, int, int]]:
     return [(topic.topic, row.partition, row.fetch_offset) for topic in request.topics for row in topic.partitions]
 
 
-def forgotten(request: Request) -> list[tuple[uuid.UUID | None, int]]:
+def forgotten(request: SessionRequest) -> list[tuple[uuid.UUID | None, int]]:
     return [(topic.topic_id, index) for topic in request.forgotten for index in topic.partitions]
 
 
@@ -33,15 +33,15 @@ def answer(session_id: int) -> FetchResponse:
     return FetchResponse(session_id=session_id, responses=())
 
 
-def in_session(count: int = MANY) -> FetchSession:
-    session = FetchSession()
+def in_session(count: int = MANY) -> ClientFetchSession:
+    session = ClientFetchSession()
     session.request(wishes(count), by_id=True)
     session.answered(answer(77))
     return session
 
 
 def test_few_partitions_are_asked_for_without_a_session() -> None:
-    session = FetchSession()
+    session = ClientFetchSession()
     for _ in range(3):
         request = session.request(wishes(MANY - 1), by_id=True)
         assert (request.session_id, request.session_epoch, len(named(request))) == (0, -1, MANY - 1)
@@ -50,7 +50,7 @@ def test_few_partitions_are_asked_for_without_a_session() -> None:
 
 
 def test_many_open_a_session_and_then_only_changes_are_named() -> None:
-    session = FetchSession()
+    session = ClientFetchSession()
     request = session.request(wishes(MANY), by_id=True)
     assert (request.session_id, request.session_epoch, len(named(request))) == (0, 0, MANY)
     assert not session.is_incremental
@@ -66,7 +66,7 @@ def test_many_open_a_session_and_then_only_changes_are_named() -> None:
 
 
 def test_a_broker_without_room_is_asked_in_full_each_time() -> None:
-    session = FetchSession()
+    session = ClientFetchSession()
     for _ in range(3):
         request = session.request(wishes(MANY), by_id=True)
         assert (request.session_id, request.session_epoch, len(named(request))) == (0, 0, MANY)
@@ -128,7 +128,7 @@ steps = st.lists(
 @settings(max_examples=200, deadline=None)
 def test_the_broker_reads_what_the_client_wants(slots: int, story: list[tuple[str, str, int]]) -> None:
     cache = FetchSessionCache(CachedPartition, Random(1).randint, lambda: 0.0, max_slots=slots)
-    session = FetchSession()
+    session = ClientFetchSession()
     ids = dict(IDS)
     offsets = {TopicPartition("a", n): 0 for n in range(10)} | {TopicPartition("b", n): 0 for n in range(10)}
     by_id = True
@@ -159,8 +159,8 @@ def test_the_broker_reads_what_the_client_wants(slots: int, story: list[tuple[st
 
 def serve(
     cache: FetchSessionCache[CachedPartition],
-    session: FetchSession,
-    request: Request,
+    session: ClientFetchSession,
+    request: SessionRequest,
     wanted: dict[TopicPartition, Wish],
     by_id: bool,
     *,

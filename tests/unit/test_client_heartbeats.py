@@ -8,7 +8,7 @@ from client_txn_kit import TOPIC, World, identity_of, play, refuse, state_of
 
 from twofold.client import Producer
 from twofold.client.errors import TransactionFailed
-from twofold.client.transactions.states import State
+from twofold.client.transactions.states import ManagerState
 from twofold.wire.errors import NotCoordinator, TransactionalIdAuthorizationFailed
 
 DAY_MS = 86_400_000
@@ -60,7 +60,7 @@ def test_a_producer_that_was_away_too_long_is_told_and_goes_on() -> None:
         await world.sleep(60)
         world.sim.network.heal()
         await world.sleep(INTERVAL_S)
-        assert state_of(producer) is State.ABORTABLE_ERROR
+        assert state_of(producer) is ManagerState.ABORTABLE_ERROR
         with pytest.raises(
             TransactionFailed,
             match=r"commit_transaction\(\) in state ABORTABLE_ERROR.*epoch 0, the coordinator.*epoch 1",
@@ -132,7 +132,7 @@ def test_heartbeats_do_not_stand_in_line_behind_records() -> None:
         for _ in range(50):
             await producer.send(TOPIC, b"more", partition=0)
         await world.sleep(10 * INTERVAL_S)
-        assert state_of(producer) is State.IN_TRANSACTION
+        assert state_of(producer) is ManagerState.IN_TRANSACTION
         for link in links.values():
             link.connection._transport.resume_reading()  # type: ignore[union-attr]
         await producer.commit_transaction()
@@ -166,7 +166,7 @@ def test_a_heartbeat_that_is_not_allowed_is_no_reason_to_give_up() -> None:
         producer = await opened(world)
         world.script("TxnHeartbeat", refuse(TransactionalIdAuthorizationFailed))
         await world.sleep(3 * INTERVAL_S)
-        assert state_of(producer) is State.IN_TRANSACTION
+        assert state_of(producer) is ManagerState.IN_TRANSACTION
         await producer.commit_transaction()
         assert await world.read() == [b"x"]
 

@@ -9,7 +9,7 @@ from twofold.client import Producer
 from twofold.client.admin.transaction_model import EndedTwoPhase
 from twofold.client.errors import Fenced, IllegalTransactionCall, PreparedAborted
 from twofold.client.transactions.prepared import PreparedTxnState, TransactionOutcome
-from twofold.client.transactions.states import State
+from twofold.client.transactions.states import ManagerState
 from twofold.connections.errors import GaveUp
 from twofold.types import Ending
 from twofold.wire.errors import CoordinatorLoadInProgress, TransactionalIdNotFound
@@ -51,7 +51,7 @@ def test_what_is_no_state_is_a_type_error_and_sends_nothing(given: Any) -> None:
         sent = len(world.requests)
         with pytest.raises(TypeError, match=rf"is a {type(given).__name__}: a prepared transaction's state is text"):
             await producer.complete_transaction(given)
-        assert (state_of(producer), len(world.requests)) == (State.PREPARED, sent)
+        assert (state_of(producer), len(world.requests)) == (ManagerState.PREPARED, sent)
         assert await producer.complete_transaction(stored) is TransactionOutcome.COMMITTED
         recovered = await recovering(world)
         with pytest.raises(TypeError):
@@ -67,7 +67,7 @@ def test_what_is_malformed_is_a_value_error_and_sends_nothing(given: Any) -> Non
         sent = len(world.requests)
         with pytest.raises(ValueError, match=r"is not a prepared transaction's state: PRODUCER_ID:EPOCH"):
             await producer.complete_transaction(given)
-        assert (state_of(producer), len(world.requests)) == (State.PREPARED, sent)
+        assert (state_of(producer), len(world.requests)) == (ManagerState.PREPARED, sent)
 
     play(story)
 
@@ -131,7 +131,7 @@ def test_commit_with_nothing_kept_is_refused_with_advice() -> None:
             recovered = await recovering(world, node)
             with pytest.raises(IllegalTransactionCall, match=r"commit_transaction\(\) in state NOTHING_KEPT.*comple"):
                 await recovered.commit_transaction()
-            assert state_of(recovered) is State.NOTHING_KEPT
+            assert state_of(recovered) is ManagerState.NOTHING_KEPT
         await recovered.abort_transaction()
         assert world.count("EndTxn") == 0
 
@@ -214,7 +214,7 @@ def test_a_resumed_transaction_that_was_terminated_says_so_and_the_next_can_be_r
         await committer.resume("id", *state.identity)
         with pytest.raises(PreparedAborted, match=r"of 'id'"):
             await committer.complete_transaction(stored)
-        assert state_of(committer) is State.UNINITIALIZED
+        assert state_of(committer) is ManagerState.UNINITIALIZED
         await committer.resume("id", *state.identity)
 
     play(story)

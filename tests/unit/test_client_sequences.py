@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.client.producer.sequences import MAX_EPOCH, Identity, PartitionSequences
+from twofold.client.producer.sequences import MAX_EPOCH, PartitionSequences, ProducerIdentity
 from twofold.types import NO_SEQUENCE
 
 WINDOW = 5
@@ -23,7 +23,7 @@ class Fate(Enum):
 class Batch:
     name: int
     count: int = 1
-    identity: Identity | None = None
+    identity: ProducerIdentity | None = None
     base_sequence: int = NO_SEQUENCE
     on_wire: bool = False
     in_doubt: bool = False
@@ -65,7 +65,7 @@ class World:
 
     def __init__(self, *, is_strict: bool = False) -> None:
         self.sequences: PartitionSequences[Batch] = PartitionSequences(idempotent=True, max_unacked=WINDOW)
-        self.current = Identity(7, 0)
+        self.current = ProducerIdentity(7, 0)
         self.broker = ModelBroker(is_strict)
         self.wire: deque[tuple[Batch, int, int]] = deque()
         self.answers: deque[tuple[Batch, str]] = deque()
@@ -315,22 +315,22 @@ def test_the_first_batch_of_an_identity_goes_alone() -> None:
 
 def test_sequence_numbers_wrap_to_zero() -> None:
     sequences: PartitionSequences[Batch] = PartitionSequences(idempotent=True, max_unacked=5)
-    sequences.identity = Identity(1, 0)
+    sequences.identity = ProducerIdentity(1, 0)
     sequences.next_sequence = 2**31 - 2
     first, second = Batch(0, 3), Batch(1, 1)
-    sequences.on_sent(first, Identity(1, 0))
-    sequences.on_sent(second, Identity(1, 0))
+    sequences.on_sent(first, ProducerIdentity(1, 0))
+    sequences.on_sent(second, ProducerIdentity(1, 0))
     assert (first.base_sequence, second.base_sequence) == (2**31 - 2, 1)
 
 
 def test_the_last_epoch_is_followed_by_a_new_producer_id() -> None:
-    assert Identity(1, 0).bumped() == Identity(1, 1)
-    assert Identity(1, MAX_EPOCH - 1).bumped() is None
+    assert ProducerIdentity(1, 0).bumped() == ProducerIdentity(1, 1)
+    assert ProducerIdentity(1, MAX_EPOCH - 1).bumped() is None
 
 
 def test_a_partition_adopts_a_new_epoch_only_when_nothing_of_the_old_one_is_open() -> None:
     sequences: PartitionSequences[Batch] = PartitionSequences(idempotent=True, max_unacked=5)
-    old, new = Identity(1, 0), Identity(1, 1)
+    old, new = ProducerIdentity(1, 0), ProducerIdentity(1, 1)
     batch = Batch(0)
     sequences.on_sent(batch, old)
     assert not sequences.may_send_new(new)
@@ -344,7 +344,7 @@ def test_halves_of_a_batch_that_is_too_large_take_its_place_and_its_numbers() ->
     sequences: PartitionSequences[Batch] = PartitionSequences(idempotent=True, max_unacked=5)
     whole, behind = Batch(0, 10), Batch(1, 2)
     for batch in (whole, behind):
-        sequences.on_sent(batch, Identity(1, 0))
+        sequences.on_sent(batch, ProducerIdentity(1, 0))
     parts = [Batch(2, 4), Batch(3, 6)]
     sequences.split(whole, parts)
     assert [(batch.name, batch.base_sequence) for batch in sequences.unacked] == [(2, 0), (3, 4), (1, 10)]
@@ -354,7 +354,7 @@ def test_halves_of_a_batch_that_is_too_large_take_its_place_and_its_numbers() ->
 @pytest.mark.parametrize("idempotent", [True, False])
 def test_unacknowledged_batches_are_bounded(idempotent: bool) -> None:
     sequences: PartitionSequences[Batch] = PartitionSequences(idempotent=idempotent, max_unacked=5)
-    identity = Identity(1, 0) if idempotent else None
+    identity = ProducerIdentity(1, 0) if idempotent else None
     first = Batch(-1)
     sequences.on_sent(first, identity)
     sequences.on_acknowledged(first)

@@ -8,7 +8,16 @@ from client_txn_kit import TOPIC, World, play
 from twofold.client import Producer, TopicPartition
 from twofold.client.errors import Fenced, IllegalTransactionCall, ProducerFailed, TransactionFailed
 from twofold.client.transactions.prepared import PreparedTxnState
-from twofold.client.transactions.states import ADVICE, TRANSITIONS, Call, Event, State, after, allows, diagram
+from twofold.client.transactions.states import (
+    ADVICE,
+    TRANSITIONS,
+    Call,
+    ManagerEvent,
+    ManagerState,
+    after,
+    allows,
+    diagram,
+)
 from twofold.wire.errors import KafkaError, ProducerFenced, TransactionAbortable, UnknownServerError
 
 SOME_STATE = PreparedTxnState("7:0")
@@ -25,16 +34,16 @@ CALLS = {
 }
 
 
-def put_into(producer: Producer, state: State, error: KafkaError) -> None:
+def put_into(producer: Producer, state: ManagerState, error: KafkaError) -> None:
     producer._transactions.state = state
-    if state in (State.ABORTABLE_ERROR, State.FATAL_ERROR):
+    if state in (ManagerState.ABORTABLE_ERROR, ManagerState.FATAL_ERROR):
         producer._transactions._error = error
-    if state is State.PREPARED:
+    if state is ManagerState.PREPARED:
         producer._transactions.prepared = SOME_STATE
 
 
-@pytest.mark.parametrize("state", State)
-def test_every_call_that_is_not_in_the_table_is_refused_and_names_state_and_call(state: State) -> None:
+@pytest.mark.parametrize("state", ManagerState)
+def test_every_call_that_is_not_in_the_table_is_refused_and_names_state_and_call(state: ManagerState) -> None:
     """The real producer, put into each state, against a broker that would hear of anything that is sent."""
 
     async def story(world: World) -> None:
@@ -48,13 +57,13 @@ def test_every_call_that_is_not_in_the_table_is_refused_and_names_state_and_call
             assert f"{call.value}() in state {state.value}" in str(caught.value)
             assert "'id'" in str(caught.value)
             assert producer._transactions.state is state
-            if state in (State.ABORTABLE_ERROR, State.FATAL_ERROR):
+            if state in (ManagerState.ABORTABLE_ERROR, ManagerState.FATAL_ERROR):
                 assert "what happened" in str(caught.value)
                 assert isinstance(caught.value.__cause__, UnknownServerError)
             else:
                 assert isinstance(caught.value, IllegalTransactionCall) and caught.value.code == 48
                 assert (caught.value.call, caught.value.state) == (call, state)
-            producer._transactions.state = State.UNINITIALIZED  # nothing to be aborted at the end
+            producer._transactions.state = ManagerState.UNINITIALIZED  # nothing to be aborted at the end
         assert world.requests == []
 
     play(story)
@@ -63,7 +72,7 @@ def test_every_call_that_is_not_in_the_table_is_refused_and_names_state_and_call
 def test_a_fenced_producer_says_so_at_every_call() -> None:
     async def story(world: World) -> None:
         producer = world.producer()
-        put_into(producer, State.FATAL_ERROR, ProducerFenced("another one came"))
+        put_into(producer, ManagerState.FATAL_ERROR, ProducerFenced("another one came"))
         with pytest.raises(Fenced, match=r"begin_transaction\(\) in state FATAL_ERROR.*another one came"):
             await producer.begin_transaction()
 
@@ -71,38 +80,40 @@ def test_a_fenced_producer_says_so_at_every_call() -> None:
 
 
 def test_what_a_call_or_an_event_leads_to_is_a_state_that_can_be_left_again() -> None:
-    for state in State:
-        if state is not State.FATAL_ERROR:
+    for state in ManagerState:
+        if state is not ManagerState.FATAL_ERROR:
             assert any(start is state and target is not state for (start, _), target in TRANSITIONS.items())
-    assert {target for (start, _), target in TRANSITIONS.items() if start is State.FATAL_ERROR} == {State.FATAL_ERROR}
+    assert {target for (start, _), target in TRANSITIONS.items() if start is ManagerState.FATAL_ERROR} == {
+        ManagerState.FATAL_ERROR
+    }
 
 
 def test_every_state_can_be_reached() -> None:
-    reached, found = {State.UNINITIALIZED}, {State.UNINITIALIZED}
+    reached, found = {ManagerState.UNINITIALIZED}, {ManagerState.UNINITIALIZED}
     while found:
         found = {target for (start, _), target in TRANSITIONS.items() if start in reached} - reached
         reached |= found
-    assert reached == set(State)
+    assert reached == set(ManagerState)
 
 
 def test_once_prepared_only_the_decision_is_left() -> None:
-    allowed = {call for call in Call if allows(State.PREPARED, call)}
+    allowed = {call for call in Call if allows(ManagerState.PREPARED, call)}
     assert allowed == {Call.COMMIT, Call.ABORT, Call.COMPLETE}
 
 
 def test_what_failed_can_only_be_aborted_or_closed() -> None:
-    assert {call for call in Call if allows(State.ABORTABLE_ERROR, call)} == {Call.ABORT}
-    assert not any(allows(State.FATAL_ERROR, call) for call in Call)
+    assert {call for call in Call if allows(ManagerState.ABORTABLE_ERROR, call)} == {Call.ABORT}
+    assert not any(allows(ManagerState.FATAL_ERROR, call) for call in Call)
 
 
 def test_a_fatal_error_is_possible_everywhere_and_an_unknown_event_is_a_mistake() -> None:
-    assert all(after(state, Event.FATAL) is State.FATAL_ERROR for state in State)
+    assert all(after(state, ManagerEvent.FATAL) is ManagerState.FATAL_ERROR for state in ManagerState)
     with pytest.raises(KeyError):
-        after(State.READY, Event.ENDED)
+        after(ManagerState.READY, ManagerEvent.ENDED)
 
 
 def test_each_state_has_its_advice() -> None:
-    assert set(ADVICE) == set(State)
+    assert set(ADVICE) == set(ManagerState)
 
 
 def test_the_diagram_has_every_change_of_state_but_the_fatal_ones() -> None:
@@ -112,13 +123,17 @@ def test_the_diagram_has_every_change_of_state_but_the_fatal_ones() -> None:
             line.strip().startswith(f"{start.value} --> {target.value}:") and cause.value in line
             for line in text.splitlines()
         )
-        assert drawn == (start is not target and cause is not Event.FATAL)
+        assert drawn == (start is not target and cause is not ManagerEvent.FATAL)
 
 
 def test_the_table_speaks_of_known_things_only() -> None:
     for (start, cause), target in TRANSITIONS.items():
-        assert isinstance(start, State) and isinstance(cause, Call | Event) and isinstance(target, State)
-    pairs = set(product(State, [*Call, *Event]))
+        assert (
+            isinstance(start, ManagerState)
+            and isinstance(cause, Call | ManagerEvent)
+            and isinstance(target, ManagerState)
+        )
+    pairs = set(product(ManagerState, [*Call, *ManagerEvent]))
     assert set(TRANSITIONS) < pairs
 
 

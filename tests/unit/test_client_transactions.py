@@ -24,7 +24,7 @@ from twofold.client.errors import (
     TransactionAborted,
     TransactionFailed,
 )
-from twofold.client.transactions.states import State
+from twofold.client.transactions.states import ManagerState
 from twofold.connections.errors import ClientClosed, GaveUp
 from twofold.wire.errors import (
     ConcurrentTransactions,
@@ -205,7 +205,7 @@ def test_a_failed_record_fails_the_transaction_and_the_next_one_is_whole(level: 
             await bad
         with pytest.raises((InvalidRecord, OutOfOrderSequenceNumber)):  # it was on its way already, or not
             await later
-        assert state_of(producer) is State.ABORTABLE_ERROR
+        assert state_of(producer) is ManagerState.ABORTABLE_ERROR
         with pytest.raises(
             TransactionFailed, match=r"send\(\) in state ABORTABLE_ERROR.*INVALID_RECORD.*Call abort_tr"
         ):
@@ -256,7 +256,7 @@ def test_an_end_whose_answer_is_lost_is_repeated(level: int, commit: bool, step:
             await (await producer.send(TOPIC, b"%d" % number, partition=0))
             world.script("EndTxn", step)  # type: ignore[arg-type]
             await (producer.commit_transaction() if commit else producer.abort_transaction())
-            assert state_of(producer) is State.READY
+            assert state_of(producer) is ManagerState.READY
         assert await world.read() == ([b"0", b"1"] if commit else [])
 
     play(story, level=level)
@@ -302,7 +302,7 @@ def test_a_commit_that_runs_out_of_time_may_be_repeated_and_only_that() -> None:
             await producer.abort_transaction()
         world._steps.clear()
         await producer.commit_transaction()
-        assert (state_of(producer), await world.read()) == (State.READY, [b"x"])
+        assert (state_of(producer), await world.read()) == (ManagerState.READY, [b"x"])
 
     play(story)
 
@@ -315,7 +315,7 @@ def test_init_that_runs_out_of_time_may_be_repeated() -> None:
             await producer.init_transactions()
         world._steps.clear()
         await producer.init_transactions()
-        assert state_of(producer) is State.READY
+        assert state_of(producer) is ManagerState.READY
 
     play(story)
 
@@ -327,7 +327,7 @@ def test_init_that_is_refused_says_what_to_change_and_may_be_repeated() -> None:
             InvalidTransactionTimeout, match=r"transaction_timeout_ms=900001 is above.*transaction\.max\.timeout\.ms"
         ):
             await producer.init_transactions()
-        assert state_of(producer) is State.UNINITIALIZED
+        assert state_of(producer) is ManagerState.UNINITIALIZED
         world.script("InitProducerId", refuse(TransactionalIdAuthorizationFailed))
         with pytest.raises(TransactionalIdAuthorizationFailed, match=r"'id': the principal lacks WRITE on the id"):
             await producer.init_transactions()
@@ -362,10 +362,10 @@ def test_a_fenced_producer_that_only_sends_learns_it_when_it_aborts() -> None:
         await world.ready("other")
         with pytest.raises(InvalidProducerEpoch):
             await (await first.send(TOPIC, b"more", partition=0))
-        assert state_of(first) is State.ABORTABLE_ERROR
+        assert state_of(first) is ManagerState.ABORTABLE_ERROR
         with pytest.raises(Fenced):
             await first.abort_transaction()
-        assert state_of(first) is State.FATAL_ERROR
+        assert state_of(first) is ManagerState.FATAL_ERROR
 
     play(story)
 
@@ -432,7 +432,7 @@ def test_offsets_that_are_refused_fail_the_transaction_and_not_the_producer(erro
         with pytest.raises(TransactionFailed, match=error.name):
             await producer.send_offsets_to_transaction({ZERO: 1}, ConsumerGroupMetadata("group", 3, "member"))
         await producer.abort_transaction()
-        assert state_of(producer) is State.READY
+        assert state_of(producer) is ManagerState.READY
 
     play(story)
 
@@ -459,7 +459,7 @@ def test_an_abort_that_is_refused_ends_the_producer(error: type) -> None:
         world.script("EndTxn", refuse(error))
         with pytest.raises(ProducerFailed, match=rf"the abort was refused.*{error.name}.*Close this producer"):
             await producer.abort_transaction()
-        assert state_of(producer) is State.FATAL_ERROR
+        assert state_of(producer) is ManagerState.FATAL_ERROR
 
     play(story)
 
@@ -473,7 +473,7 @@ def test_a_commit_that_must_be_aborted_can_be() -> None:
         with pytest.raises(TransactionFailed, match=r"the commit was refused.*TRANSACTION_ABORTABLE"):
             await producer.commit_transaction()
         await producer.abort_transaction()
-        assert (state_of(producer), await world.read()) == (State.READY, [])
+        assert (state_of(producer), await world.read()) == (ManagerState.READY, [])
 
     play(story)
 
@@ -532,7 +532,7 @@ def test_a_block_commits_at_its_end_and_aborts_on_an_exception() -> None:
             await txn.send(TOPIC, b"good")
         with pytest.raises(KeyError):
             await send_and_fail(producer, b"bad")
-        assert state_of(producer) is State.READY
+        assert state_of(producer) is ManagerState.READY
         assert await world.read() == [b"good"]
 
     play(story)
@@ -593,7 +593,7 @@ def test_a_block_that_is_cancelled_aborts() -> None:
         await world.sleep(1)
         task.cancel()
         await asyncio.wait((task,))
-        assert task.cancelled() and state_of(producer) is State.READY
+        assert task.cancelled() and state_of(producer) is ManagerState.READY
         assert await world.read() == []
 
     play(story)

@@ -15,7 +15,7 @@ from twofold.client.errors import (
     TransactionFailed,
 )
 from twofold.client.transactions.prepared import PreparedTxnState, TransactionOutcome
-from twofold.client.transactions.states import State
+from twofold.client.transactions.states import ManagerState
 from twofold.connections.errors import UnsupportedByBroker
 from twofold.wire.errors import (
     InvalidRecord,
@@ -69,7 +69,7 @@ def test_complete_commits_its_own_state_and_aborts_at_any_other(decision: str) -
         given = (same | {"another": other, "none": PreparedTxnState(), "no bytes": b""})[decision]
         done = await producer.complete_transaction(given)
         assert done is (TransactionOutcome.COMMITTED if decision in same else TransactionOutcome.ABORTED)
-        assert state_of(producer) is State.READY
+        assert state_of(producer) is ManagerState.READY
         assert await world.read() == ([b"x"] if decision in same else [])
         async with producer.transaction() as txn:
             await txn.send(TOPIC, b"next", partition=0)
@@ -155,7 +155,7 @@ def test_complete_when_nothing_was_prepared_or_kept_is_an_invalid_state() -> Non
         for _ in range(2):
             with pytest.raises(InvalidTxnState, match=r"complete_transaction\(\) in state"):
                 await producer.complete_transaction("7:0")
-            if state_of(producer) is State.READY:
+            if state_of(producer) is ManagerState.READY:
                 await producer.begin_transaction()
         await producer.send(TOPIC, b"x")
         with pytest.raises(InvalidTxnState, match=r"complete_transaction\(\) in state IN_TRANSACTION"):
@@ -229,7 +229,7 @@ def test_a_prepared_block_that_is_left_by_an_exception_sends_nothing_and_is_in_d
         with pytest.raises(InDoubt, match=r"transaction 0:0 is prepared.*complete_transaction\(\)") as caught:
             await prepare_and_leave(producer, KeyError("mine"))
         assert isinstance(caught.value.__cause__, KeyError)
-        assert (state_of(producer), world.count("EndTxn")) == (State.PREPARED, 0)
+        assert (state_of(producer), world.count("EndTxn")) == (ManagerState.PREPARED, 0)
         await producer.complete_transaction(caught.value.state)
         assert await world.read() == [b"x"]
 
@@ -243,7 +243,7 @@ def test_an_interrupt_stays_an_interrupt_and_carries_the_doubt_as_a_note(error: 
         with pytest.raises(type(error)) as caught:
             await prepare_and_leave(producer, error)
         assert any("transaction 0:0 is prepared" in note for note in caught.value.__notes__)
-        assert (state_of(producer), world.count("EndTxn")) == (State.PREPARED, 0)
+        assert (state_of(producer), world.count("EndTxn")) == (ManagerState.PREPARED, 0)
 
     play(story)
 
@@ -272,7 +272,7 @@ def test_a_commit_of_a_prepared_transaction_that_is_refused_never_becomes_an_abo
             (Fenced, ProducerFailed), match=rf"{error.name}.*transaction {state} was prepared and is in"
         ):
             await producer.commit_transaction()
-        assert (state_of(producer), world.count("EndTxn")) == (State.FATAL_ERROR, 1)
+        assert (state_of(producer), world.count("EndTxn")) == (ManagerState.FATAL_ERROR, 1)
         await producer.close()
         assert world.count("EndTxn") == 1
         recovered = await participant(world, "other", keep=True)
@@ -311,7 +311,7 @@ def test_a_producer_that_does_not_keep_aborts_what_was_prepared() -> None:
 def test_the_decision_under_way_cannot_be_turned_round() -> None:
     async def story(world: World) -> None:
         producer, state = await prepared(world)
-        producer._transactions.state = State.COMMITTING
+        producer._transactions.state = ManagerState.COMMITTING
         with pytest.raises(
             IllegalTransactionCall, match=r"complete_transaction\(''\) in state COMMITTING.*the other one"
         ):
@@ -330,7 +330,7 @@ def test_a_broker_whose_switch_is_off_is_named_with_the_switch() -> None:
         producer = world.producer(**TWO_PHASE)
         with pytest.raises(TransactionalIdAuthorizationFailed, match=r"transaction\.two\.phase\.commit\.enable"):
             await producer.init_transactions()
-        assert state_of(producer) is State.UNINITIALIZED
+        assert state_of(producer) is ManagerState.UNINITIALIZED
 
     play(story, transaction_two_phase_commit_enable="false")
 
@@ -424,7 +424,7 @@ def test_one_producer_resumes_many_and_one_that_is_gone_does_not_stop_it() -> No
                     await committer.commit_transaction()
             else:
                 await committer.complete_transaction(PreparedTxnState.of(producer_id, epoch))
-            assert state_of(committer) is State.UNINITIALIZED
+            assert state_of(committer) is ManagerState.UNINITIALIZED
         assert await world.read() == [b"0", b"2"]
 
     play(story)

@@ -5,7 +5,7 @@ from client_txn_kit import TOPIC, World, play, refuse, state_of
 
 from twofold.client import Producer, TopicPartition
 from twofold.client.errors import Fenced, TransactionFailed
-from twofold.client.transactions.states import State
+from twofold.client.transactions.states import ManagerState
 from twofold.wire.errors import CoordinatorNotAvailable, InvalidProducerEpoch, InvalidRecord
 
 ZERO = TopicPartition(TOPIC, 0)
@@ -48,7 +48,7 @@ def test_a_zombie_that_leaves_its_block_is_fenced_at_once(level: int, past: str,
         with pytest.raises(Fenced, match=r"the coordinator has producer id 0, epoch .*Close this producer") as caught:
             await take_over_inside_a_block(world, zombie, past, rest)
         assert "abort_transaction" not in str(caught.value)
-        assert state_of(zombie) is State.FATAL_ERROR
+        assert state_of(zombie) is ManagerState.FATAL_ERROR
         assert await world.read() == ([b"before"] if past == "one committed" else [])
 
     play(story, level=level)
@@ -60,7 +60,7 @@ def test_a_zombie_whose_commit_is_refused_is_fenced_at_once(level: int) -> None:
         zombie = await world.ready()
         with pytest.raises(Fenced, match=r"the commit was refused.*Close this producer"):
             await take_over_inside_a_block(world, zombie, "one open", "leaves")
-        assert state_of(zombie) is State.FATAL_ERROR
+        assert state_of(zombie) is ManagerState.FATAL_ERROR
 
     play(story, level=level)
 
@@ -133,7 +133,7 @@ def test_a_block_whose_records_failed_before_its_end_does_not_end_in_silence(err
 
         with pytest.raises(TransactionFailed, match=message):
             await send_and_stay()
-        assert state_of(producer) is State.READY
+        assert state_of(producer) is ManagerState.READY
         async with producer.transaction() as txn:
             await txn.send(TOPIC, b"good", partition=0)
         assert await world.read() == [b"good"]

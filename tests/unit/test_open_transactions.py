@@ -11,7 +11,7 @@ from twofold.client import Admin
 from twofold.client.admin.hanging import (
     NO_TIME_MS,
     Began,
-    OpenTransaction,
+    PartitionTransaction,
     Reason,
     ToldBy,
     began,
@@ -27,7 +27,7 @@ from twofold.types import TopicPartition
 
 TP = TopicPartition("t", 0)
 OTHER = TopicPartition("t", 1)
-OPEN = OpenTransaction(TP, 7, 3, -1, 100, 5)
+OPEN = PartitionTransaction(TP, 7, 3, -1, 100, 5)
 
 
 def owner(

@@ -6,7 +6,7 @@ import pytest
 
 from twofold.cli.pipeline.report import age, plan, recovered_json, state_json
 from twofold.client.admin.transaction_model import NO_TIMEOUT_MS, TransactionDescription, TransactionState
-from twofold.client.producer.sequences import Identity
+from twofold.client.producer.sequences import ProducerIdentity
 from twofold.records.batch import Record
 from twofold.sink.decided import DecidedEntry
 from twofold.sink.inspection import Scan, SinkState, SinkTransaction, Standing, Tally
@@ -17,7 +17,9 @@ QUERY = "query"
 
 
 def participants(count: int) -> tuple[Participant, ...]:
-    return tuple(Participant(f"p|0000000a|{n}", Identity(n, 0), Identity(n, 1), n) for n in range(count))
+    return tuple(
+        Participant(f"p|0000000a|{n}", ProducerIdentity(n, 0), ProducerIdentity(n, 1), n) for n in range(count)
+    )
 
 
 def decision(mode: Mode, count: int = 4) -> BatchDecision:
@@ -129,7 +131,7 @@ def state(register: Register, tally: Tally | None = None, *rows: SinkTransaction
 
 
 def transaction(standing: Standing) -> SinkTransaction:
-    return SinkTransaction("p|0000000b|0", standing, Identity(9, 0), -1, 1000, {})
+    return SinkTransaction("p|0000000b|0", standing, ProducerIdentity(9, 0), -1, 1000, {})
 
 
 @pytest.mark.parametrize("standing", Standing)

@@ -35,7 +35,7 @@ from twofold.wire.errors import (
 
 if TYPE_CHECKING:
     from twofold.client.transactions.prepared import PreparedTxnState
-    from twofold.client.transactions.states import Call, State
+    from twofold.client.transactions.states import Call, ManagerState
 
 
 class DeliveryTimeout(PlainMessage, RequestTimedOut):
@@ -54,7 +54,7 @@ class IllegalTransactionCall(PlainMessage, InvalidTxnState):
     # The protocol's error of this name ends a producer; a call that was never sent does not.
     fatal = False
 
-    def __init__(self, message: str, call: "Call | None" = None, state: "State | None" = None) -> None:
+    def __init__(self, message: str, call: "Call | None" = None, state: "ManagerState | None" = None) -> None:
         super().__init__(message)
         self.call = call
         self.state = state

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 
 from twofold.client.admin.transaction_model import NO_TIMEOUT_MS, TransactionDescription, TransactionState
-from twofold.client.producer.sequences import Identity
+from twofold.client.producer.sequences import ProducerIdentity
 from twofold.client.transactions.calls import Terms, TransactionCalls
 from twofold.connections.waiting import Deadline
 from twofold.runtime.api import Runtime
@@ -112,7 +112,7 @@ class Completion:
     async def _commit(self, participant: Participant) -> bool:
         return await self._end(participant, participant.client, commit=True)
 
-    async def _end(self, participant: Participant, identity: Identity, *, commit: bool) -> bool:
+    async def _end(self, participant: Participant, identity: ProducerIdentity, *, commit: bool) -> bool:
         """Whether the coordinator took it, now or before; False when it has something else."""
         name = participant.transactional_id
         try:
@@ -261,6 +261,6 @@ def _ended(
 ) -> bool:
     """By the record of that transaction, where there is one: the state may be that of a later one, or of none."""
     last = row.last_two_phase
-    if last is not None and Identity(last.state.producer_id, last.state.epoch) == participant.ongoing:
+    if last is not None and ProducerIdentity(last.state.producer_id, last.state.epoch) == participant.ongoing:
         return last.is_committed == committed
     return row.state in states

@@ -19,7 +19,7 @@ from twofold.client.cluster.metadata import group_by_topic
 from twofold.client.config import ISOLATION_LEVELS, ConsumerConfig
 from twofold.client.consumer.offsets import OffsetSpec, list_offsets
 from twofold.client.consumer.single_fetch import SingleFetch
-from twofold.client.producer.sequences import Identity
+from twofold.client.producer.sequences import ProducerIdentity
 from twofold.connections.waiting import Deadline
 from twofold.records.batch import Record, iter_records
 from twofold.records.filtering import visible_batches
@@ -61,7 +61,7 @@ class Standing(StrEnum):
 class SinkTransaction:
     transactional_id: str
     standing: Standing
-    identity: Identity
+    identity: ProducerIdentity
     start_ms: int
     timeout_ms: int
     partitions: Mapping[str, tuple[int, ...]]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from twofold.client.producer.sequences import Identity
+from twofold.client.producer.sequences import ProducerIdentity
 from twofold.sink.decided import DecidedEntry, Input, Purpose
 from twofold.wire.errors import KafkaError
 
@@ -60,8 +60,8 @@ class Participant:
     """A task's transaction: its records have the `ongoing` identity, and `client` is the one that may end it."""
 
     transactional_id: str
-    ongoing: Identity
-    client: Identity
+    ongoing: ProducerIdentity
+    client: ProducerIdentity
     partition: int
     v2: bool = True
 
@@ -295,4 +295,6 @@ def _row(participant: Participant) -> list[Any]:
 
 def _participant(row: list[Any]) -> Participant:
     name, producer_id, epoch, client_id, client_epoch, partition, version = row
-    return Participant(name, Identity(producer_id, epoch), Identity(client_id, client_epoch), partition, version >= 2)
+    return Participant(
+        name, ProducerIdentity(producer_id, epoch), ProducerIdentity(client_id, client_epoch), partition, version >= 2
+    )

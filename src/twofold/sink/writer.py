@@ -23,9 +23,9 @@ from twofold.client.cluster.metadata import TopicMetadata
 from twofold.client.config import ProducerConfig
 from twofold.client.producer.accumulator import ProducerBatch
 from twofold.client.producer.sender import Sender
-from twofold.client.producer.sequences import Identity
-from twofold.client.transactions.at_the_sender import OpenTransaction
+from twofold.client.producer.sequences import ProducerIdentity
 from twofold.client.transactions.calls import Terms, TransactionCalls
+from twofold.client.transactions.current import CurrentTransaction
 from twofold.client.transactions.heartbeats import Heartbeats
 from twofold.connections.errors import GaveUp
 from twofold.connections.waiting import Backoff, Deadline
@@ -92,13 +92,13 @@ class TaskWriter:
         self._slots = slots
         self._coordinators = Coordinators(cluster)
         self._calls = TransactionCalls(cluster, self._coordinators)
-        self._open = OpenTransaction("", self._add_partitions_soon, self._on_failure)
+        self._open = CurrentTransaction("", self._add_partitions_soon, self._on_failure)
         self._sender = Sender(runtime, config, cluster, self._open)
         self._heartbeats: Heartbeats | None = None
         self._adding: asyncio.Task[None] | None = None
         self._error: KafkaError | None = None
         self._slot: Slot | None = None
-        self._identity = Identity(-1, -1)
+        self._identity = ProducerIdentity(-1, -1)
         self._conditions: Conditions | None = None
 
     @property
@@ -151,7 +151,7 @@ class TaskWriter:
             self._heartbeats.start()
         self._reached("task: opened")
 
-    async def _init(self, slot: Slot, conditions: Conditions, deadline: Deadline) -> tuple[Identity, bool]:
+    async def _init(self, slot: Slot, conditions: Conditions, deadline: Deadline) -> tuple[ProducerIdentity, bool]:
         """The answer to one request; asked again only where nothing has changed."""
         failures = 0
         while True:
@@ -195,7 +195,7 @@ class TaskWriter:
         self._slot = None
         return participant
 
-    async def _vow(self, slot: Slot) -> Identity:
+    async def _vow(self, slot: Slot) -> ProducerIdentity:
         # Asked as often as it takes: should one that was given up come late, the identity that may end the transaction
         # is another one than this, which whoever completes the decision finds out.
         terms = Terms(NO_TIMEOUT_MS, two_phase=True)

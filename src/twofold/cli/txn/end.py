@@ -32,7 +32,7 @@ from twofold.cli.common import (
 from twofold.cli.topic import connected
 from twofold.cli.txn.place import KNOWN_IDS, check_partition
 from twofold.client import Admin, TopicPartition
-from twofold.client.admin.hanging import NO_TIME_MS, OpenTransaction, find_open, owners_of, why_hanging
+from twofold.client.admin.hanging import NO_TIME_MS, PartitionTransaction, find_open, owners_of, why_hanging
 from twofold.client.admin.transaction_model import (
     AbortTransactionSpec,
     EndedTransaction,
@@ -99,7 +99,7 @@ def abort(
     run_command(main, bootstrap_server)
 
 
-async def _at_offset(admin: Admin, tp: TopicPartition, start_offset: int) -> OpenTransaction:
+async def _at_offset(admin: Admin, tp: TopicPartition, start_offset: int) -> PartitionTransaction:
     rows = (await find_open(admin, [tp])).get()[tp]
     for row in rows:
         if row.start_offset == start_offset:
@@ -109,14 +109,14 @@ async def _at_offset(admin: Admin, tp: TopicPartition, start_offset: int) -> Ope
 
 async def _by_numbers(
     admin: Admin, tp: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int | None
-) -> OpenTransaction:
+) -> PartitionTransaction:
     """As the leader has it; where the broker is too old to tell, the caller knows all that is needed."""
     try:
         rows = (await find_open(admin, [tp])).get()[tp]
     except UnsupportedByBroker as error:
         if coordinator_epoch is None:
             raise CliError(f"{error}: add --coordinator-epoch, 0 if you do not know better", USAGE) from None
-        return OpenTransaction(tp, producer_id, producer_epoch, coordinator_epoch, NO_OFFSET, NO_TIME_MS)
+        return PartitionTransaction(tp, producer_id, producer_epoch, coordinator_epoch, NO_OFFSET, NO_TIME_MS)
     found = next((row for row in rows if row.producer_id == producer_id), None)
     if found is None:
         raise CliError(f"no open transaction of {tp} belongs to producer {producer_id}; {_those(rows)}")
@@ -127,7 +127,7 @@ async def _by_numbers(
     return found
 
 
-def _those(rows: Sequence[OpenTransaction]) -> str:
+def _those(rows: Sequence[PartitionTransaction]) -> str:
     first = ", ".join(f"{row.start_offset} (producer {row.producer_id})" for row in rows[:5])
     more = f" and {len(rows) - 5:,} more" if len(rows) > 5 else ""
     return f"open ones begin at {first}{more}" if rows else "none is open there"
@@ -141,7 +141,7 @@ async def _owner(admin: Admin, producer_id: int) -> TransactionDescription | Non
         return None
 
 
-async def _check_owner(admin: Admin, found: OpenTransaction) -> None:
+async def _check_owner(admin: Admin, found: PartitionTransaction) -> None:
     """Still open after its owner was described: so it is the transaction that the coordinator has open."""
     if found.start_offset == NO_OFFSET:
         return
@@ -153,7 +153,7 @@ async def _check_owner(admin: Admin, found: OpenTransaction) -> None:
     )
 
 
-async def _check_undecided(admin: Admin, found: OpenTransaction, owner: TransactionDescription | None) -> None:
+async def _check_undecided(admin: Admin, found: PartitionTransaction, owner: TransactionDescription | None) -> None:
     """Also with --partition-only: to abort what was decided would tear it, or write the wrong marker twice."""
     reason = why_hanging(found, owner)
     if owner is not None and reason is not None and reason.is_decided:
@@ -165,7 +165,7 @@ async def _check_undecided(admin: Admin, found: OpenTransaction, owner: Transact
         )
 
 
-def _spec(found: OpenTransaction, coordinator_epoch: int | None) -> AbortTransactionSpec:
+def _spec(found: PartitionTransaction, coordinator_epoch: int | None) -> AbortTransactionSpec:
     """By its start offset, which `found` has unless the broker was too old to tell it."""
     is_known = found.start_offset != NO_OFFSET
     return AbortTransactionSpec(
@@ -178,7 +178,7 @@ def _spec(found: OpenTransaction, coordinator_epoch: int | None) -> AbortTransac
 
 
 async def _abort_whole(
-    admin: Admin, found: OpenTransaction, owner: TransactionDescription, yes: bool, output: OutputFormat
+    admin: Admin, found: PartitionTransaction, owner: TransactionDescription, yes: bool, output: OutputFormat
 ) -> int:
     name = owner.transactional_id
     if not owner.is_ongoing:

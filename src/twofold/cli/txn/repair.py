@@ -33,7 +33,7 @@ from twofold.cli.common import (
 from twofold.cli.topic import connected
 from twofold.cli.txn.place import chosen_partitions
 from twofold.client import Admin
-from twofold.client.admin.hanging import Hanging, OpenTransaction, Reason, find_hanging
+from twofold.client.admin.hanging import Hanging, PartitionTransaction, Reason, find_hanging
 from twofold.client.admin.transaction_model import RepairTransactionSpec
 from twofold.wire.errors import KafkaError
 
@@ -94,7 +94,7 @@ def _at_offset(found: Sequence[Hanging], start_offset: int, where: str) -> Hangi
     return row
 
 
-def spec(row: OpenTransaction, *, commit: bool) -> RepairTransactionSpec:
+def spec(row: PartitionTransaction, *, commit: bool) -> RepairTransactionSpec:
     return RepairTransactionSpec(
         tp=row.tp,
         producer_id=row.producer_id,

@@ -44,7 +44,7 @@ FILTERED_PRODUCERS = 1_000
 NO_TIME_MS = -1
 
 
-class OpenTransaction(NamedTuple):
+class PartitionTransaction(NamedTuple):
     """As the leader of a partition (or another replica) has it."""
 
     tp: TopicPartition
@@ -95,7 +95,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Hanging:
-    transaction: OpenTransaction
+    transaction: PartitionTransaction
     reason: Reason
     transactional_id: str | None
     """The id whose coordinator knows the producer, if one does."""
@@ -111,7 +111,7 @@ class Blocked:
     tp: TopicPartition
     stable_offset: int
     high_watermark: int
-    transaction: OpenTransaction | None
+    transaction: PartitionTransaction | None
     """The one that they wait for; None where it ended meanwhile or the leader does not tell."""
     transactional_id: str | None
     first_timestamp: int
@@ -155,16 +155,16 @@ async def choose_partitions(
 
 async def find_open(
     admin: Admin, partitions: Sequence[TopicPartition], *, broker_id: int | None = None, told: Told = _nobody
-) -> Results[TopicPartition, tuple[OpenTransaction, ...]]:
+) -> Results[TopicPartition, tuple[PartitionTransaction, ...]]:
     """The open transactions of each partition, in the order of their offsets."""
-    values: dict[TopicPartition, tuple[OpenTransaction, ...]] = {}
+    values: dict[TopicPartition, tuple[PartitionTransaction, ...]] = {}
     errors: dict[TopicPartition, KafkaError] = {}
     for some in _slices(partitions, PARTITIONS_AT_ONCE):
         found = await admin.describe_producers(some, broker_id=broker_id)
         errors |= found.errors
         for tp, rows in found.values.items():
             values[tp] = tuple(
-                OpenTransaction(
+                PartitionTransaction(
                     tp,
                     row.producer_id,
                     row.producer_epoch,
@@ -209,7 +209,7 @@ async def find_hanging(
     return hanging, dict(found.errors)
 
 
-def why_hanging(row: OpenTransaction, owner: TransactionDescription | None) -> Reason | None:
+def why_hanging(row: PartitionTransaction, owner: TransactionDescription | None) -> Reason | None:
     """None where the coordinator is going to end it."""
     if owner is None:
         return Reason.UNKNOWN
@@ -223,7 +223,7 @@ def why_hanging(row: OpenTransaction, owner: TransactionDescription | None) -> R
     return None
 
 
-def began(row: OpenTransaction, owner: TransactionDescription | None, first_timestamp: int) -> Began:
+def began(row: PartitionTransaction, owner: TransactionDescription | None, first_timestamp: int) -> Began:
     """Since when a transaction is open; `owner` is the id whose coordinator knows its producer."""
     if owner is not None and owner.start_ms >= 0 and why_hanging(row, owner) is None:
         return Began(owner.start_ms, ToldBy.COORDINATOR)
@@ -278,13 +278,13 @@ async def find_two_phase(admin: Admin, listed: Iterable[TransactionListing]) -> 
     return sorted(found, key=lambda row: (row.start_ms, row.transactional_id))
 
 
-async def first_timestamps(admin: Admin, rows: Iterable[OpenTransaction]) -> dict[OpenTransaction, int]:
+async def first_timestamps(admin: Admin, rows: Iterable[PartitionTransaction]) -> dict[PartitionTransaction, int]:
     """What the first record of each says of its time."""
     reading = ConsumerConfig(
         bootstrap_servers=admin.config.bootstrap_servers, max_partition_fetch_bytes=1, fetch_max_bytes=1
     )
 
-    async def look(row: OpenTransaction) -> tuple[OpenTransaction, int]:
+    async def look(row: PartitionTransaction) -> tuple[PartitionTransaction, int]:
         fetch = SingleFetch(admin.cluster, reading, row.tp)
         try:
             data = await fetch.fetch(row.start_offset, 0, admin.cluster.deadline())
@@ -315,9 +315,9 @@ async def find_blocked(
                 held[tp] = stable[tp].offset, ends[tp].offset
         told(len(some))
     errors: dict[TopicPartition | str, KafkaError] = {}
-    found: Results[TopicPartition, tuple[OpenTransaction, ...]] = Results({}, {})
+    found: Results[TopicPartition, tuple[PartitionTransaction, ...]] = Results({}, {})
     owners: dict[int, TransactionDescription] = {}
-    first: dict[TopicPartition, OpenTransaction] = {}
+    first: dict[TopicPartition, PartitionTransaction] = {}
     try:
         found = await find_open(admin, list(held))
         first = {tp: rows[0] for tp, rows in found.values.items() if rows and rows[0].start_offset <= held[tp][0]}

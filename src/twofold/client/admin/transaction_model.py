@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import NamedTuple
 
-from twofold.client.producer.sequences import Identity
+from twofold.client.producer.sequences import ProducerIdentity
 from twofold.client.transactions.prepared import PreparedTxnState
 from twofold.types import Ending, TopicPartition
 
@@ -90,15 +90,15 @@ class TransactionDescription(NamedTuple):
     def outcome_of(self, producer_id: int, producer_epoch: int) -> bool | None:
         """Whether the transaction with this identity was committed, or aborted; None where the record does not say."""
         ended = self.last_two_phase
-        if ended is not None and ended.state.identity == Identity(producer_id, producer_epoch):
+        if ended is not None and ended.state.identity == ProducerIdentity(producer_id, producer_epoch):
             return ended.is_committed
         if self.decided is not None and self.decided[:2] == (producer_id, producer_epoch):
             return self.decided.commit
         return None
 
     @property
-    def identity(self) -> Identity:
-        return Identity(self.producer_id, self.producer_epoch)
+    def identity(self) -> ProducerIdentity:
+        return ProducerIdentity(self.producer_id, self.producer_epoch)
 
     @property
     def is_ongoing(self) -> bool:
@@ -121,7 +121,7 @@ class TransactionDescription(NamedTuple):
         since = f", open since {moment(self.start_ms)}" if self.is_ongoing else ""
         return f"producer id {self.producer_id}, epoch {self.producer_epoch}, state {self.state.value}{since}"
 
-    def beside(self, ours: Identity, prepared: Identity) -> str:
+    def beside(self, ours: ProducerIdentity, prepared: ProducerIdentity) -> str:
         """Our identity, or that of the transaction that we wanted to end, beside the coordinator's, in words."""
         if self.is_ongoing and self.identity in (ours, prepared):
             state = f"{self.producer_id}:{self.producer_epoch}"

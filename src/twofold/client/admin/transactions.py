@@ -26,7 +26,7 @@ from twofold.client.admin.transaction_model import (
     TransactionState,
 )
 from twofold.client.cluster.cluster import Cluster
-from twofold.client.cluster.coordinators import Coordinators, Kind
+from twofold.client.cluster.coordinators import CoordinatorKind, Coordinators
 from twofold.client.errors import EndedMeanwhile
 from twofold.client.transactions.calls import Started, Terms, TransactionCalls, description
 from twofold.client.transactions.prepared import PreparedTxnState
@@ -164,13 +164,13 @@ class TransactionAdminCalls(ABC):
             )
             asked = broker_id
             if asked is None:
-                asked = self._their_coordinators.node_of(Kind.TRANSACTION, first)
+                asked = self._their_coordinators.node_of(CoordinatorKind.TRANSACTION, first)
             return _described(response.transaction_states, first, asked, by_coordinator=broker_id is None)
 
         what = f"DescribeTransactions of {first!r}"
         if broker_id is None:
             try:
-                return await self._their_coordinators.ask(Kind.TRANSACTION, first, what, ask, deadline)
+                return await self._their_coordinators.ask(CoordinatorKind.TRANSACTION, first, what, ask, deadline)
             except GaveUp:
                 raise
             except KafkaError as error:

@@ -33,7 +33,7 @@ BATCHED_SINCE = 4
 CONCURRENT_BACKOFF_MS = 20
 
 
-class Kind(IntEnum):
+class CoordinatorKind(IntEnum):
     GROUP = 0
     TRANSACTION = 1
 
@@ -43,7 +43,7 @@ class Coordinators:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._nodes: dict[tuple[Kind, str], int] = {}
+        self._nodes: dict[tuple[CoordinatorKind, str], int] = {}
         self._links: dict[int, BrokerLink] = {}
 
     def close(self) -> None:
@@ -51,19 +51,19 @@ class Coordinators:
         for link in self._links.values():
             link.close(error)
 
-    def connected(self, kind: Kind, key: str) -> Connection | None:
+    def connected(self, kind: CoordinatorKind, key: str) -> Connection | None:
         """The connection to the coordinator as it was last known, when it is open."""
         node_id = self._nodes.get((kind, key))
         link = None if node_id is None else self._links.get(node_id)
         return None if link is None else link.connection
 
-    def node_of(self, kind: Kind, key: str) -> int:
+    def node_of(self, kind: CoordinatorKind, key: str) -> int:
         """The coordinator as it was last known; -1 for none."""
         return self._nodes.get((kind, key), -1)
 
     async def ask(
         self,
-        kind: Kind,
+        kind: CoordinatorKind,
         key: str,
         what: str,
         attempt: Callable[[Connection], Awaitable[T]],
@@ -92,14 +92,14 @@ class Coordinators:
                     raise deadline.gave_up(what, error) from error
             await runtime.timers.sleep(delay_s)
 
-    async def connection(self, kind: Kind, key: str, deadline: Deadline) -> Connection:
+    async def connection(self, kind: CoordinatorKind, key: str, deadline: Deadline) -> Connection:
         """One attempt to find and to reach the coordinator."""
         node_id = self._nodes.get((kind, key))
         if node_id is None:
             node_id = self._nodes[kind, key] = await self._find(kind, key, deadline)
         return await (await self._link(node_id, deadline)).connect(deadline)
 
-    async def _find(self, kind: Kind, key: str, deadline: Deadline) -> int:
+    async def _find(self, kind: CoordinatorKind, key: str, deadline: Deadline) -> int:
         connection = await self._cluster.any_connection(deadline)
         if connection.supports(FIND_COORDINATOR, BATCHED_SINCE):
             request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
@@ -108,7 +108,7 @@ class Coordinators:
         response: FindCoordinatorResponse = await self._cluster.ask(connection, request, "FindCoordinator", deadline)
         row = response.coordinators[0] if response.coordinators else response
         if row.error_code:
-            name = "transactional id" if kind is Kind.TRANSACTION else "group"
+            name = "transactional id" if kind is CoordinatorKind.TRANSACTION else "group"
             error = error_for(row.error_code)
             advice = ": the principal needs DESCRIBE on it" if error is TransactionalIdAuthorizationFailed else ""
             raise error(row.error_message or f"{connection.label} knows no coordinator of {name} {key!r}{advice}")

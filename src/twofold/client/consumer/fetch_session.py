@@ -39,7 +39,7 @@ class Wish(NamedTuple):
         )
 
 
-class Request(NamedTuple):
+class SessionRequest(NamedTuple):
     """The part of a Fetch that depends on the session."""
 
     session_id: int
@@ -48,7 +48,7 @@ class Request(NamedTuple):
     forgotten: list[ForgottenTopic]
 
 
-class FetchSession:
+class ClientFetchSession:
     __slots__ = ("_by_id", "_epoch", "_id", "_known", "_names", "_next")
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class FetchSession:
         """Whether the request that is out goes on with a session: what is left out of its answer has no news."""
         return self._epoch > INITIAL_EPOCH
 
-    def request(self, wishes: Mapping[TopicPartition, Wish], *, by_id: bool) -> Request:
+    def request(self, wishes: Mapping[TopicPartition, Wish], *, by_id: bool) -> SessionRequest:
         """Ask for these partitions; exactly one of `answered` and `failed` has to follow."""
         if by_id != self._by_id:
             self.failed()
@@ -73,10 +73,10 @@ class FetchSession:
         self._names = {wish.topic_id: tp.topic for tp, wish in wishes.items() if wish.topic_id is not None}
         if not self.is_incremental:
             epoch = INITIAL_EPOCH if len(wishes) >= MIN_PARTITIONS else FINAL_EPOCH
-            return Request(self._id, epoch, topics_of(wishes.items()), [])
+            return SessionRequest(self._id, epoch, topics_of(wishes.items()), [])
         known = self._known
         new = [(tp, wish) for tp, wish in wishes.items() if known.get(tp) != wish]
-        return Request(self._id, self._epoch, topics_of(new), self._forgotten(wishes))
+        return SessionRequest(self._id, self._epoch, topics_of(new), self._forgotten(wishes))
 
     def _forgotten(self, wishes: Mapping[TopicPartition, Wish]) -> list[ForgottenTopic]:
         gone: dict[tuple[str, UUID | None], list[int]] = {}

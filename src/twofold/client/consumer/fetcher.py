@@ -18,7 +18,7 @@ from typing import NamedTuple
 from twofold.client.cluster.cluster import Cluster
 from twofold.client.cluster.metadata import PartitionMetadata
 from twofold.client.config import ConsumerConfig
-from twofold.client.consumer.fetch_session import FetchSession, Wish
+from twofold.client.consumer.fetch_session import ClientFetchSession, Wish
 from twofold.client.consumer.offsets import OffsetSpec, list_offsets
 from twofold.client.errors import NoOffset
 from twofold.connections.waiting import spawn_shared
@@ -182,7 +182,7 @@ class Fetcher:
         self._config = config
         self._cluster = cluster
         self._fetches: dict[int, asyncio.Task[None]] = {}
-        self._sessions: dict[int, FetchSession] = {}  # by broker
+        self._sessions: dict[int, ClientFetchSession] = {}  # by broker
         self._tasks: set[asyncio.Task[None]] = set()
 
     def default_reset(self) -> OffsetSpec | None:
@@ -305,7 +305,7 @@ class Fetcher:
 
     async def _fetch(self, leader: int, entries: list[tuple[Assigned, PartitionMetadata]]) -> None:
         asked = {entry.tp: (entry, entry.generation, entry.fetch_offset) for entry, _ in entries}
-        session = self._sessions.setdefault(leader, FetchSession())
+        session = self._sessions.setdefault(leader, ClientFetchSession())
         try:
             response, incremental = await self._ask(leader, entries, session)
         except KafkaError as error:
@@ -330,7 +330,7 @@ class Fetcher:
                     self._refresh_metadata()
 
     async def _ask(
-        self, leader: int, entries: list[tuple[Assigned, PartitionMetadata]], session: FetchSession
+        self, leader: int, entries: list[tuple[Assigned, PartitionMetadata]], session: ClientFetchSession
     ) -> tuple[FetchResponse, bool]:
         """The answer, and whether it leaves out what has no news."""
         config = self._config

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from twofold.client.producer.sequences import Identity, PartitionSequences
+from twofold.client.producer.sequences import PartitionSequences, ProducerIdentity
 from twofold.connections.waiting import Deadline, done_within
 from twofold.records.batch import HEADER_SIZE, BatchBuilder, RecordHeader, iter_records
 from twofold.records.column_batch import EncodedBatch
@@ -66,7 +66,7 @@ class ProducerBatch:
         self.append_time = NO_TIMESTAMP
         # The smaller batches that took this one's place, each with the index of its first record.
         self.parts: list[tuple[int, ProducerBatch]] = []
-        self.identity: Identity | None = None
+        self.identity: ProducerIdentity | None = None
         self.base_sequence = NO_SEQUENCE
         self.on_wire = False
         self.in_doubt = False
@@ -81,7 +81,7 @@ class ProducerBatch:
 
     def build(self) -> bytes | bytearray:
         builder = self.builder
-        identity = self.identity or Identity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+        identity = self.identity or ProducerIdentity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
         builder.producer_id, builder.producer_epoch = identity
         builder.base_sequence = self.base_sequence
         return builder.build()

@@ -23,7 +23,7 @@ from twofold.client.loop_thread import LoopThread
 from twofold.client.producer import accumulator
 from twofold.client.producer import producer as aio
 from twofold.client.producer.accumulator import OffsetRange, RecordMetadata, record_size
-from twofold.client.producer.sequences import Identity
+from twofold.client.producer.sequences import ProducerIdentity
 from twofold.client.transactions.block import Transaction as AioTransaction
 from twofold.client.transactions.prepared import PreparedTxnState, TransactionOutcome
 from twofold.connections.errors import ClientClosed
@@ -224,7 +224,7 @@ class Producer:
     # Transactions: see `twofold.aio.Producer`, whose methods these are
 
     @property
-    def identity(self) -> Identity | None:
+    def identity(self) -> ProducerIdentity | None:
         """Producer id and epoch of the transactional id, which name the open transaction; None before
         init_transactions."""
         return self._core.identity

@@ -22,9 +22,9 @@ from twofold.client.producer.accumulator import (
 from twofold.client.producer.columns import NO_KEY, KeyPartitions, by_partition, check_items, column_of
 from twofold.client.producer.partitioner import StickyPartitioner
 from twofold.client.producer.sender import Sender
-from twofold.client.producer.sequences import Identity
+from twofold.client.producer.sequences import ProducerIdentity
 from twofold.client.transactions.block import Transaction
-from twofold.client.transactions.manager import Transactions
+from twofold.client.transactions.manager import TransactionManager
 from twofold.client.transactions.prepared import PreparedTxnState, TransactionOutcome
 from twofold.connections.errors import ClientClosed
 from twofold.connections.waiting import Deadline
@@ -72,7 +72,7 @@ class Producer:
         self.config = config
         self._runtime = runtime or real_runtime()
         self._cluster = Cluster(self._runtime, config, allow_auto_create=True)
-        self._transactions = Transactions(self._runtime, config, self._cluster)
+        self._transactions = TransactionManager(self._runtime, config, self._cluster)
         self._in_transactions = config.transactional_id is not None
         opened = self._transactions.open if self._in_transactions else None
         self._sender = self._transactions.sender = Sender(self._runtime, config, self._cluster, opened)
@@ -325,7 +325,7 @@ class Producer:
     # Transactions
 
     @property
-    def identity(self) -> Identity | None:
+    def identity(self) -> ProducerIdentity | None:
         """Producer id and epoch of the transactional id, which name the open transaction; None before
         init_transactions."""
         return self._transactions.identity

@@ -15,8 +15,8 @@ from twofold.client.errors import DeliveryTimeout, TransactionAborted
 from twofold.client.producer.accumulator import BufferMemory, PartitionQueue, ProducerBatch
 from twofold.client.producer.produce_frame import FIRST_VERSION as FIRST_IN_PIECES
 from twofold.client.producer.produce_frame import produce_body
-from twofold.client.producer.sequences import Identity
-from twofold.client.transactions.at_the_sender import OpenTransaction
+from twofold.client.producer.sequences import ProducerIdentity
+from twofold.client.transactions.current import CurrentTransaction
 from twofold.connections.connection import Connection
 from twofold.connections.errors import ClientClosed, NoAnswer
 from twofold.connections.waiting import spawn_shared
@@ -70,11 +70,11 @@ class Sender:
     """
 
     def __init__(
-        self, runtime: Runtime, config: ProducerConfig, cluster: Cluster, transaction: OpenTransaction | None = None
+        self, runtime: Runtime, config: ProducerConfig, cluster: Cluster, transaction: CurrentTransaction | None = None
     ) -> None:
         self.memory = BufferMemory(config.buffer_memory)
         self.queues: dict[TopicPartition, PartitionQueue] = {}
-        self.identity: Identity | None = None
+        self.identity: ProducerIdentity | None = None
         self.generation = 0  # of the queues: with a new identity there are new ones
         self.complete_bytes = 0  # of batches that became complete since the task last ran
         self._runtime = runtime
@@ -166,7 +166,7 @@ class Sender:
 
     # The transaction's side
 
-    def adopt(self, identity: Identity) -> None:
+    def adopt(self, identity: ProducerIdentity) -> None:
         """Number records from 0 under another identity. Everything sent before has its fate."""
         if identity != self.identity:
             assert not any(queue.incomplete() for queue in self.queues.values())
@@ -649,12 +649,12 @@ class Sender:
             self._identity_task = None
             self._wake.set()
 
-    async def _init_producer_id(self) -> Identity:
+    async def _init_producer_id(self) -> ProducerIdentity:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1)
         deadline = self._cluster.deadline()
         response: InitProducerIdResponse = await self._cluster.request(None, request, "InitProducerId", deadline)
         raise_for(response.error_code, "InitProducerId was refused")
-        return Identity(response.producer_id, response.producer_epoch)
+        return ProducerIdentity(response.producer_id, response.producer_epoch)
 
 
 def _topic_data(rows: Rows, ids: Ids) -> list[TopicProduceData]:

@@ -27,19 +27,19 @@ from twofold.types import NO_SEQUENCE
 MAX_EPOCH = 32767
 
 
-class Identity(NamedTuple):
+class ProducerIdentity(NamedTuple):
     producer_id: int
     epoch: int
 
-    def bumped(self) -> "Identity | None":
+    def bumped(self) -> "ProducerIdentity | None":
         """The next epoch; None when only a new producer id helps."""
-        return Identity(self.producer_id, self.epoch + 1) if self.epoch < MAX_EPOCH - 1 else None
+        return ProducerIdentity(self.producer_id, self.epoch + 1) if self.epoch < MAX_EPOCH - 1 else None
 
 
 class Sequenced(Protocol):
     """The part of a batch that this module reads and writes."""
 
-    identity: Identity | None
+    identity: ProducerIdentity | None
     base_sequence: int
     on_wire: bool
     in_doubt: bool  # an attempt may have been appended without our knowing
@@ -70,7 +70,7 @@ class PartitionSequences(Generic[B]):
 
     def __init__(self, *, idempotent: bool, max_unacked: int) -> None:
         self.unacked: list[B] = []
-        self.identity: Identity | None = None
+        self.identity: ProducerIdentity | None = None
         self.next_sequence = 0
         self._numbered = idempotent
         self._max_unacked = max_unacked
@@ -92,7 +92,7 @@ class PartitionSequences(Generic[B]):
             return next((batch for batch in self.unacked if batch.in_doubt), None)
         return first if first is self.unacked[0] else None
 
-    def may_send_new(self, current: Identity | None) -> bool:
+    def may_send_new(self, current: ProducerIdentity | None) -> bool:
         """Whether a batch without a number may be sent now under `current`."""
         if self._resetting or len(self.unacked) >= (self._max_unacked if self._known else 1):
             return False
@@ -106,7 +106,7 @@ class PartitionSequences(Generic[B]):
         """Whether everything is settled and only a new identity is missing for a new start."""
         return self._resetting and not any(batch.on_wire or batch.in_doubt for batch in self.unacked)
 
-    def start_anew(self, identity: Identity) -> None:
+    def start_anew(self, identity: ProducerIdentity) -> None:
         """Number what is left from 0 under an identity that this partition's broker does not know."""
         assert self.wants_identity() and (identity != self.identity or self._forgotten)
         assert not self.untold()
@@ -119,7 +119,7 @@ class PartitionSequences(Generic[B]):
         for batch in self.unacked:
             self._number(batch)
 
-    def on_sent(self, batch: B, current: Identity | None) -> None:
+    def on_sent(self, batch: B, current: ProducerIdentity | None) -> None:
         """`batch` goes out now: new ones get their number."""
         batch.on_wire = True
         if batch in self.unacked:
@@ -214,7 +214,7 @@ class PartitionSequences(Generic[B]):
         position = self.unacked.index(batch)
         self.unacked[position : position + 1] = parts
 
-    def _adopt(self, identity: Identity) -> None:
+    def _adopt(self, identity: ProducerIdentity) -> None:
         self.identity = identity
         self.next_sequence = 0
         self._known = False

@@ -8,7 +8,7 @@ from twofold.client.admin.group_model import ConsumerGroupMetadata, OffsetAndMet
 from twofold.client.errors import Fenced, InDoubt
 from twofold.client.producer.accumulator import ColumnDelivery, Delivery
 from twofold.client.transactions.prepared import PreparedTxnState
-from twofold.client.transactions.states import State
+from twofold.client.transactions.states import ManagerState
 from twofold.records.batch import RecordHeader
 from twofold.types import TopicPartition
 from twofold.wire.errors import KafkaError
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from twofold.client.producer.producer import Producer
 
 # Where the end of the block commits, or says why it cannot; elsewhere the block has decided itself.
-UNDECIDED = (State.IN_TRANSACTION, State.PREPARED, State.ABORTABLE_ERROR, State.FATAL_ERROR)
-ABORTS = (State.IN_TRANSACTION, State.PREPARING, State.PREPARED, State.ABORTABLE_ERROR)
+UNDECIDED = (ManagerState.IN_TRANSACTION, ManagerState.PREPARED, ManagerState.ABORTABLE_ERROR, ManagerState.FATAL_ERROR)
+ABORTS = (ManagerState.IN_TRANSACTION, ManagerState.PREPARING, ManagerState.PREPARED, ManagerState.ABORTABLE_ERROR)
 
 
 class Transaction:
@@ -99,7 +99,7 @@ class Transaction:
         try:
             await self._producer.commit_transaction()
         except KafkaError as error:
-            if self._producer._transactions.state is State.ABORTABLE_ERROR and await self._abort(error):
+            if self._producer._transactions.state is ManagerState.ABORTABLE_ERROR and await self._abort(error):
                 error.add_note("the block has aborted the transaction: the next one can begin")
             raise
 

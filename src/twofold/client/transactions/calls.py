@@ -20,10 +20,10 @@ from twofold.client.admin.transaction_model import (
     TransactionState,
 )
 from twofold.client.cluster.cluster import Cluster
-from twofold.client.cluster.coordinators import Coordinators, Kind
+from twofold.client.cluster.coordinators import CoordinatorKind, Coordinators
 from twofold.client.cluster.metadata import group_by_topic
 from twofold.client.config import ProducerConfig
-from twofold.client.producer.sequences import Identity
+from twofold.client.producer.sequences import ProducerIdentity
 from twofold.client.transactions.prepared import PreparedTxnState
 from twofold.connections.connection import Connection
 from twofold.connections.errors import UnsupportedByBroker
@@ -90,7 +90,7 @@ Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
 class Started(NamedTuple):
     """What init_transactions got: who we are from now on, and the transaction that was kept."""
 
-    identity: Identity
+    identity: ProducerIdentity
     ongoing: PreparedTxnState
     v2: bool
     heartbeats: bool
@@ -129,12 +129,12 @@ class TransactionCalls:
 
     def speaks_v2(self, transactional_id: str) -> bool | None:
         """Whether the cluster has finalized transaction.version 2; None when there is no connection to tell."""
-        connection = self._coordinators.connected(Kind.TRANSACTION, transactional_id)
+        connection = self._coordinators.connected(CoordinatorKind.TRANSACTION, transactional_id)
         return None if connection is None else _speaks_v2(connection)
 
     def has_heartbeats(self, transactional_id: str) -> bool:
         """Whether the coordinator, which was asked something before, takes heartbeats (KIP-1309)."""
-        connection = self._coordinators.connected(Kind.TRANSACTION, transactional_id)
+        connection = self._coordinators.connected(CoordinatorKind.TRANSACTION, transactional_id)
         return connection is not None and _takes_heartbeats(connection)
 
     async def init(
@@ -149,7 +149,7 @@ class TransactionCalls:
 
         what = f"InitProducerId of {transactional_id!r}"
         return await self._coordinators.ask(
-            Kind.TRANSACTION, transactional_id, what, attempt, deadline, patient=patient
+            CoordinatorKind.TRANSACTION, transactional_id, what, attempt, deadline, patient=patient
         )
 
     async def init_if(
@@ -176,10 +176,12 @@ class TransactionCalls:
             return Verdict(None, response.expected_checked, self._started(connection, terms, response))
 
         what = f"InitProducerId of {transactional_id!r}"
-        return await self._coordinators.ask(Kind.TRANSACTION, transactional_id, what, attempt, deadline, patient=False)
+        return await self._coordinators.ask(
+            CoordinatorKind.TRANSACTION, transactional_id, what, attempt, deadline, patient=False
+        )
 
     def _started(self, connection: Connection, terms: Terms, response: InitProducerIdResponse) -> Started:
-        identity = Identity(response.producer_id, response.producer_epoch)
+        identity = ProducerIdentity(response.producer_id, response.producer_epoch)
         ongoing = PreparedTxnState.of(response.ongoing_txn_producer_id, response.ongoing_txn_producer_epoch)
         heartbeats = terms.interval_ms > 0 and self._check_heartbeats(connection, terms)
         return Started(identity, ongoing, _speaks_v2(connection), heartbeats)
@@ -200,13 +202,13 @@ class TransactionCalls:
         return takes
 
     async def bump(
-        self, transactional_id: str, config: ProducerConfig, identity: Identity, deadline: Deadline
-    ) -> Identity:
+        self, transactional_id: str, config: ProducerConfig, identity: ProducerIdentity, deadline: Deadline
+    ) -> ProducerIdentity:
         """The next epoch; refused when somebody else has taken it (KIP-360)."""
 
         two_phase = config.transaction_two_phase_commit_enable
 
-        async def attempt(connection: Connection) -> Identity:
+        async def attempt(connection: Connection) -> ProducerIdentity:
             if two_phase and not _speaks_v2(connection):
                 raise _too_old(connection, "transaction_two_phase_commit_enable")
             request = InitProducerIdRequest(
@@ -218,10 +220,10 @@ class TransactionCalls:
                 enable2_pc=two_phase,
             )
             response = await self._init(connection, request, deadline)
-            return Identity(response.producer_id, response.producer_epoch)
+            return ProducerIdentity(response.producer_id, response.producer_epoch)
 
         what = f"InitProducerId of {transactional_id!r}"
-        return await self._coordinators.ask(Kind.TRANSACTION, transactional_id, what, attempt, deadline)
+        return await self._coordinators.ask(CoordinatorKind.TRANSACTION, transactional_id, what, attempt, deadline)
 
     async def _init(
         self, connection: Connection, request: InitProducerIdRequest, deadline: Deadline
@@ -232,7 +234,7 @@ class TransactionCalls:
         return response
 
     async def add_partitions(
-        self, transactional_id: str, identity: Identity, partitions: list[TopicPartition], deadline: Deadline
+        self, transactional_id: str, identity: ProducerIdentity, partitions: list[TopicPartition], deadline: Deadline
     ) -> None:
         topics = [
             AddPartitionsToTxnTopic(name=name, partitions=rows) for name, rows in group_by_topic(partitions).items()
@@ -260,12 +262,12 @@ class TransactionCalls:
                 raise error(f"{tp} was not added to the transaction of {transactional_id!r}")
 
         what = f"AddPartitionsToTxn of {transactional_id!r}"
-        await self._coordinators.ask(Kind.TRANSACTION, transactional_id, what, attempt, deadline)
+        await self._coordinators.ask(CoordinatorKind.TRANSACTION, transactional_id, what, attempt, deadline)
 
     async def commit_offsets(
         self,
         transactional_id: str,
-        identity: Identity,
+        identity: ProducerIdentity,
         offsets: Offsets,
         group: ConsumerGroupMetadata,
         deadline: Deadline,
@@ -298,9 +300,11 @@ class TransactionCalls:
                         raise error_for(row.error_code)(f"offset of {tp} for group {group.group_id!r}")
 
         what = f"TxnOffsetCommit of {transactional_id!r} for group {group.group_id!r}"
-        await self._coordinators.ask(Kind.GROUP, group.group_id, what, attempt, deadline)
+        await self._coordinators.ask(CoordinatorKind.GROUP, group.group_id, what, attempt, deadline)
 
-    async def add_offsets(self, transactional_id: str, identity: Identity, group: str, deadline: Deadline) -> None:
+    async def add_offsets(
+        self, transactional_id: str, identity: ProducerIdentity, group: str, deadline: Deadline
+    ) -> None:
         request = AddOffsetsToTxnRequest(
             transactional_id=transactional_id,
             producer_id=identity.producer_id,
@@ -316,11 +320,11 @@ class TransactionCalls:
                 raise error_for(response.error_code)(f"group {group!r} was not added to {transactional_id!r}")
 
         what = f"AddOffsetsToTxn of {transactional_id!r}"
-        await self._coordinators.ask(Kind.TRANSACTION, transactional_id, what, attempt, deadline)
+        await self._coordinators.ask(CoordinatorKind.TRANSACTION, transactional_id, what, attempt, deadline)
 
     async def end(
-        self, transactional_id: str, identity: Identity, deadline: Deadline, *, commit: bool, v2: bool | None
-    ) -> Identity:
+        self, transactional_id: str, identity: ProducerIdentity, deadline: Deadline, *, commit: bool, v2: bool | None
+    ) -> ProducerIdentity:
         """Who we are after it: with version 2 under the next epoch. `v2` None goes by what the cluster speaks."""
         word = "commit" if commit else "abort"
         request = EndTxnRequest(
@@ -330,7 +334,7 @@ class TransactionCalls:
             committed=commit,
         )
 
-        async def attempt(connection: Connection) -> Identity:
+        async def attempt(connection: Connection) -> ProducerIdentity:
             by_v2 = _speaks_v2(connection) if v2 is None else v2
             first = V2_APIS[END_TXN]
             version = connection.version(END_TXN, at_most=None if by_v2 else first - 1)
@@ -341,12 +345,12 @@ class TransactionCalls:
                 raise error_for(response.error_code)(f"{connection.label} refused to {word}")
             if response.producer_id == NO_PRODUCER_ID:
                 return identity
-            return Identity(response.producer_id, response.producer_epoch)
+            return ProducerIdentity(response.producer_id, response.producer_epoch)
 
         what = f"EndTxn({word}) of {transactional_id!r}"
-        return await self._coordinators.ask(Kind.TRANSACTION, transactional_id, what, attempt, deadline)
+        return await self._coordinators.ask(CoordinatorKind.TRANSACTION, transactional_id, what, attempt, deadline)
 
-    async def heartbeat(self, transactional_id: str, identity: Identity, interval_ms: int) -> None:
+    async def heartbeat(self, transactional_id: str, identity: ProducerIdentity, interval_ms: int) -> None:
         """One attempt: the next heartbeat is the retry."""
         request = TxnHeartbeatRequest(
             transactional_id=transactional_id, producer_id=identity.producer_id, producer_epoch=identity.epoch
@@ -360,7 +364,9 @@ class TransactionCalls:
                 raise error_for(response.error_code)(response.error_message or "the heartbeat was refused")
 
         what = f"TxnHeartbeat of {transactional_id!r}"
-        await self._coordinators.ask(Kind.TRANSACTION, transactional_id, what, attempt, deadline, patient=False)
+        await self._coordinators.ask(
+            CoordinatorKind.TRANSACTION, transactional_id, what, attempt, deadline, patient=False
+        )
 
     async def describe(self, transactional_id: str) -> TransactionDescription | None:
         """What the coordinator has of a transactional id; None when it does not say."""
@@ -380,10 +386,10 @@ class TransactionCalls:
             row = response.transaction_states[0]
             if row.error_code:
                 raise error_for(row.error_code)(f"{connection.label} does not describe {transactional_id!r}")
-            return description(row, self._coordinators.node_of(Kind.TRANSACTION, transactional_id))
+            return description(row, self._coordinators.node_of(CoordinatorKind.TRANSACTION, transactional_id))
 
         what = f"DescribeTransactions of {transactional_id!r}"
-        return await self._coordinators.ask(Kind.TRANSACTION, transactional_id, what, attempt, deadline)
+        return await self._coordinators.ask(CoordinatorKind.TRANSACTION, transactional_id, what, attempt, deadline)
 
 
 def description(row: DescribedRow, coordinator_id: int) -> TransactionDescription:

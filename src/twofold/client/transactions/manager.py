@@ -32,14 +32,14 @@ from twofold.client.errors import (
     TransactionAborted,
     TransactionFailed,
 )
-from twofold.client.producer.sequences import Identity
+from twofold.client.producer.sequences import ProducerIdentity
 from twofold.client.transactions import calls
-from twofold.client.transactions.at_the_sender import OpenTransaction
 from twofold.client.transactions.calls import TransactionCalls
+from twofold.client.transactions.current import CurrentTransaction
 from twofold.client.transactions.heartbeats import Heartbeats
 from twofold.client.transactions.lost_partitions import lost_partitions
 from twofold.client.transactions.prepared import PreparedTxnState, TransactionOutcome
-from twofold.client.transactions.states import ADVICE, Call, Cause, Event, State, after, allows
+from twofold.client.transactions.states import ADVICE, Call, Cause, ManagerEvent, ManagerState, after, allows
 from twofold.connections.errors import GaveUp, UnsupportedByBroker
 from twofold.connections.waiting import Deadline
 from twofold.runtime.api import Runtime
@@ -60,33 +60,33 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # Where a failed part loses the transaction; where one is lost or aborted already it changes nothing.
-_OPEN = (State.IN_TRANSACTION, State.PREPARING, State.PREPARED, State.COMMITTING)
+_OPEN = (ManagerState.IN_TRANSACTION, ManagerState.PREPARING, ManagerState.PREPARED, ManagerState.COMMITTING)
 _FENCING = (ProducerFenced, InvalidProducerEpoch, InvalidProducerIdMapping)
 Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
 
 
-class Transactions:
+class TransactionManager:
     """Of one producer, on its loop. `sender` is set right after both are made."""
 
     sender: "Sender"
 
     def __init__(self, runtime: Runtime, config: ProducerConfig, cluster: Cluster) -> None:
-        self.state = State.UNINITIALIZED
+        self.state = ManagerState.UNINITIALIZED
         self.prepared = PreparedTxnState()
         self._runtime = runtime
         self._config = config
         self._cluster = cluster
         self._coordinators = Coordinators(cluster)
         self._transactional_id = config.transactional_id or ""
-        self._identity: Identity | None = None
-        self._aborted_as: Identity | None = None  # what the coordinator made of us when it aborted by itself
+        self._identity: ProducerIdentity | None = None
+        self._aborted_as: ProducerIdentity | None = None  # what the coordinator made of us when it aborted by itself
         self._fate: EndedTwoPhase | None = None  # how others have ended what was prepared here
         self._error: KafkaError | None = None
         self._busy: Call | None = None
         self._resumed = False
         self._v2 = False
         self._calls = TransactionCalls(cluster, self._coordinators)
-        self.open = OpenTransaction(self._transactional_id, self._add_partitions_soon, self.on_failure)
+        self.open = CurrentTransaction(self._transactional_id, self._add_partitions_soon, self.on_failure)
         self._adding: asyncio.Task[None] | None = None
         self._heartbeats = Heartbeats(runtime, config.transaction_heartbeat_interval_ms / 1000, self._beat)
 
@@ -95,7 +95,7 @@ class Transactions:
         return self._transactional_id
 
     @property
-    def identity(self) -> Identity | None:
+    def identity(self) -> ProducerIdentity | None:
         return self._identity
 
     # What the application calls
@@ -110,7 +110,7 @@ class Transactions:
             except GaveUp:
                 raise
             except KafkaError:
-                self._on(Event.REFUSED)
+                self._on(ManagerEvent.REFUSED)
                 raise
             self._v2 = started.v2
             self._heartbeats.enabled = started.heartbeats
@@ -119,10 +119,10 @@ class Transactions:
             if started.ongoing:
                 self.open.begin(v2=self._v2)
                 self.open.started = True
-                self._on(Event.KEPT)
+                self._on(ManagerEvent.KEPT)
                 self._heartbeats.start()
             else:
-                self._on(Event.NONE_KEPT if keep_prepared else Event.INITIALIZED)
+                self._on(ManagerEvent.NONE_KEPT if keep_prepared else ManagerEvent.INITIALIZED)
             return self.prepared
 
     async def resume(self, transactional_id: str, producer_id: int, epoch: int) -> None:
@@ -135,7 +135,7 @@ class Transactions:
             raise ValueError(f"{transactional_id!r}, {producer_id}, {epoch} do not name a transaction")
         with self._call(Call.RESUME):
             self._transactional_id = transactional_id
-            self._identity = Identity(producer_id, epoch)
+            self._identity = ProducerIdentity(producer_id, epoch)
             self.prepared = PreparedTxnState.of(producer_id, epoch)
             self._resumed = True
 
@@ -150,7 +150,7 @@ class Transactions:
             self._heartbeats.start()
 
     def check_send(self) -> None:
-        if self.state is not State.IN_TRANSACTION:
+        if self.state is not ManagerState.IN_TRANSACTION:
             self._check(Call.SEND)
 
     async def send_offsets(self, offsets: Offsets, group: ConsumerGroupMetadata) -> None:
@@ -187,18 +187,18 @@ class Transactions:
             # its own state must not be mistaken for this one's.
             identity = self._known_identity()
             self.prepared = PreparedTxnState.of(*identity) if self.open.started else PreparedTxnState()
-            self._on(Event.FLUSHED)
+            self._on(ManagerEvent.FLUSHED)
             return self.prepared
 
     async def commit(self) -> None:
-        if self.state is State.ABORTABLE_ERROR and self._busy is None:
+        if self.state is ManagerState.ABORTABLE_ERROR and self._busy is None:
             with self._call(Call.ABORT, move=False):
                 await self._ask_whether_fenced()
         with self._call(Call.COMMIT):
             await self._commit()
 
     async def abort(self) -> None:
-        nothing_kept = self.state is State.NOTHING_KEPT
+        nothing_kept = self.state is ManagerState.NOTHING_KEPT
         with self._call(Call.ABORT):
             if nothing_kept:
                 log.info("%s() of %r: no transaction was left open", Call.ABORT.value, self._transactional_id)
@@ -208,12 +208,12 @@ class Transactions:
     async def complete(self, state: PreparedTxnState) -> TransactionOutcome:
         """Commit when `state` is the prepared transaction's, abort when it is another's. With none open, say what
         became of the one that `state` names."""
-        if self.state is State.NOTHING_KEPT:
+        if self.state is ManagerState.NOTHING_KEPT:
             with self._call(Call.COMPLETE):
                 return await self._outcome(state)
         self._check(Call.COMPLETE)
         commit, is_empty = state == self.prepared, not self.prepared
-        if self.state is (State.ABORTING if commit else State.COMMITTING):
+        if self.state is (ManagerState.ABORTING if commit else ManagerState.COMMITTING):
             raise IllegalTransactionCall(
                 f"complete_transaction({str(state)!r}) in state {self.state.value} of {self._transactional_id!r}: "
                 f"the decision about {self.prepared} was made, and it was the other one",
@@ -228,7 +228,11 @@ class Transactions:
     async def close(self) -> None:
         """Abort what is open and not prepared, so that readers need not wait for its timeout."""
         try:
-            if self._busy is None and self.state in (State.IN_TRANSACTION, State.PREPARING, State.ABORTABLE_ERROR):
+            if self._busy is None and self.state in (
+                ManagerState.IN_TRANSACTION,
+                ManagerState.PREPARING,
+                ManagerState.ABORTABLE_ERROR,
+            ):
                 timeout_ms = min(self._config.max_block_ms, self._config.request_timeout_ms)
                 with self._call(Call.ABORT):
                     await self._abort(self._cluster.deadline(timeout_ms, "request_timeout_ms"))
@@ -258,7 +262,7 @@ class Transactions:
             raise await self._on_commit_refused(identity, error) from error
         self._ended(after_it)
 
-    async def _on_commit_refused(self, identity: Identity, error: KafkaError) -> KafkaError:
+    async def _on_commit_refused(self, identity: ProducerIdentity, error: KafkaError) -> KafkaError:
         what = "the commit was refused"
         if self.prepared:
             explained = await self._explained(error, identity)
@@ -266,7 +270,7 @@ class Transactions:
             if self._resumed:
                 failure = self._give_up_resumed(what, explained)
             else:
-                self._fail(Event.FATAL, explained)
+                self._fail(ManagerEvent.FATAL, explained)
                 failure = self._failure(what)
             return aborted or failure
         reason = error
@@ -279,9 +283,9 @@ class Transactions:
             except KafkaError:
                 log.debug("%r is fenced", self._transactional_id)
         if isinstance(reason, TransactionAbortable):
-            self._fail(Event.ABORTABLE, await self._explained(reason, identity))
+            self._fail(ManagerEvent.ABORTABLE, await self._explained(reason, identity))
         else:
-            self._fail(Event.FATAL, await self._explained(error, identity))
+            self._fail(ManagerEvent.FATAL, await self._explained(error, identity))
         return self._failure(what)
 
     def _aborted_by_others(self) -> KafkaError | None:
@@ -295,7 +299,7 @@ class Transactions:
         The question is the abort itself, because nothing else is left to do. Without an answer the error stays as it
         is, and the next call asks again.
         """
-        if self.state is not State.ABORTABLE_ERROR or self._aborted_as or not isinstance(self._error, _FENCING):
+        if self.state is not ManagerState.ABORTABLE_ERROR or self._aborted_as or not isinstance(self._error, _FENCING):
             return
         identity = self._known_identity()
         await self._stop_sending()
@@ -303,7 +307,7 @@ class Transactions:
             self._aborted_as = await self._end_abort(identity, None)
             self._error = await self._explained(_aborted_by_coordinator(), identity)
         except _FENCING as error:
-            self._fail(Event.FATAL, await self._explained(error, identity))
+            self._fail(ManagerEvent.FATAL, await self._explained(error, identity))
         except KafkaError as error:
             log.debug("whether %r is fenced: %s", self._transactional_id, error)
 
@@ -331,11 +335,11 @@ class Transactions:
             explained = await self._explained(error, identity)
             if self._resumed:
                 raise self._give_up_resumed("the abort was refused", explained) from error
-            self._fail(Event.FATAL, explained)
+            self._fail(ManagerEvent.FATAL, explained)
             raise self._failure("the abort was refused") from error
         self._ended(after_it)
 
-    async def _end_abort(self, identity: Identity, deadline: Deadline | None) -> Identity:
+    async def _end_abort(self, identity: ProducerIdentity, deadline: Deadline | None) -> ProducerIdentity:
         try:
             return await self._end(identity, commit=False, deadline=deadline)
         except InvalidTxnState:
@@ -344,12 +348,14 @@ class Transactions:
                 raise
             return identity
 
-    async def _end(self, identity: Identity, *, commit: bool, deadline: Deadline | None = None) -> Identity:
+    async def _end(
+        self, identity: ProducerIdentity, *, commit: bool, deadline: Deadline | None = None
+    ) -> ProducerIdentity:
         v2 = None if self._resumed else self._v2
         deadline = deadline or self._deadline()
         return await self._calls.end(self._transactional_id, identity, deadline, commit=commit, v2=v2)
 
-    def _ended(self, identity: Identity) -> None:
+    def _ended(self, identity: ProducerIdentity) -> None:
         self._heartbeats.stop()
         if self._resumed:
             self._forget_resumed()
@@ -357,7 +363,7 @@ class Transactions:
         self.prepared = PreparedTxnState()
         self._error = self._aborted_as = None
         self._become(identity)
-        self._on(Event.ENDED)
+        self._on(ManagerEvent.ENDED)
 
     def _give_up_resumed(self, doing: str, error: KafkaError) -> KafkaError:
         """Whoever resumes the transactions of others goes on with the next one."""
@@ -373,7 +379,7 @@ class Transactions:
         self._identity = None
         self.prepared = PreparedTxnState()
         self._transactional_id = self._config.transactional_id or ""
-        self._on(Event.RESUMED_ENDED)
+        self._on(ManagerEvent.RESUMED_ENDED)
 
     async def _outcome(self, state: PreparedTxnState) -> TransactionOutcome:
         """What became of a transaction that is not open any more."""
@@ -405,12 +411,12 @@ class Transactions:
             except GaveUp:
                 raise
             except KafkaError as error:
-                self._fail(Event.FATAL, await self._explained(error, identity))
+                self._fail(ManagerEvent.FATAL, await self._explained(error, identity))
                 raise self._failure("beginning a transaction") from error
             self._become(bumped)
             self._v2 = v2
 
-    def _become(self, identity: Identity) -> None:
+    def _become(self, identity: ProducerIdentity) -> None:
         self._identity = identity
         self.sender.adopt(identity)
 
@@ -422,14 +428,14 @@ class Transactions:
             return
         # A partition's leader cannot tell whether the coordinator aborted or another producer came; the abort will.
         fatal = error.fatal and not isinstance(error, ProducerFenced)
-        self._fail(Event.FATAL if fatal else Event.ABORTABLE, error)
+        self._fail(ManagerEvent.FATAL if fatal else ManagerEvent.ABORTABLE, error)
 
-    def _fail(self, event: Event, error: KafkaError) -> None:
+    def _fail(self, event: ManagerEvent, error: KafkaError) -> None:
         log.warning("transaction of %r: %s", self._transactional_id, error)
-        if self._error is None or event is Event.FATAL:
+        if self._error is None or event is ManagerEvent.FATAL:
             self._error = error
         self._on(event)
-        if event is Event.FATAL:
+        if event is ManagerEvent.FATAL:
             self._heartbeats.stop()
         self.sender.refuse(error)
 
@@ -451,7 +457,7 @@ class Transactions:
 
     async def _beat(self) -> bool:
         """Whether the coordinator heard of us, or need not."""
-        if not self.open.started or self._identity is None or self.state is State.ABORTABLE_ERROR:
+        if not self.open.started or self._identity is None or self.state is ManagerState.ABORTABLE_ERROR:
             return True
         identity = self._identity
         try:
@@ -469,7 +475,7 @@ class Transactions:
                 await self._on_heartbeat_refused(identity, error)
         return True
 
-    async def _on_heartbeat_refused(self, identity: Identity, error: KafkaError) -> None:
+    async def _on_heartbeat_refused(self, identity: ProducerIdentity, error: KafkaError) -> None:
         if not isinstance(error, (TransactionAbortable, *_FENCING)):
             log.warning("heartbeat of %r (producer id %d, epoch %d): %s", self._transactional_id, *identity, error)
             return
@@ -501,7 +507,7 @@ class Transactions:
             )
         if allows(self.state, call):
             return
-        if self.state in (State.ABORTABLE_ERROR, State.FATAL_ERROR):
+        if self.state in (ManagerState.ABORTABLE_ERROR, ManagerState.FATAL_ERROR):
             raise self._failure(f"{call.value}() in state {self.state.value}") from self._error
         advice = "it was called already" if call is Call.INIT else ADVICE[self.state]
         prepared = f" {self.prepared}" if self.prepared else ""
@@ -519,7 +525,7 @@ class Transactions:
             await self._ask_whether_fenced()
             raise self._failure(f"{doing} the transaction") from self._error
 
-    def _known_identity(self) -> Identity:
+    def _known_identity(self) -> ProducerIdentity:
         assert self._identity is not None, f"no identity in state {self.state}"
         return self._identity
 
@@ -533,7 +539,7 @@ class Transactions:
         who = f"{doing}: transactional id {self._transactional_id!r}"
         if self._identity is not None:
             who += f" (producer id {self._identity.producer_id}, epoch {self._identity.epoch})"
-        if self.state is State.ABORTABLE_ERROR:
+        if self.state is ManagerState.ABORTABLE_ERROR:
             return TransactionFailed(f"{who}: {error}. Call abort_transaction(), then begin again")
         if not advice:
             advice = "Close this producer and start another"
@@ -551,7 +557,7 @@ class Transactions:
             late.last,
         )
 
-    async def _explained(self, error: KafkaError, identity: Identity) -> KafkaError:
+    async def _explained(self, error: KafkaError, identity: ProducerIdentity) -> KafkaError:
         """The same error with what the coordinator has instead of our epoch."""
         if not isinstance(error, _FENCING + calls.STATE_ERRORS) or isinstance(error, Fenced):
             return error

@@ -7,7 +7,7 @@ becomes of the transaction in the log.
 from dataclasses import dataclass
 from enum import Enum
 
-from twofold.client.producer.sequences import Identity
+from twofold.client.producer.sequences import ProducerIdentity
 from twofold.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 _MAX_PRODUCER_ID = 2**63 - 1
@@ -44,8 +44,8 @@ class PreparedTxnState:
         return stored if isinstance(stored, PreparedTxnState) else cls(stored)
 
     @property
-    def identity(self) -> Identity:
-        return Identity(self.producer_id, self.epoch)
+    def identity(self) -> ProducerIdentity:
+        return ProducerIdentity(self.producer_id, self.epoch)
 
     def __bool__(self) -> bool:
         """Whether a transaction was prepared."""

@@ -13,7 +13,7 @@ ABORTABLE_ERROR: the transaction is lost and the producer is not.
 from enum import Enum
 
 
-class State(Enum):
+class ManagerState(Enum):
     UNINITIALIZED = "UNINITIALIZED"
     INITIALIZING = "INITIALIZING"
     READY = "READY"
@@ -39,7 +39,7 @@ class Call(Enum):
     COMPLETE = "complete_transaction"
 
 
-class Event(Enum):
+class ManagerEvent(Enum):
     INITIALIZED = "initialized"
     KEPT = "a transaction was kept"
     NONE_KEPT = "there was none to keep"
@@ -51,72 +51,75 @@ class Event(Enum):
     FATAL = "fatal error"
 
 
-Cause = Call | Event
+Cause = Call | ManagerEvent
 
-TRANSITIONS: dict[tuple[State, Cause], State] = {
-    (State.UNINITIALIZED, Call.INIT): State.INITIALIZING,
-    (State.UNINITIALIZED, Call.RESUME): State.PREPARED,
-    (State.INITIALIZING, Call.INIT): State.INITIALIZING,  # again, when the first attempt ran out of time
-    (State.INITIALIZING, Event.INITIALIZED): State.READY,
-    (State.INITIALIZING, Event.KEPT): State.PREPARED,
-    (State.INITIALIZING, Event.NONE_KEPT): State.NOTHING_KEPT,
-    (State.INITIALIZING, Event.REFUSED): State.UNINITIALIZED,
-    (State.READY, Call.BEGIN): State.IN_TRANSACTION,
-    (State.NOTHING_KEPT, Call.BEGIN): State.IN_TRANSACTION,
-    (State.NOTHING_KEPT, Call.ABORT): State.READY,
-    (State.NOTHING_KEPT, Call.COMPLETE): State.NOTHING_KEPT,  # tells what became of an earlier one
-    (State.IN_TRANSACTION, Call.SEND): State.IN_TRANSACTION,
-    (State.IN_TRANSACTION, Call.SEND_OFFSETS): State.IN_TRANSACTION,
-    (State.IN_TRANSACTION, Call.PREPARE): State.PREPARING,
-    (State.IN_TRANSACTION, Call.COMMIT): State.COMMITTING,
-    (State.IN_TRANSACTION, Call.ABORT): State.ABORTING,
-    (State.IN_TRANSACTION, Event.ABORTABLE): State.ABORTABLE_ERROR,
-    (State.PREPARING, Call.PREPARE): State.PREPARING,  # again, when the first was interrupted
-    (State.PREPARING, Call.ABORT): State.ABORTING,
-    (State.PREPARING, Event.FLUSHED): State.PREPARED,
-    (State.PREPARING, Event.ABORTABLE): State.ABORTABLE_ERROR,
-    (State.PREPARED, Call.COMMIT): State.COMMITTING,
-    (State.PREPARED, Call.ABORT): State.ABORTING,
-    (State.PREPARED, Call.COMPLETE): State.PREPARED,  # goes on as one of the two above
-    (State.PREPARED, Event.ABORTABLE): State.ABORTABLE_ERROR,  # only without two-phase commit, which promises more
-    (State.COMMITTING, Call.COMMIT): State.COMMITTING,  # again, when the first attempt ran out of time
-    (State.COMMITTING, Call.COMPLETE): State.COMMITTING,
-    (State.COMMITTING, Event.ENDED): State.READY,
-    (State.COMMITTING, Event.RESUMED_ENDED): State.UNINITIALIZED,
-    (State.COMMITTING, Event.ABORTABLE): State.ABORTABLE_ERROR,
-    (State.ABORTING, Call.ABORT): State.ABORTING,
-    (State.ABORTING, Call.COMPLETE): State.ABORTING,
-    (State.ABORTING, Event.ENDED): State.READY,
-    (State.ABORTING, Event.RESUMED_ENDED): State.UNINITIALIZED,
-    (State.ABORTING, Event.ABORTABLE): State.ABORTING,  # it ends that way already
-    (State.ABORTABLE_ERROR, Call.ABORT): State.ABORTING,
-    (State.ABORTABLE_ERROR, Event.ABORTABLE): State.ABORTABLE_ERROR,
-    **{(state, Event.FATAL): State.FATAL_ERROR for state in State},
+TRANSITIONS: dict[tuple[ManagerState, Cause], ManagerState] = {
+    (ManagerState.UNINITIALIZED, Call.INIT): ManagerState.INITIALIZING,
+    (ManagerState.UNINITIALIZED, Call.RESUME): ManagerState.PREPARED,
+    (ManagerState.INITIALIZING, Call.INIT): ManagerState.INITIALIZING,  # again, when the first attempt ran out of time
+    (ManagerState.INITIALIZING, ManagerEvent.INITIALIZED): ManagerState.READY,
+    (ManagerState.INITIALIZING, ManagerEvent.KEPT): ManagerState.PREPARED,
+    (ManagerState.INITIALIZING, ManagerEvent.NONE_KEPT): ManagerState.NOTHING_KEPT,
+    (ManagerState.INITIALIZING, ManagerEvent.REFUSED): ManagerState.UNINITIALIZED,
+    (ManagerState.READY, Call.BEGIN): ManagerState.IN_TRANSACTION,
+    (ManagerState.NOTHING_KEPT, Call.BEGIN): ManagerState.IN_TRANSACTION,
+    (ManagerState.NOTHING_KEPT, Call.ABORT): ManagerState.READY,
+    (ManagerState.NOTHING_KEPT, Call.COMPLETE): ManagerState.NOTHING_KEPT,  # tells what became of an earlier one
+    (ManagerState.IN_TRANSACTION, Call.SEND): ManagerState.IN_TRANSACTION,
+    (ManagerState.IN_TRANSACTION, Call.SEND_OFFSETS): ManagerState.IN_TRANSACTION,
+    (ManagerState.IN_TRANSACTION, Call.PREPARE): ManagerState.PREPARING,
+    (ManagerState.IN_TRANSACTION, Call.COMMIT): ManagerState.COMMITTING,
+    (ManagerState.IN_TRANSACTION, Call.ABORT): ManagerState.ABORTING,
+    (ManagerState.IN_TRANSACTION, ManagerEvent.ABORTABLE): ManagerState.ABORTABLE_ERROR,
+    (ManagerState.PREPARING, Call.PREPARE): ManagerState.PREPARING,  # again, when the first was interrupted
+    (ManagerState.PREPARING, Call.ABORT): ManagerState.ABORTING,
+    (ManagerState.PREPARING, ManagerEvent.FLUSHED): ManagerState.PREPARED,
+    (ManagerState.PREPARING, ManagerEvent.ABORTABLE): ManagerState.ABORTABLE_ERROR,
+    (ManagerState.PREPARED, Call.COMMIT): ManagerState.COMMITTING,
+    (ManagerState.PREPARED, Call.ABORT): ManagerState.ABORTING,
+    (ManagerState.PREPARED, Call.COMPLETE): ManagerState.PREPARED,  # goes on as one of the two above
+    (
+        ManagerState.PREPARED,
+        ManagerEvent.ABORTABLE,
+    ): ManagerState.ABORTABLE_ERROR,  # only without two-phase commit, which promises more
+    (ManagerState.COMMITTING, Call.COMMIT): ManagerState.COMMITTING,  # again, when the first attempt ran out of time
+    (ManagerState.COMMITTING, Call.COMPLETE): ManagerState.COMMITTING,
+    (ManagerState.COMMITTING, ManagerEvent.ENDED): ManagerState.READY,
+    (ManagerState.COMMITTING, ManagerEvent.RESUMED_ENDED): ManagerState.UNINITIALIZED,
+    (ManagerState.COMMITTING, ManagerEvent.ABORTABLE): ManagerState.ABORTABLE_ERROR,
+    (ManagerState.ABORTING, Call.ABORT): ManagerState.ABORTING,
+    (ManagerState.ABORTING, Call.COMPLETE): ManagerState.ABORTING,
+    (ManagerState.ABORTING, ManagerEvent.ENDED): ManagerState.READY,
+    (ManagerState.ABORTING, ManagerEvent.RESUMED_ENDED): ManagerState.UNINITIALIZED,
+    (ManagerState.ABORTING, ManagerEvent.ABORTABLE): ManagerState.ABORTING,  # it ends that way already
+    (ManagerState.ABORTABLE_ERROR, Call.ABORT): ManagerState.ABORTING,
+    (ManagerState.ABORTABLE_ERROR, ManagerEvent.ABORTABLE): ManagerState.ABORTABLE_ERROR,
+    **{(state, ManagerEvent.FATAL): ManagerState.FATAL_ERROR for state in ManagerState},
 }
 
-ADVICE: dict[State, str] = {
-    State.UNINITIALIZED: "call init_transactions() first",
-    State.INITIALIZING: "init_transactions() has not succeeded yet: call it again",
-    State.READY: "there is no transaction: call begin_transaction() first",
-    State.IN_TRANSACTION: "a transaction is open: call commit_transaction() or abort_transaction() first",
-    State.PREPARING: "the transaction is being prepared: call prepare_transaction() again, or abort_transaction()",
-    State.PREPARED: "the transaction is prepared: only commit_transaction(), abort_transaction() and "
+ADVICE: dict[ManagerState, str] = {
+    ManagerState.UNINITIALIZED: "call init_transactions() first",
+    ManagerState.INITIALIZING: "init_transactions() has not succeeded yet: call it again",
+    ManagerState.READY: "there is no transaction: call begin_transaction() first",
+    ManagerState.IN_TRANSACTION: "a transaction is open: call commit_transaction() or abort_transaction() first",
+    ManagerState.PREPARING: "the transaction is being prepared: call prepare_transaction() again, or abort_transaction()",
+    ManagerState.PREPARED: "the transaction is prepared: only commit_transaction(), abort_transaction() and "
     "complete_transaction() are allowed",
-    State.NOTHING_KEPT: "there was no transaction to keep: complete_transaction() with the stored state tells what "
+    ManagerState.NOTHING_KEPT: "there was no transaction to keep: complete_transaction() with the stored state tells what "
     "became of it, begin_transaction() starts the next one",
-    State.COMMITTING: "the commit has not succeeded yet: call commit_transaction() again",
-    State.ABORTING: "the abort has not succeeded yet: call abort_transaction() again",
-    State.ABORTABLE_ERROR: "the transaction failed: call abort_transaction(), then begin again",
-    State.FATAL_ERROR: "the producer failed: close it and start another",
+    ManagerState.COMMITTING: "the commit has not succeeded yet: call commit_transaction() again",
+    ManagerState.ABORTING: "the abort has not succeeded yet: call abort_transaction() again",
+    ManagerState.ABORTABLE_ERROR: "the transaction failed: call abort_transaction(), then begin again",
+    ManagerState.FATAL_ERROR: "the producer failed: close it and start another",
 }
 """What to do instead of the call that was refused."""
 
 
-def allows(state: State, call: Call) -> bool:
+def allows(state: ManagerState, call: Call) -> bool:
     return (state, call) in TRANSITIONS
 
 
-def after(state: State, cause: Cause) -> State:
+def after(state: ManagerState, cause: Cause) -> ManagerState:
     """KeyError for what the table does not have."""
     return TRANSITIONS[state, cause]
 
@@ -124,9 +127,9 @@ def after(state: State, cause: Cause) -> State:
 def diagram() -> str:
     """The table as a Mermaid state diagram, without fatal errors, which lead away from everywhere, and what stays."""
     lines = ["stateDiagram-v2", "    [*] --> UNINITIALIZED"]
-    labels: dict[tuple[State, State], list[str]] = {}
+    labels: dict[tuple[ManagerState, ManagerState], list[str]] = {}
     for (state, cause), target in TRANSITIONS.items():
-        if cause is not Event.FATAL and state is not target:
+        if cause is not ManagerEvent.FATAL and state is not target:
             labels.setdefault((state, target), []).append(cause.value)
     lines += [
         f"    {state.value} --> {target.value}: {', '.join(causes)}" for (state, target), causes in labels.items()

@@ -13,7 +13,7 @@ LAST_PRODUCE_V1 = 11
 """The last version whose records must belong to partitions that were added before."""
 
 
-class OpenTransaction:
+class CurrentTransaction:
     """One object for the life of a producer; `begin` makes it that of the next transaction."""
 
     __slots__ = (

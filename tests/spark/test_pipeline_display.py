@@ -24,7 +24,7 @@ from sink_kit import SETTINGS, Broker
 from support.server import TwofoldServer
 from twofold.pipeline.config import Flags, PipelineConfig, build
 from twofold.pipeline.display import Display, JsonLines, Table, display_for
-from twofold.pipeline.running import Progress
+from twofold.pipeline.running import SinkProgress
 
 COLUMNS, ROWS = 80, 24
 PATIENCE_S = 240
@@ -36,11 +36,11 @@ def config_of(*sinks: str) -> PipelineConfig:
     return build(Path("orders.py"), None, Flags(sources=("orders",), sinks=sinks, checkpoint="/c"))
 
 
-def progress(name: str, **values: object) -> Progress:
-    return Progress(name, **({"batch_id": 7, "rows": 1_234_567, "rows_per_s": 2_345.6, "lag": 89} | values))  # type: ignore[arg-type]
+def progress(name: str, **values: object) -> SinkProgress:
+    return SinkProgress(name, **({"batch_id": 7, "rows": 1_234_567, "rows_per_s": 2_345.6, "lag": 89} | values))  # type: ignore[arg-type]
 
 
-def at_work(name: str) -> Progress:
+def at_work(name: str) -> SinkProgress:
     return progress(name, waiting=False)
 
 

@@ -393,7 +393,7 @@ def test_a_file_that_is_not_there_is_told_and_the_others_are_read(
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     import tracemalloc
 
-    from twofold.cli.log.dump import Wanted, dump_file
+    from twofold.cli.log.dump import DumpOptions, dump_file
 
     some = b"".join(batches(1, size=100_000) * 1)
     path = segment(tmp_path)
@@ -401,7 +401,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
         for number in range(300):
             file.write(struct.pack(">q", 2 * number) + some[8:])
     tracemalloc.start()
-    counted = sum(1 for _ in dump_file(path, Wanted(records=True), lambda _: None))
+    counted = sum(1 for _ in dump_file(path, DumpOptions(records=True), lambda _: None))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert counted == 1 + 300 * 3 and path.stat().st_size > 30_000_000

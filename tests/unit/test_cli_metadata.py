@@ -37,7 +37,7 @@ from twofold.cli.app import run_app
 from twofold.cli.common import CliError, OutputFormat
 from twofold.cli.log.values import json_line
 from twofold.cli.metadata import files as metadata_files
-from twofold.cli.metadata.dump import Lines, Transactions, Wanted, record_rows, transaction_rows
+from twofold.cli.metadata.dump import Lines, MetadataFilter, MetadataTransactions, record_rows, transaction_rows
 from twofold.cli.metadata.image import load_image
 from twofold.cli.metadata.shell import Shell
 from twofold.controller.records import FeatureLevel, MetadataRecord, NoOp, encode
@@ -323,9 +323,12 @@ def test_any_bytes_end_with_rows_or_a_message(tmp_path_factory: pytest.TempPathF
     path.write_bytes(content)
     with ExitStack() as stack:
         for part in metadata_files.open_parts([path], stack):
-            transactions = Transactions(part)
+            transactions = MetadataTransactions(part)
             lines = Lines(transactions)
-            for row in [*record_rows(part, transactions, Wanted()), *transaction_rows(transactions, Wanted())]:
+            for row in [
+                *record_rows(part, transactions, MetadataFilter()),
+                *transaction_rows(transactions, MetadataFilter()),
+            ]:
                 assert json_line(row) and (lines.line(row) or row["what"] == "transaction")
     with suppress(CliError):
         loaded = load_image(path, lambda _: lambda _: None)

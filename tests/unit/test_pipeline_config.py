@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from twofold.pipeline.config import ConfigError, Flags, PipelineConfig, PipelineFailed, build
+from twofold.pipeline.config import Flags, PipelineConfig, PipelineConfigError, PipelineFailed, build
 from twofold.pipeline.loading import load
-from twofold.pipeline.running import Progress, prefix_of, servers_of
+from twofold.pipeline.running import SinkProgress, prefix_of, servers_of
 from twofold.pipeline.template import write_project
 from twofold.pipeline.words import explain, failure
 
@@ -69,10 +69,10 @@ def test_a_project_is_written_into_an_empty_directory_only(tmp_path: Path):
     (shop / ".git").mkdir(parents=True)
     write_project(shop)
     (shop / "transform.py").write_text("mine")
-    with pytest.raises(ConfigError, match=r"is not empty \(it has README.md, pipeline.toml, transform.py\)"):
+    with pytest.raises(PipelineConfigError, match=r"is not empty \(it has README.md, pipeline.toml, transform.py\)"):
         write_project(shop)
     assert (shop / "transform.py").read_text() == "mine"
-    with pytest.raises(ConfigError, match="is a file"):
+    with pytest.raises(PipelineConfigError, match="is a file"):
         write_project(shop / "transform.py")
 
 
@@ -113,7 +113,7 @@ def test_a_flag_counts_more_than_the_file(tmp_path: Path):
     ids=str,
 )
 def test_flags_that_make_no_pipeline_are_refused(flags: Flags, message: str):
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(PipelineConfigError, match=message):
         build(FILE, None, flags)
 
 
@@ -134,26 +134,28 @@ def test_flags_that_make_no_pipeline_are_refused(flags: Flags, message: str):
     ids=str,
 )
 def test_a_file_that_makes_no_pipeline_is_refused(tmp_path: Path, text: str, message: str):
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(PipelineConfigError, match=message):
         of_toml(tmp_path, text)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path):
-    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+    with pytest.raises(PipelineConfigError, match="cannot be read: No such file"):
         build(FILE, tmp_path / "none.toml", Flags())
     (tmp_path / "orders.toml").touch()
-    with pytest.raises(ConfigError, match=r"order\.toml cannot be read: No such file .*\(there is orders\.toml\)"):
+    with pytest.raises(
+        PipelineConfigError, match=r"order\.toml cannot be read: No such file .*\(there is orders\.toml\)"
+    ):
         build(FILE, tmp_path / "order.toml", Flags())
-    with pytest.raises(ConfigError, match="is not there"):
+    with pytest.raises(PipelineConfigError, match="is not there"):
         load(tmp_path / "none.py", ("df",))
     (tmp_path / "orders.py").touch()
-    with pytest.raises(ConfigError, match=r"order\.py is not there: .* has orders\.py"):
+    with pytest.raises(PipelineConfigError, match=r"order\.py is not there: .* has orders\.py"):
         load(tmp_path / "order.py", ("df",))
-    with pytest.raises(ConfigError, match="is a directory"):
+    with pytest.raises(PipelineConfigError, match="is a directory"):
         load(tmp_path, ("df",))
     for name, message in (("pipe.toml", "name the Python file first"), ("pipe.txt", "its name is to end in .py")):
         (tmp_path / name).touch()
-        with pytest.raises(ConfigError, match=message):
+        with pytest.raises(PipelineConfigError, match=message):
             load(tmp_path / name, ("df",))
 
 
@@ -175,7 +177,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path):
 def test_a_python_file_that_is_no_pipeline_is_refused(tmp_path: Path, text: str, sources: tuple, message: str):
     path = tmp_path / "pipe.py"
     path.write_text(text)
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(PipelineConfigError, match=message):
         load(path, sources)
 
 
@@ -288,7 +290,7 @@ def test_progress_counts_every_batch_once_and_tells_the_lag():
         "durationMs": {"addBatch": 7},
         "sources": [{"endOffset": '{"t": {"0": 7}}', "latestOffset": '{"t": {"0": 9, "1": 2}}'}],
     }
-    progress = Progress("s")
+    progress = SinkProgress("s")
     progress.take(row)
     progress.take(row)
     assert (progress.batch_id, progress.rows, progress.lag, progress.waiting) == (3, 10, 4, False)
@@ -299,7 +301,7 @@ def test_progress_counts_every_batch_once_and_tells_the_lag():
 def test_a_batch_counts_although_its_number_was_idle_before():
     idle = {"batchId": 1, "numInputRows": 0, "processedRowsPerSecond": 0.0, "durationMs": {"latestOffset": 1}}
     batch = {"batchId": 1, "numInputRows": 10, "processedRowsPerSecond": 5.0, "durationMs": {"addBatch": 7}}
-    progress = Progress("s")
+    progress = SinkProgress("s")
     progress.take(idle | {"sources": []})
     assert progress.waiting
     progress.take(batch | {"sources": []})
@@ -337,7 +339,7 @@ def test_a_checkpoint_is_the_same_wherever_the_command_is_run(tmp_path: Path, mo
 
 def test_who_forgets_the_toml_file_is_reminded_of_it(tmp_path: Path):
     files = write_project(tmp_path / "shop")
-    with pytest.raises(ConfigError, match=r"with --config \(there is pipeline.toml beside transform.py\)"):
+    with pytest.raises(PipelineConfigError, match=r"with --config \(there is pipeline.toml beside transform.py\)"):
         build(files[0], None, Flags())
 
 

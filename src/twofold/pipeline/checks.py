@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from twofold.pipeline.config import ConfigError, PipelineConfig, PipelineFailed, Sink
+from twofold.pipeline.config import PipelineConfig, PipelineConfigError, PipelineFailed, PipelineSink
 
 if TYPE_CHECKING:
     from twofold.client.cluster.cluster import Cluster
@@ -59,12 +59,12 @@ def check_options(config: PipelineConfig) -> Checked:
         try:
             sources[source.name] = read_options(config.options_of(source), streaming=True)
         except OptionError as error:
-            raise ConfigError(f"source {source.name}: {error}") from None
+            raise PipelineConfigError(f"source {source.name}: {error}") from None
     for sink in config.sinks:
         try:
             sinks[sink.name] = write_options(config.options_of(sink), streaming=True)
         except OptionError as error:
-            raise ConfigError(f"sink {sink.name}: {error}") from None
+            raise PipelineConfigError(f"sink {sink.name}: {error}") from None
     return Checked(sources, sinks)
 
 
@@ -169,7 +169,7 @@ def check_checkpoint(config: PipelineConfig, checked: Checked) -> None:
         _check_offsets(config, sink, checked)
 
 
-def _check_offsets(config: PipelineConfig, sink: Sink, checked: Checked) -> None:
+def _check_offsets(config: PipelineConfig, sink: PipelineSink, checked: Checked) -> None:
     directory = _local(checked.sinks[sink.name].checkpoint_location or "")
     if directory is None:
         return

@@ -28,7 +28,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DURATION = re.compile(r"\d+ *(ms|milliseconds?|s|seconds?|m|minutes?|h|hours?)")
 
 
-class ConfigError(ValueError):
+class PipelineConfigError(ValueError):
     """A message for whoever wrote the flag or the file."""
 
 
@@ -42,13 +42,13 @@ class PipelineFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class PipelineSource:
     name: str
     options: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Sink:
+class PipelineSink:
     name: str
     options: Mapping[str, str]
     mode: str = "append"
@@ -57,8 +57,8 @@ class Sink:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineConfig:
     name: str
-    sources: tuple[Source, ...]
-    sinks: tuple[Sink, ...]
+    sources: tuple[PipelineSource, ...]
+    sinks: tuple[PipelineSink, ...]
     checkpoint: str
     trigger: str = DEFAULT_TRIGGER
     bootstrap_servers: str = DEFAULT_SERVERS
@@ -76,13 +76,13 @@ class PipelineConfig:
     def source_names(self) -> tuple[str, ...]:
         return tuple(source.name for source in self.sources)
 
-    def checkpoint_of(self, sink: Sink) -> str:
+    def checkpoint_of(self, sink: PipelineSink) -> str:
         return f"{self.checkpoint.rstrip('/')}/{sink.name}"
 
-    def options_of(self, part: Source | Sink) -> dict[str, str]:
+    def options_of(self, part: PipelineSource | PipelineSink) -> dict[str, str]:
         """As `format("twofold")` takes them."""
         found = {"kafka.bootstrap.servers": self.bootstrap_servers}
-        if isinstance(part, Sink):
+        if isinstance(part, PipelineSink):
             found["checkpointLocation"] = self.checkpoint_of(part)
         own = {name.lower() for name in part.options}
         return {name: value for name, value in found.items() if name.lower() not in own} | dict(part.options)
@@ -105,18 +105,22 @@ class Flags:
 def build(file: Path, toml: Path | None, flags: Flags) -> PipelineConfig:
     """ConfigError says what to write."""
     found = _from_toml(toml) if toml is not None else _Found(name=file.stem)
-    sources = [_named(text, "subscribe", "--source", Source) for text in flags.sources] or found.sources
-    sinks = [_named(text, "topic", "--sink", Sink) for text in flags.sinks] or found.sinks
+    sources = [_named(text, "subscribe", "--source", PipelineSource) for text in flags.sources] or found.sources
+    sinks = [_named(text, "topic", "--sink", PipelineSink) for text in flags.sinks] or found.sinks
     sources, sinks = _with_options(sources, sinks, flags.options)
     if not sources:
-        raise ConfigError(f"nothing to read: name a topic with --source TOPIC, or {_in_toml(file, toml, 'sources')}")
+        raise PipelineConfigError(
+            f"nothing to read: name a topic with --source TOPIC, or {_in_toml(file, toml, 'sources')}"
+        )
     if not sinks:
-        raise ConfigError(f"nothing to write: name a topic with --sink TOPIC, or {_in_toml(file, toml, 'sinks')}")
+        raise PipelineConfigError(
+            f"nothing to write: name a topic with --sink TOPIC, or {_in_toml(file, toml, 'sinks')}"
+        )
     _check_unique([source.name for source in sources], "source")
     _check_unique([sink.name for sink in sinks], "sink")
     checkpoint = _absolute(flags.checkpoint, Path()) or found.checkpoint
     if not checkpoint:
-        raise ConfigError(
+        raise PipelineConfigError(
             "where is the checkpoint to be? Set --checkpoint DIRECTORY, or checkpoint in the TOML file: it makes a "
             "restart go on where the last run ended, so keep it as long as the pipeline lives"
         )
@@ -153,13 +157,13 @@ def _named(text: str, option: str, flag: str, kind: type[Any]) -> Any:
     if not separator:
         name, topic = re.sub(r"[^A-Za-z0-9_]", "_", text), text
     if not topic or not _NAME.fullmatch(name):
-        raise ConfigError(f"{flag} {text!r}: write TOPIC, or NAME=TOPIC with a name of letters, digits and '_'")
+        raise PipelineConfigError(f"{flag} {text!r}: write TOPIC, or NAME=TOPIC with a name of letters, digits and '_'")
     return kind(name, {option: topic})
 
 
 def _with_options(
-    sources: list[Source], sinks: list[Sink], options: Mapping[str, str]
-) -> tuple[list[Source], list[Sink]]:
+    sources: list[PipelineSource], sinks: list[PipelineSink], options: Mapping[str, str]
+) -> tuple[list[PipelineSource], list[PipelineSink]]:
     """`name.option=value` belongs to the source or sink of that name."""
     parts: list[Any] = [*sources, *sinks]
     for key, value in options.items():
@@ -167,9 +171,9 @@ def _with_options(
         meant = [index for index, part in enumerate(parts) if part.name == name]
         if not meant or not option:
             names = ", ".join(dict.fromkeys(part.name for part in parts))
-            raise ConfigError(f"--option {key}={value}: write NAME.OPTION=VALUE with one of {names}")
+            raise PipelineConfigError(f"--option {key}={value}: write NAME.OPTION=VALUE with one of {names}")
         if len(meant) > 1:
-            raise ConfigError(
+            raise PipelineConfigError(
                 f"--option {key}={value}: {name} is a source and a sink: give one another name, as --sink out={name}"
             )
         part = parts[meant[0]]
@@ -182,12 +186,12 @@ def _with_options(
 def _check_unique(names: list[str], what: str) -> None:
     for name in names:
         if names.count(name) > 1:
-            raise ConfigError(f"there are two {what}s with the name {name!r}: give one another, as NAME=TOPIC")
+            raise PipelineConfigError(f"there are two {what}s with the name {name!r}: give one another, as NAME=TOPIC")
 
 
 def _checked_trigger(text: str) -> str:
     if text != AVAILABLE_NOW and not _DURATION.fullmatch(text):
-        raise ConfigError(f"trigger={text!r} is neither a time such as '5 seconds' nor '{AVAILABLE_NOW}'")
+        raise PipelineConfigError(f"trigger={text!r} is neither a time such as '5 seconds' nor '{AVAILABLE_NOW}'")
     return text
 
 
@@ -197,8 +201,8 @@ def _checked_trigger(text: str) -> str:
 @dataclass
 class _Found:
     name: str = ""
-    sources: list[Source] = field(default_factory=list)
-    sinks: list[Sink] = field(default_factory=list)
+    sources: list[PipelineSource] = field(default_factory=list)
+    sinks: list[PipelineSink] = field(default_factory=list)
     checkpoint: str | None = None
     trigger: str | None = None
     bootstrap_servers: str | None = None
@@ -213,15 +217,17 @@ def _from_toml(path: Path) -> _Found:
     except OSError as error:
         near = sorted(other.name for other in path.parent.glob("*.toml")) if path.parent.is_dir() else []
         hint = f" (there is {', '.join(near[:NAMED])})" if near and not path.exists() else ""
-        raise ConfigError(f"{path} cannot be read: {error.strerror}{hint}") from None
+        raise PipelineConfigError(f"{path} cannot be read: {error.strerror}{hint}") from None
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not a TOML file: {error}") from None
+        raise PipelineConfigError(f"{path} is not a TOML file: {error}") from None
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path} is not a TOML file: {error}{_line_of(text, str(error))}") from None
+        raise PipelineConfigError(f"{path} is not a TOML file: {error}{_line_of(text, str(error))}") from None
     _check_names(values, SECTIONS, f"{path}: [", "]")
     pipeline = _table(values, "pipeline", path)
     _check_names(pipeline, PIPELINE_KEYS, f"{path}: pipeline.", "")
-    sources = [Source(name, _texts(row, f"sources.{name}", path)) for name, row in _tables(values, "sources", path)]
+    sources = [
+        PipelineSource(name, _texts(row, f"sources.{name}", path)) for name, row in _tables(values, "sources", path)
+    ]
     sinks = [_sink(name, row, path) for name, row in _tables(values, "sinks", path)]
     said = {key: _text(pipeline, key, path) for key in PIPELINE_KEYS}
     return _Found(
@@ -245,12 +251,12 @@ def _line_of(text: str, error: str) -> str:
     return f": {lines[int(match.group(1)) - 1].strip()!r}; texts are written in quotes"
 
 
-def _sink(name: str, row: Mapping[str, Any], path: Path) -> Sink:
+def _sink(name: str, row: Mapping[str, Any], path: Path) -> PipelineSink:
     options = dict(_texts(row, f"sinks.{name}", path))
     mode = options.pop("mode", "append")
     if mode not in MODES:
-        raise ConfigError(f"{path}: sinks.{name}.mode={mode!r} is none of {', '.join(MODES)}")
-    return Sink(name, options, mode)
+        raise PipelineConfigError(f"{path}: sinks.{name}.mode={mode!r} is none of {', '.join(MODES)}")
+    return PipelineSink(name, options, mode)
 
 
 def _check_names(values: Mapping[str, Any], known: tuple[str, ...], before: str, after: str) -> None:
@@ -258,13 +264,13 @@ def _check_names(values: Mapping[str, Any], known: tuple[str, ...], before: str,
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f" (did you mean {near[0]!r}?)" if near else f": use one of {', '.join(known)}"
-            raise ConfigError(f"{before}{name}{after} is not known{hint}")
+            raise PipelineConfigError(f"{before}{name}{after} is not known{hint}")
 
 
 def _table(values: Mapping[str, Any], name: str, path: Path) -> Mapping[str, Any]:
     found = values.get(name, {})
     if not isinstance(found, dict):
-        raise ConfigError(f"{path}: {name} is to be a table, [{name}]")
+        raise PipelineConfigError(f"{path}: {name} is to be a table, [{name}]")
     return found
 
 
@@ -272,7 +278,9 @@ def _tables(values: Mapping[str, Any], name: str, path: Path) -> list[tuple[str,
     found: list[tuple[str, Mapping[str, Any]]] = []
     for key, row in _table(values, name, path).items():
         if not isinstance(row, dict) or not _NAME.fullmatch(key):
-            raise ConfigError(f"{path}: write [{name}.NAME] with a name of letters, digits and '_', not {name}.{key}")
+            raise PipelineConfigError(
+                f"{path}: write [{name}.NAME] with a name of letters, digits and '_', not {name}.{key}"
+            )
         found.append((key, row))
     return found
 
@@ -288,12 +296,14 @@ def _texts(row: Mapping[str, Any], where: str, path: Path) -> dict[str, str]:
         elif isinstance(value, str | int | float):
             found[key] = str(value)
         else:
-            raise ConfigError(f"{path}: {where}.{key} is to be a text, a number, true or false")
+            raise PipelineConfigError(f"{path}: {where}.{key} is to be a text, a number, true or false")
     return found
 
 
 def _text(row: Mapping[str, Any], name: str, path: Path) -> str | None:
     value = row.get(name)
     if value is not None and (not isinstance(value, str) or not value.strip()):
-        raise ConfigError(f'{path}: pipeline.{name} = {value!r} is to be a text, such as {name} = "{EXAMPLES[name]}"')
+        raise PipelineConfigError(
+            f'{path}: pipeline.{name} = {value!r} is to be a text, such as {name} = "{EXAMPLES[name]}"'
+        )
     return value

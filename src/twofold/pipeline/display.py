@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
 from twofold.pipeline.config import PipelineConfig
-from twofold.pipeline.running import Progress
+from twofold.pipeline.running import SinkProgress
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -45,7 +45,7 @@ class Display:
         self._started = time.monotonic()
         self._line_at = self._started
         self._open: Mapping[str, int] = {}
-        self._rows: Sequence[Progress] = ()
+        self._rows: Sequence[SinkProgress] = ()
 
     def __enter__(self) -> "Display":
         return self
@@ -63,7 +63,7 @@ class Display:
         """How many transactions each sink has open; nothing where nobody could tell."""
         self._open = counts
 
-    def show(self, rows: Sequence[Progress]) -> None:
+    def show(self, rows: Sequence[SinkProgress]) -> None:
         self._rows = rows
         if time.monotonic() - self._line_at >= LINE_EVERY_S:
             self._line_at = time.monotonic()
@@ -74,11 +74,11 @@ class Display:
         self._open = {}
         self._print(self._rows)
 
-    def _print(self, rows: Sequence[Progress]) -> None:
+    def _print(self, rows: Sequence[SinkProgress]) -> None:
         for row in rows:
             self._write(self._line(row))
 
-    def _line(self, row: Progress) -> str:
+    def _line(self, row: SinkProgress) -> str:
         if row.waiting:
             return f"{self._config.name}.{row.name}: no batch yet"
         lag = "" if row.lag is None else f", lag {row.lag:,}"
@@ -104,7 +104,7 @@ class JsonLines(Display):
     def say(self, text: str) -> None:
         self._object("message", text=text)
 
-    def show(self, rows: Sequence[Progress]) -> None:
+    def show(self, rows: Sequence[SinkProgress]) -> None:
         self._rows = rows
         for row in rows:
             if not row.waiting and self._shown.get(row.name) != (row.batch_id, row.rows):
@@ -116,7 +116,7 @@ class JsonLines(Display):
         for row in self._rows:
             self._progress("end", row)
 
-    def _progress(self, event: str, row: Progress) -> None:
+    def _progress(self, event: str, row: SinkProgress) -> None:
         self._object(
             event,
             sink=row.name,
@@ -153,7 +153,7 @@ class Table(Display):
             self._live.stop()
         super().__exit__(kind, error, trace)
 
-    def show(self, rows: Sequence[Progress]) -> None:
+    def show(self, rows: Sequence[SinkProgress]) -> None:
         self._rows = rows
         with suppress(OSError):
             self._live.update(self._table(rows))
@@ -162,7 +162,7 @@ class Table(Display):
         with suppress(OSError):
             self._console.print(text, soft_wrap=True)
 
-    def _table(self, rows: Sequence[Progress]) -> "RenderableType":
+    def _table(self, rows: Sequence[SinkProgress]) -> "RenderableType":
         from rich.console import Group
         from rich.table import Table as RichTable
         from rich.text import Text
@@ -182,6 +182,6 @@ class Table(Display):
             table.add_row(row.name, *cells, str(self._open.get(row.name, "")))
         return Group(title, table)
 
-    def _cells(self, row: Progress) -> tuple[str, str, str, str]:
+    def _cells(self, row: SinkProgress) -> tuple[str, str, str, str]:
         lag = "?" if row.lag is None else f"{row.lag:,}"
         return str(row.batch_id), f"{row.rows:,}", f"{row.rows_per_s:,.0f}", lag

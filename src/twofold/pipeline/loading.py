@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from twofold.pipeline.config import ConfigError, PipelineFailed, Sink
+from twofold.pipeline.config import PipelineConfigError, PipelineFailed, PipelineSink
 
 EXAMPLE = "def transform(df):\n    return df.selectExpr('key', 'upper(cast(value as string)) value')"
 
@@ -40,7 +40,7 @@ class Transformation:
             except Exception as error:
                 raise PipelineFailed(f"configure() in {self.path.name} failed: {where(self.path, error)}") from error
 
-    def apply(self, frames: Mapping[str, Any], sinks: tuple[Sink, ...]) -> dict[str, Any]:
+    def apply(self, frames: Mapping[str, Any], sinks: tuple[PipelineSink, ...]) -> dict[str, Any]:
         """What goes to each sink. One source is handed over as it is, several by their names."""
         try:
             made = self.transform(*frames.values()) if len(frames) == 1 else self.transform(**frames)
@@ -81,15 +81,19 @@ class Transformation:
 def check_file(path: Path) -> None:
     """ConfigError for what cannot be a Python file, before anything else is asked for."""
     if path.is_dir():
-        raise ConfigError(f"{path} is a directory: name the Python file in it that has a function transform(df)")
+        raise PipelineConfigError(
+            f"{path} is a directory: name the Python file in it that has a function transform(df)"
+        )
     if not path.is_file():
         near = [other.name for other in sorted(path.parent.glob("*.py"))] if path.parent.is_dir() else []
         hint = f" ({path.parent} has {', '.join(near[:5])})" if near else ""
-        raise ConfigError(f"{path} is not there: name a Python file that has a function transform(df){hint}")
+        raise PipelineConfigError(f"{path} is not there: name a Python file that has a function transform(df){hint}")
     if path.suffix == ".toml":
-        raise ConfigError(f"{path} is a TOML file: name the Python file first, and this one with --config {path}")
+        raise PipelineConfigError(
+            f"{path} is a TOML file: name the Python file first, and this one with --config {path}"
+        )
     if path.suffix != ".py":
-        raise ConfigError(f"{path} is not a Python file: its name is to end in .py")
+        raise PipelineConfigError(f"{path} is not a Python file: its name is to end in .py")
 
 
 def load(path: Path, source_names: tuple[str, ...]) -> Transformation:
@@ -99,11 +103,11 @@ def load(path: Path, source_names: tuple[str, ...]) -> Transformation:
     module = _import(path)
     transform = getattr(module, "transform", None)
     if not callable(transform):
-        raise ConfigError(f"{path} has no function transform: write one, such as\n\n{EXAMPLE}\n")
+        raise PipelineConfigError(f"{path} has no function transform: write one, such as\n\n{EXAMPLE}\n")
     _check_signature(path, transform, source_names)
     configure = getattr(module, "configure", None)
     if configure is not None and not callable(configure):
-        raise ConfigError(f"configure in {path} is to be a function that takes the SparkSession")
+        raise PipelineConfigError(f"configure in {path} is to be a function that takes the SparkSession")
     return Transformation(path, module, transform, configure)
 
 
@@ -122,7 +126,7 @@ def _import(path: Path) -> ModuleType:
         del sys.modules[name]
         if NO_SESSION in str(error):
             raise NeedsSession from error
-        raise ConfigError(f"{path} cannot be loaded: {where(path, error)}") from error
+        raise PipelineConfigError(f"{path} cannot be loaded: {where(path, error)}") from error
     return module
 
 
@@ -135,7 +139,7 @@ def _check_signature(path: Path, transform: Callable[..., Any], names: tuple[str
             signature.bind(**dict.fromkeys(names))
     except TypeError:
         wanted = "one DataFrame" if len(names) == 1 else f"the DataFrames {', '.join(names)} by these names"
-        raise ConfigError(f"transform{inspect.signature(transform)} in {path} is to take {wanted}") from None
+        raise PipelineConfigError(f"transform{inspect.signature(transform)} in {path} is to take {wanted}") from None
     except ValueError:
         return  # nobody can tell how a function of C is called
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from twofold.pipeline.config import PipelineConfig, Sink
+from twofold.pipeline.config import PipelineConfig, PipelineSink
 from twofold.pipeline.loading import Transformation
 from twofold.pipeline.session import as_options, log_error
 from twofold.pipeline.words import failure
@@ -28,7 +28,7 @@ BATCHES_REMEMBERED = 100
 
 
 @dataclass
-class Progress:
+class SinkProgress:
     """Of one sink."""
 
     name: str
@@ -123,9 +123,9 @@ def start(config: PipelineConfig, made: Mapping[str, Any], log: Path) -> dict[st
     return queries
 
 
-def watch(queries: dict[str, Any], stop: Stop, show: Callable[[list[Progress]], None], file: Path) -> None:
+def watch(queries: dict[str, Any], stop: Stop, show: Callable[[list[SinkProgress]], None], file: Path) -> None:
     """Until all have ended, one has failed, or somebody asks to stop."""
-    found = {name: Progress(name) for name in queries}
+    found = {name: SinkProgress(name) for name in queries}
     while True:
         over = not any(query.isActive for query in queries.values())
         for name, query in queries.items():
@@ -140,7 +140,7 @@ def watch(queries: dict[str, Any], stop: Stop, show: Callable[[list[Progress]], 
         stop.asked.wait(LOOK_S)
 
 
-def _take_new(query: Any, progress: Progress) -> None:
+def _take_new(query: Any, progress: SinkProgress) -> None:
     last = query.lastProgress
     if last is None or last["batchId"] in progress.seen:
         return
@@ -163,7 +163,7 @@ def end(queries: dict[str, Any], log: Path) -> None:
             log_error(log, error)
 
 
-def prefix_of(config: PipelineConfig, sink: Sink) -> str | None:
+def prefix_of(config: PipelineConfig, sink: PipelineSink) -> str | None:
     """Under which name a sink has its transactions; None where it has none, or none yet."""
     options = {name.lower(): value for name, value in config.options_of(sink).items()}
     if options.get("exactlyonce", "auto").lower() == "off":
@@ -176,10 +176,10 @@ def prefix_of(config: PipelineConfig, sink: Sink) -> str | None:
     return None if query_id is None else prefix_of_query(query_id)
 
 
-def decision_topic_of(sink: Sink) -> str | None:
+def decision_topic_of(sink: PipelineSink) -> str | None:
     return {name.lower(): value for name, value in sink.options.items()}.get("decisiontopic")
 
 
-def servers_of(config: PipelineConfig, sink: Sink) -> str:
+def servers_of(config: PipelineConfig, sink: PipelineSink) -> str:
     options = {name.lower(): value for name, value in config.options_of(sink).items()}
     return options["kafka.bootstrap.servers"]

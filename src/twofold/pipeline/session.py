@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from twofold.pipeline.checks import import_spark
-from twofold.pipeline.config import DEFAULT_MASTER, ConfigError, PipelineConfig, PipelineFailed
+from twofold.pipeline.config import DEFAULT_MASTER, PipelineConfig, PipelineConfigError, PipelineFailed
 from twofold.pipeline.words import failure
 
 SETTINGS = {
@@ -101,7 +101,7 @@ def session(config: PipelineConfig, log: Path, file: Path) -> Iterator[Any]:
                 builder = builder.master(master)
             spark = builder.getOrCreate()
         yield spark
-    except (PipelineFailed, ConfigError) as error:
+    except (PipelineFailed, PipelineConfigError) as error:
         log_error(log, error)
         raise
     except Exception as error:

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from twofold.pipeline.config import ConfigError
+from twofold.pipeline.config import PipelineConfigError
 
 NAMED = 5
 TRANSFORM = '''"""Orders in, totals out: README.md says how to run it."""
@@ -98,17 +98,17 @@ def write_project(directory: Path) -> list[Path]:
         for file, text in files.items():
             (directory / file).write_text(text)
     except OSError as error:
-        raise ConfigError(f"{directory} cannot be written: {error.strerror}") from None
+        raise PipelineConfigError(f"{directory} cannot be written: {error.strerror}") from None
     return [directory / file for file in files]
 
 
 def _check_empty(directory: Path) -> None:
     if not directory.is_dir():
-        raise ConfigError(f"{directory} is a file: name a directory that is empty, or not there yet")
+        raise PipelineConfigError(f"{directory} is a file: name a directory that is empty, or not there yet")
     taken = sorted(path.name for path in directory.iterdir() if not path.name.startswith("."))
     if taken:
         more = " and more" if len(taken) > NAMED else ""
-        raise ConfigError(
+        raise PipelineConfigError(
             f"{directory} is not empty (it has {', '.join(taken[:NAMED])}{more}): name another directory, nothing was "
             "written"
         )

@@ -21,7 +21,7 @@ T = TypeVar("T")
 MAX_CLUSTERS = 8
 
 
-class Client:
+class SparkClient:
     """A cluster, and the loop on which it lives."""
 
     def __init__(self, loop: LoopThread, config: ClientConfig) -> None:
@@ -61,10 +61,10 @@ async def _make(config: ClientConfig) -> Cluster:
 class _Process:
     pid = -1
     loop: LoopThread
-    clients: dict[ClientConfig, Client]
+    clients: dict[ClientConfig, SparkClient]
 
 
-def client_for(config: ClientConfig) -> Client:
+def client_for(config: ClientConfig) -> SparkClient:
     """The client of this process for a configuration."""
     if _Process.pid != os.getpid():
         _Process.pid = os.getpid()
@@ -72,7 +72,7 @@ def client_for(config: ClientConfig) -> Client:
         _Process.clients = {}
     client = _Process.clients.pop(config, None)
     if client is None:
-        client = Client(_Process.loop, config)
+        client = SparkClient(_Process.loop, config)
         while len(_Process.clients) >= MAX_CLUSTERS:
             oldest = next(iter(_Process.clients))
             _Process.clients.pop(oldest).close()

@@ -18,7 +18,7 @@ from twofold.client.consumer.single_fetch import SingleFetch
 from twofold.connections.waiting import Deadline
 from twofold.records.batch import Buffer, iter_headers
 from twofold.records.columnar import Decoder
-from twofold.spark.clients import Client, client_for
+from twofold.spark.clients import SparkClient, client_for
 from twofold.spark.errors import DataLoss
 from twofold.spark.fetch_socket import FetchSocket, Route
 from twofold.spark.offsets import EARLIEST, LATEST, Range
@@ -34,7 +34,7 @@ WAIT_AT_END_MS = 500
 CHUNK_BYTES = 4 * 1024 * 1024
 
 
-class Fetched(NamedTuple):
+class FetchedBatches(NamedTuple):
     """Whole batches, of which rows from `start` on were asked for."""
 
     records: Buffer
@@ -64,7 +64,7 @@ def read_range(options: ReadOptions, asked: Range) -> Iterator[pa.RecordBatch]:
 class RangeReader:
     """The requests of one task."""
 
-    def __init__(self, client: Client, options: ReadOptions, asked: Range) -> None:
+    def __init__(self, client: SparkClient, options: ReadOptions, asked: Range) -> None:
         self._client = client
         self._cluster = client.cluster
         self._options = options
@@ -89,7 +89,7 @@ class RangeReader:
         question = list_offsets(self._cluster, {self._tp: spec}, self._config.isolation, self._deadline())
         return self._client.run(question)[self._tp].offset
 
-    def answers(self) -> Iterator[Fetched]:
+    def answers(self) -> Iterator[FetchedBatches]:
         """Every answer with records in it, until the range is read."""
         exchange = Exchange(self._client, self._config, self._tp)
         try:
@@ -97,7 +97,7 @@ class RangeReader:
         finally:
             exchange.close()
 
-    def _read(self, exchange: "Exchange") -> Iterator[Fetched]:
+    def _read(self, exchange: "Exchange") -> Iterator[FetchedBatches]:
         position, until = self._range.start, self._range.until
         deadline, wait_ms = self._deadline(), self._config.fetch_max_wait_ms
         while position < until:
@@ -111,7 +111,7 @@ class RangeReader:
                 aborted = None
                 if self._config.isolation:
                     aborted = [(entry.first_offset, entry.producer_id) for entry in data.aborted_transactions or ()]
-                answer = Fetched(data.records, position, aborted)
+                answer = FetchedBatches(data.records, position, aborted)
                 position = max(position, _next_offset(data.records))
                 deadline, wait_ms = self._deadline(), self._config.fetch_max_wait_ms
                 if position < until:
@@ -163,7 +163,7 @@ class Exchange:
     """One fetch after the other: on a connection of the task's own while all is well, otherwise on the cluster's,
     where a fetch is tried again until its deadline."""
 
-    def __init__(self, client: Client, config: ConsumerConfig, tp: TopicPartition) -> None:
+    def __init__(self, client: SparkClient, config: ConsumerConfig, tp: TopicPartition) -> None:
         self._client = client
         self._cluster = client.cluster
         self._tp = tp

@@ -165,7 +165,7 @@ class WriteOptions:
         )
 
 
-class Given:
+class GivenOptions:
     """The options as they were given, by their names in lower case."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -194,7 +194,7 @@ class Given:
 
 def check_names(options: Mapping[str, str]) -> None:
     """Refuse what neither side knows."""
-    given = Given(options)
+    given = GivenOptions(options)
     if "path" in given:
         raise OptionError("there is no path to read or write: name topics with the option subscribe or topic")
     for name in given.names:
@@ -218,7 +218,7 @@ def _nearest(name: str, known: list[str], shown: Mapping[str, str]) -> str:
 def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     """What a query reads, checked."""
     check_names(options)
-    given = Given(options)
+    given = GivenOptions(options)
     strategy = _strategy(given)
     _refuse(given, kafka_names.REFUSED_ON_READ)
     min_offsets = given.parsed("minOffsetsPerTrigger", _number, None)
@@ -257,10 +257,10 @@ def check_read(options: Mapping[str, str]) -> None:
 
 
 def includes_headers(options: Mapping[str, str]) -> bool:
-    return Given(options).parsed("includeHeaders", _flag, False)
+    return GivenOptions(options).parsed("includeHeaders", _flag, False)
 
 
-def _strategy(given: Given) -> Strategy:
+def _strategy(given: GivenOptions) -> Strategy:
     chosen = [name for name in STRATEGIES if name in given]
     if len(chosen) != 1:
         said = f", not {' and '.join(chosen)} together" if chosen else ""
@@ -298,7 +298,7 @@ def _python_pattern(text: str) -> str:
 _JAVA_CLASSES = {"Lower": "a-z", "Upper": "A-Z", "Alpha": "a-zA-Z", "Digit": "0-9", "Alnum": "a-zA-Z0-9"}
 
 
-def _bounds(given: Given, streaming: bool) -> tuple[Bound, Bound]:
+def _bounds(given: GivenOptions, streaming: bool) -> tuple[Bound, Bound]:
     if streaming:
         for name in ("endingOffsets", "endingOffsetsByTimestamp"):
             if name in given:
@@ -311,7 +311,7 @@ def _bounds(given: Given, streaming: bool) -> tuple[Bound, Bound]:
     return starting, ending
 
 
-def _bound(given: Given, which: str, default: int) -> Bound:
+def _bound(given: GivenOptions, which: str, default: int) -> Bound:
     text = given.text(f"{which}Timestamp")
     if text is not None:
         return AtTimestamp(_integer(f"{which}Timestamp", text))
@@ -363,7 +363,7 @@ def _check_order(starting: Bound, ending: Bound) -> None:
 def write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
     """How a query writes, checked."""
     check_names(options)
-    given = Given(options)
+    given = GivenOptions(options)
     _refuse(given, kafka_names.REFUSED_ON_WRITE)
     exactly_once = given.parsed("exactlyOnce", _one_of(*EXACTLY_ONCE), "auto")
     group = given.parsed("consumerGroup", _not_empty, None)
@@ -390,7 +390,7 @@ def write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOption
     return chosen
 
 
-def _check_location(given: Given, checks_input: bool, location: str | None) -> None:
+def _check_location(given: GivenOptions, checks_input: bool, location: str | None) -> None:
     """A stream needs its checkpoint to be known again: which query it is, and which batch."""
     if location is not None:
         return
@@ -403,7 +403,7 @@ def _check_location(given: Given, checks_input: bool, location: str | None) -> N
         )
 
 
-def _prefix(given: Given, streaming: bool, exactly_once: str) -> str | None:
+def _prefix(given: GivenOptions, streaming: bool, exactly_once: str) -> str | None:
     """Under which transactional ids it writes. Without transactions the name is not used; a stream without a prefix has
     it from its checkpoint, which is read when there is one."""
     from twofold.sink.names import check_prefix
@@ -455,7 +455,7 @@ def _dotted(config: "type[ClientConfig]") -> set[str]:
     return {name.replace("_", ".") for name in config.__dataclass_fields__}
 
 
-def _consumer(given: Given, streaming: bool) -> "ConsumerConfig":
+def _consumer(given: GivenOptions, streaming: bool) -> "ConsumerConfig":
     from twofold.client.config import ConsumerConfig
 
     # No group is joined; the name that the group would have had tells the readers apart at the broker.
@@ -469,7 +469,7 @@ def _consumer(given: Given, streaming: bool) -> "ConsumerConfig":
     return _client(ConsumerConfig, given, defaults)
 
 
-def _producer(given: Given, exactly_once: str) -> "ProducerConfig":
+def _producer(given: GivenOptions, exactly_once: str) -> "ProducerConfig":
     from twofold.client.config import ProducerConfig
 
     if exactly_once == "off":
@@ -479,7 +479,7 @@ def _producer(given: Given, exactly_once: str) -> "ProducerConfig":
     return replace(checked, transactional_id=None)
 
 
-def _client(config: type[T], given: Given, defaults: Mapping[str, str], without: tuple[str, ...] = ()) -> T:
+def _client(config: type[T], given: GivenOptions, defaults: Mapping[str, str], without: tuple[str, ...] = ()) -> T:
     from twofold.client.config import from_dotted
 
     if not given.text(BOOTSTRAP_SERVERS):
@@ -497,7 +497,7 @@ def _client(config: type[T], given: Given, defaults: Mapping[str, str], without:
         raise OptionError(f"{KAFKA}{error}") from None
 
 
-def _refuse(given: Given, refused: Mapping[str, str]) -> None:
+def _refuse(given: GivenOptions, refused: Mapping[str, str]) -> None:
     for name, reason in refused.items():
         if name in given.kafka:
             raise OptionError(f"the option {KAFKA}{name} is not supported: {reason}")

@@ -23,7 +23,7 @@ from twofold.cli.common import (
     print_table,
     run_command,
 )
-from twofold.cli.group.report import GroupReport, OffsetRow, Problem, names_of, ranges, report_groups
+from twofold.cli.group.report import GroupProblem, GroupReport, OffsetRow, names_of, ranges, report_groups
 from twofold.cli.group.reset import reset_offsets
 from twofold.cli.topic import connected
 from twofold.client import GroupListing, MemberDescription, TopicPartition
@@ -275,7 +275,7 @@ def _described_json(row: GroupReport) -> dict[str, object]:
     }
 
 
-def _problem_json(problem: Problem) -> dict[str, object]:
+def _problem_json(problem: GroupProblem) -> dict[str, object]:
     tp, producer = problem.tp, problem.producer
     return {
         "reason": problem.kind,

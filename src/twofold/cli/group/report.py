@@ -65,7 +65,7 @@ class OffsetRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class GroupProblem:
     """Why a group does not get on. `kind` is for programs, `text` for people."""
 
     kind: str
@@ -78,7 +78,7 @@ class Problem:
 class GroupReport:
     group: GroupDescription
     rows: tuple[OffsetRow, ...]
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[GroupProblem, ...] = ()
 
     @property
     def lag(self) -> int | None:
@@ -251,17 +251,17 @@ async def _pending(admin: Admin, wanted: Mapping[str, Sequence[TopicPartition]])
     }
 
 
-async def _problems(admin: Admin, report: GroupReport, pending: Iterable[TopicPartition]) -> tuple[Problem, ...]:
+async def _problems(admin: Admin, report: GroupReport, pending: Iterable[TopicPartition]) -> tuple[GroupProblem, ...]:
     problems = [*_membership_problems(report), *_deleted_offsets(report)]
     problems += [_pending_problem(tp) for tp in pending]
     problems += await _transaction_problems(admin, report)
     return tuple(problems)
 
 
-def _membership_problems(report: GroupReport) -> list[Problem]:
+def _membership_problems(report: GroupReport) -> list[GroupProblem]:
     state, members = report.group.state, report.group.members
     if state == EMPTY:
-        return [Problem("no-members", f"no members: {report.lag} records wait for one")] if report.lag else []
+        return [GroupProblem("no-members", f"no members: {report.lag} records wait for one")] if report.lag else []
     if state == PREPARING:
         earlier = [member for member in members if member.assignment]
         if not earlier:
@@ -282,8 +282,8 @@ def _membership_problems(report: GroupReport) -> list[Problem]:
     return []
 
 
-def _rebalancing(text: str) -> Problem:
-    return Problem("rebalancing", f"rebalancing: {text}")
+def _rebalancing(text: str) -> GroupProblem:
+    return GroupProblem("rebalancing", f"rebalancing: {text}")
 
 
 def names_of(members: Sequence[MemberDescription], limit: int = 5) -> str:
@@ -292,9 +292,9 @@ def names_of(members: Sequence[MemberDescription], limit: int = 5) -> str:
     return shown if len(members) <= limit else f"{shown} and {len(members) - limit} more"
 
 
-def _deleted_offsets(report: GroupReport) -> list[Problem]:
+def _deleted_offsets(report: GroupReport) -> list[GroupProblem]:
     return [
-        Problem(
+        GroupProblem(
             "offset-deleted",
             f"offset {row.committed.offset} of {row.tp} is gone, the log starts at {row.start}: "
             "the next reader starts where its auto.offset.reset says",
@@ -305,15 +305,15 @@ def _deleted_offsets(report: GroupReport) -> list[Problem]:
     ]
 
 
-def _pending_problem(tp: TopicPartition) -> Problem:
-    return Problem(
+def _pending_problem(tp: TopicPartition) -> GroupProblem:
+    return GroupProblem(
         "pending-offsets",
         f"blocked by an open transaction: it holds an offset for {tp}, and who gets that partition waits for its end",
         tp,
     )
 
 
-async def _transaction_problems(admin: Admin, report: GroupReport) -> list[Problem]:
+async def _transaction_problems(admin: Admin, report: GroupReport) -> list[GroupProblem]:
     waiting = await _at_stable_offset(admin, report.rows)
     if not waiting:
         return []
@@ -346,7 +346,7 @@ def _is_at_stable(row: OffsetRow) -> bool:
     return row.position is not None and row.stable is not None and row.position <= row.stable
 
 
-def _blocked(row: OffsetRow, producer: ProducerDescription | None) -> Problem:
+def _blocked(row: OffsetRow, producer: ProducerDescription | None) -> GroupProblem:
     assert row.end is not None and row.stable is not None
     text = f"blocked by an open transaction: readers of {row.tp} with read_committed wait at offset {row.stable}"
     if producer is not None:
@@ -356,7 +356,7 @@ def _blocked(row: OffsetRow, producer: ProducerDescription | None) -> Problem:
             text += f", open since {_moment(producer.current_txn_start_ms)}{bound}"
         elif producer.last_timestamp >= 0:
             text += f", whose last record has the timestamp {_moment(producer.last_timestamp)}"
-    return Problem("open-transaction", text, row.tp, producer)
+    return GroupProblem("open-transaction", text, row.tp, producer)
 
 
 def _moment(timestamp_ms: int) -> str:

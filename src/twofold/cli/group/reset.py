@@ -60,7 +60,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class OffsetChange:
     tp: TopicPartition
     old: int | None
     new: int
@@ -318,7 +318,7 @@ async def plan(
     target: Target,
     partitions: list[TopicPartition],
     committed: Mapping[TopicPartition, OffsetAndMetadata],
-) -> list[Change]:
+) -> list[OffsetChange]:
     ends = await ends_of(admin, partitions)
     found: Mapping[TopicPartition, int] = {}
     if target.timestamp_ms is not None:
@@ -329,7 +329,7 @@ async def plan(
 
 def _change(
     target: Target, tp: TopicPartition, committed: OffsetAndMetadata | None, ends: Ends, by_time: int
-) -> Change:
+) -> OffsetChange:
     start, end = ends.starts[tp].offset, ends.ends[tp].offset
     old = None if committed is None else committed.offset
     note = ""
@@ -350,13 +350,13 @@ def _change(
         case _:
             new = target.offsets[tp]
     if new < start:
-        return Change(tp, old, start, f"{new} is before the start of the log")
+        return OffsetChange(tp, old, start, f"{new} is before the start of the log")
     if new > end:
-        return Change(tp, old, end, f"{new} is after the end of the log")
-    return Change(tp, old, new, note)
+        return OffsetChange(tp, old, end, f"{new} is after the end of the log")
+    return OffsetChange(tp, old, new, note)
 
 
-async def _commit(admin: Admin, group: str, changes: list[Change]) -> Mapping[TopicPartition, KafkaError]:
+async def _commit(admin: Admin, group: str, changes: list[OffsetChange]) -> Mapping[TopicPartition, KafkaError]:
     return (await admin.alter_group_offsets(group, {change.tp: change.new for change in changes})).errors
 
 
@@ -365,7 +365,7 @@ async def _commit(admin: Admin, group: str, changes: list[Change]) -> Mapping[To
 
 def _print(
     group: str,
-    changes: list[Change],
+    changes: list[OffsetChange],
     errors: Mapping[TopicPartition, KafkaError],
     execute: bool,
     output: OutputFormat,
@@ -394,7 +394,7 @@ def _print(
         print(f"dry run: nothing was changed in {group}; --execute does it")
 
 
-def _change_json(change: Change, error: KafkaError | None) -> dict[str, object]:
+def _change_json(change: OffsetChange, error: KafkaError | None) -> dict[str, object]:
     return {
         "topic": change.tp.topic,
         "partition": change.tp.partition,

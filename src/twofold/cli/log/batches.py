@@ -26,7 +26,7 @@ _KNOWN_ATTRIBUTES = 0x7F
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class DumpedBatch:
     """A batch and its bytes."""
 
     position: int
@@ -44,7 +44,7 @@ class Damage:
     resumes_at: int | None
 
 
-class BatchReader:
+class FileBatches:
     """The batches of one file, from its beginning or from the batch that holds `from_offset`."""
 
     def __init__(
@@ -62,7 +62,7 @@ class BatchReader:
         self._from_offset = from_offset
         self._advance = advance
 
-    def read(self) -> Iterator[Batch | Damage]:
+    def read(self) -> Iterator[DumpedBatch | Damage]:
         position = 0
         while position < self._size:
             found = self._at(position)
@@ -71,11 +71,11 @@ class BatchReader:
             else:
                 yield from found
                 last = found[-1]
-                after = last.position + last.header.size if isinstance(last, Batch) else _end(last, self._size)
+                after = last.position + last.header.size if isinstance(last, DumpedBatch) else _end(last, self._size)
             self._advance(after - position)
             position = after
 
-    def _at(self, position: int) -> list[Batch | Damage] | None:
+    def _at(self, position: int) -> list[DumpedBatch | Damage] | None:
         """The batch at a position with what is wrong about it; None for one that is passed over."""
         wrong = self._framing(position)
         if wrong is not None:
@@ -93,7 +93,7 @@ class BatchReader:
             return [Damage(position, reason, position), batch]
         return [batch]
 
-    def _damaged(self, batch: Batch) -> list[Batch | Damage]:
+    def _damaged(self, batch: DumpedBatch) -> list[DumpedBatch | Damage]:
         """Of a batch with a wrong CRC the length may be wrong as well: it is believed if another batch follows it."""
         header, after = batch.header, batch.position + batch.header.size
         reason = f"the batch at offset {header.base_offset} has a wrong CRC: {header.crc:08x} is stored"
@@ -156,9 +156,9 @@ class BatchReader:
     def _header(self, position: int) -> Header:
         return Header._make(_HEADER.unpack(self._bytes(position, HEADER_SIZE)))
 
-    def _load(self, position: int, header: Header) -> Batch:
+    def _load(self, position: int, header: Header) -> DumpedBatch:
         data = self._bytes(position, header.batch_length + LOG_OVERHEAD)
-        return Batch(position, header, data, len(data) == header.size and crc_is_valid(data, 0, header))
+        return DumpedBatch(position, header, data, len(data) == header.size and crc_is_valid(data, 0, header))
 
     def _bytes(self, position: int, size: int) -> bytes:
         if self._file.tell() != position:

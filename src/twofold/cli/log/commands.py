@@ -22,7 +22,7 @@ from twofold.cli.common import (
     complain,
     silence_stdout,
 )
-from twofold.cli.log.dump import FileKind, Wanted, dump_file, files_of, kind_of
+from twofold.cli.log.dump import DumpOptions, FileKind, dump_file, files_of, kind_of
 from twofold.cli.log.values import json_line, text_line
 
 log_app = typer.Typer(
@@ -65,7 +65,7 @@ def dump(
 
     What is damaged is told with its position, and reading goes on behind it; the exit code is then 1.
     """
-    wanted = Wanted(records, from_offset, limit, max_bytes, kind)
+    wanted = DumpOptions(records, from_offset, limit, max_bytes, kind)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
@@ -81,7 +81,7 @@ def dump(
     raise typer.Exit(code)
 
 
-def _files(paths: Iterable[Path], wanted: Wanted) -> list[Path]:
+def _files(paths: Iterable[Path], wanted: DumpOptions) -> list[Path]:
     """The files that are asked for; what is not there is told when its turn comes."""
     found: list[Path] = []
     for path in paths:
@@ -102,7 +102,7 @@ def _files(paths: Iterable[Path], wanted: Wanted) -> list[Path]:
     return found
 
 
-def _dump_all(files: list[Path], wanted: Wanted, output: OutputFormat) -> int:
+def _dump_all(files: list[Path], wanted: DumpOptions, output: OutputFormat) -> int:
     line = json_line if output is OutputFormat.JSON else text_line
     code = OK
     total = sum(path.stat().st_size for path in files if path.exists())

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from twofold.cli.log import decoders as log_decoders
 from twofold.cli.log import files as log_files
-from twofold.cli.log.batches import Batch, BatchReader, Damage
+from twofold.cli.log.batches import Damage, DumpedBatch, FileBatches
 from twofold.cli.log.decoders import Decoder, UndecodedRecord, control_row
 from twofold.cli.log.files import Unreadable
 from twofold.cli.log.values import Row, plain
@@ -102,7 +102,7 @@ _SEGMENT = re.compile(r"\d{20}[.-]")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DumpOptions:
     """What to show of each file."""
 
     records: bool = False
@@ -140,7 +140,7 @@ def _belongs_to_a_log(path: Path) -> bool:
     return named or (_SEGMENT.match(path.name) is not None and kind_of(path) is not None)
 
 
-def dump_file(path: Path, wanted: Wanted, advance: Callable[[int], None]) -> Iterator[Row]:
+def dump_file(path: Path, wanted: DumpOptions, advance: Callable[[int], None]) -> Iterator[Row]:
     """The rows of a file; OSError where it cannot be read."""
     size = path.stat().st_size
     kind = wanted.kind or kind_of(path) or FileKind.RECORDS
@@ -155,7 +155,7 @@ def dump_file(path: Path, wanted: Wanted, advance: Callable[[int], None]) -> Ite
         yield from _dump_segment(path, size, base_offset, DECODERS[kind], wanted, advance)
 
 
-def _dump_small(rows: Iterator[Row], wanted: Wanted) -> Iterator[Row]:
+def _dump_small(rows: Iterator[Row], wanted: DumpOptions) -> Iterator[Row]:
     shown = 0
     try:
         for row in rows:
@@ -178,11 +178,11 @@ def _last_offset(row: Row) -> int:
 
 
 def _dump_segment(
-    path: Path, size: int, base_offset: int, decode: Decoder, wanted: Wanted, advance: Callable[[int], None]
+    path: Path, size: int, base_offset: int, decode: Decoder, wanted: DumpOptions, advance: Callable[[int], None]
 ) -> Iterator[Row]:
     shown = 0
     with open(path, "rb", buffering=1 << 20) as file:
-        reader = BatchReader(file, size, base_offset=base_offset, from_offset=wanted.from_offset, advance=advance)
+        reader = FileBatches(file, size, base_offset=base_offset, from_offset=wanted.from_offset, advance=advance)
         for found in reader.read():
             if isinstance(found, Damage):
                 yield _damage(found.position, found.reason) | {"resumes_at": found.resumes_at}
@@ -197,7 +197,7 @@ def _damage(position: int, reason: str) -> Row:
     return log_files.damage(position, reason[:MOST_REASON_LETTERS])
 
 
-def _batch_rows(batch: Batch, decode: Decoder, wanted: Wanted) -> Iterator[Row]:
+def _batch_rows(batch: DumpedBatch, decode: Decoder, wanted: DumpOptions) -> Iterator[Row]:
     header = batch.header
     row = _batch_row(batch)
     controls: list[tuple[Record, Row]] = []
@@ -222,7 +222,7 @@ def _batch_rows(batch: Batch, decode: Decoder, wanted: Wanted) -> Iterator[Row]:
         yield from _record_rows(batch, decode, wanted)
 
 
-def _record_rows(batch: Batch, decode: Decoder, wanted: Wanted) -> Iterator[Row]:
+def _record_rows(batch: DumpedBatch, decode: Decoder, wanted: DumpOptions) -> Iterator[Row]:
     try:
         for record in records_of(batch):
             if record.offset >= wanted.from_offset:
@@ -231,7 +231,7 @@ def _record_rows(batch: Batch, decode: Decoder, wanted: Wanted) -> Iterator[Row]
         yield _damage(batch.position, f"the batch at offset {batch.header.base_offset}: {error}")
 
 
-def _record_row(batch: Batch, record: Record, decode: Decoder, most: int) -> Iterator[Row]:
+def _record_row(batch: DumpedBatch, record: Record, decode: Decoder, most: int) -> Iterator[Row]:
     failure: Row | None = None
     try:
         key, value = decode(record, most)
@@ -245,13 +245,13 @@ def _record_row(batch: Batch, record: Record, decode: Decoder, most: int) -> Ite
         yield failure
 
 
-def records_of(batch: Batch) -> Iterator[Record]:
+def records_of(batch: DumpedBatch) -> Iterator[Record]:
     """InvalidRecord, on the way, where they are not what the header says."""
     section = memoryview(batch.data)[HEADER_SIZE:]
     return parse_records(batch.header, decompress(batch.header.codec, section, limit=MAX_DECOMPRESSED_BYTES))
 
 
-def _batch_row(batch: Batch) -> Row:
+def _batch_row(batch: DumpedBatch) -> Row:
     header = batch.header
     return {
         "what": "batch",

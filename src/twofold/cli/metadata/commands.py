@@ -29,8 +29,8 @@ from twofold.cli.log.values import Row, json_line, text_line
 from twofold.cli.metadata.dump import (
     HEADING,
     Lines,
-    Transactions,
-    Wanted,
+    MetadataFilter,
+    MetadataTransactions,
     file_rows,
     record_rows,
     record_types,
@@ -78,7 +78,7 @@ def dump(
     """
 
     def main() -> int:
-        wanted = Wanted(from_offset, to_offset, record_types(types or []))
+        wanted = MetadataFilter(from_offset, to_offset, record_types(types or []))
         with ExitStack() as stack:
             parts = open_parts(paths, stack)
             # Records are read twice. At a terminal the lines themselves show how it goes on.
@@ -90,8 +90,8 @@ def dump(
     _run(main)
 
 
-def _write_records(part: Part, wanted: Wanted, output: OutputFormat, advance: Callable[[int], None]) -> int:
-    transactions = Transactions(part, advance)
+def _write_records(part: Part, wanted: MetadataFilter, output: OutputFormat, advance: Callable[[int], None]) -> int:
+    transactions = MetadataTransactions(part, advance)
     as_line = json_line if output is OutputFormat.JSON else Lines(transactions).line
     code = OK
     for row in file_rows(part):
@@ -104,8 +104,10 @@ def _write_records(part: Part, wanted: Wanted, output: OutputFormat, advance: Ca
     return code
 
 
-def _write_transactions(part: Part, wanted: Wanted, output: OutputFormat, advance: Callable[[int], None]) -> int:
-    rows = list(transaction_rows(Transactions(part, advance), wanted))
+def _write_transactions(
+    part: Part, wanted: MetadataFilter, output: OutputFormat, advance: Callable[[int], None]
+) -> int:
+    rows = list(transaction_rows(MetadataTransactions(part, advance), wanted))
     told = [row for row in rows if row["what"] == "transaction"]
     problems = [row for row in rows if row["what"] != "transaction"]
     if output is OutputFormat.JSON:

@@ -13,11 +13,11 @@ from typing import get_args
 
 from twofold.cli.common import USAGE, CliError
 from twofold.cli.log import decoders as log_decoders
-from twofold.cli.log.batches import Batch
+from twofold.cli.log.batches import DumpedBatch
 from twofold.cli.log.decoders import OTHER_METADATA, UndecodedRecord, control_row
 from twofold.cli.log.dump import records_of
 from twofold.cli.log.values import Row, text_line, value_text
-from twofold.cli.metadata.files import Located, Part, Problem
+from twofold.cli.metadata.files import FileProblem, Located, Part
 from twofold.controller.records import (
     AbortTransaction,
     BeginTransaction,
@@ -41,19 +41,19 @@ _TRANSACTIONAL = frozenset({b"\x01\x17", b"\x01\x18", b"\x01\x19"})  # the first
 _ENDS = ("BeginTransaction", "EndTransaction", "AbortTransaction")
 
 
-class Outcome(StrEnum):
+class MetadataFate(StrEnum):
     COMMITTED = "committed"
     ABORTED = "aborted"
     OPEN = "open"
 
 
 @dataclass(frozen=True, slots=True)
-class Transaction:
+class MetadataTransaction:
     """From Begin to End or Abort, and how many records are between them."""
 
     begin: int | None  # None: before the first record of the log
     end: int | None  # None while it is open
-    outcome: Outcome
+    outcome: MetadataFate
     records: int
     name: str | None = None
     reason: str | None = None
@@ -67,7 +67,7 @@ class Transaction:
 
     def says(self) -> str:
         """What becomes of it."""
-        if self.outcome is Outcome.OPEN:
+        if self.outcome is MetadataFate.OPEN:
             return f"OPEN, {_count(self.records)} so far, not in force"
         reason = "" if self.reason is None else f" ({value_text(self.reason)})"
         return f"{self.outcome} at {self.end}{reason}, {_count(self.records)}"
@@ -78,7 +78,7 @@ def _count(records: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class MetadataFilter:
     """Which records to show."""
 
     from_offset: int = 0
@@ -88,7 +88,7 @@ class Wanted:
     def has(self, offset: int) -> bool:
         return self.from_offset <= offset and (self.to_offset is None or offset <= self.to_offset)
 
-    def touches(self, transaction: Transaction) -> bool:
+    def touches(self, transaction: MetadataTransaction) -> bool:
         begin = -1 if transaction.begin is None else transaction.begin
         ends_before = transaction.end is not None and transaction.end < self.from_offset
         return not ends_before and (self.to_offset is None or begin <= self.to_offset)
@@ -107,21 +107,21 @@ def _plain_type(name: str) -> str:
     return name.lower().replace("_", "").replace("-", "").removesuffix("record")
 
 
-class Transactions:
+class MetadataTransactions:
     """The transactions of a part, in the order in which they begin; the first reading."""
 
     def __init__(self, part: Part, advance: Callable[[int], None] = lambda _: None) -> None:
-        self.found: list[Transaction] = []
-        self.problems: list[Problem] = []
+        self.found: list[MetadataTransaction] = []
+        self.problems: list[FileProblem] = []
         self.faults: dict[int, str] = {}  # by offset: how a record contradicts those before it
         self._part = part
-        self._open: Transaction | None = None
+        self._open: MetadataTransaction | None = None
         self._since = 0  # records since Begin, or since the first one
         self._read(advance)
 
     def _read(self, advance: Callable[[int], None]) -> None:
         for found in self._part.read(advance=advance):
-            if isinstance(found, Problem):
+            if isinstance(found, FileProblem):
                 self.problems.append(found)
             elif not found.batch.header.is_control:
                 self._scan(found)
@@ -148,7 +148,7 @@ class Transactions:
         if self._part.is_snapshot:
             return f"{type(record).__name__} inside a snapshot"
         if isinstance(record, BeginTransaction):
-            self._open = Transaction(offset, None, Outcome.OPEN, 0, record.name)
+            self._open = MetadataTransaction(offset, None, MetadataFate.OPEN, 0, record.name)
             if opened is None:
                 return None
             self.found.append(replace(opened, records=self._since))
@@ -156,15 +156,15 @@ class Transactions:
         if opened is None:
             if self.found or self._part.begins_at == 0:
                 return f"{type(record).__name__} without Begin"
-            opened = Transaction(None, None, Outcome.OPEN, 0)
+            opened = MetadataTransaction(None, None, MetadataFate.OPEN, 0)
         reason = record.reason if isinstance(record, AbortTransaction) else None
-        outcome = Outcome.COMMITTED if isinstance(record, EndTransaction) else Outcome.ABORTED
+        outcome = MetadataFate.COMMITTED if isinstance(record, EndTransaction) else MetadataFate.ABORTED
         self.found.append(replace(opened, end=offset, outcome=outcome, records=self._since, reason=reason))
         self._open = None
         return None
 
 
-def problem_row(problem: Problem) -> Row:
+def problem_row(problem: FileProblem) -> Row:
     what = "torn end" if problem.is_torn_end else "damage"
     return {"what": what, "path": str(problem.path), "position": problem.position, "reason": problem.reason}
 
@@ -175,18 +175,21 @@ def file_rows(part: Part) -> Iterator[Row]:
         yield {"what": "file", "path": str(opened.path), "kind": f"metadata {kind}", "size": opened.size}
 
 
-def transaction_rows(transactions: Transactions, wanted: Wanted) -> Iterator[Row]:
+def transaction_rows(transactions: MetadataTransactions, wanted: MetadataFilter) -> Iterator[Row]:
     yield from (one.row() for one in transactions.found if wanted.touches(one))
     yield from map(problem_row, transactions.problems)
 
 
 def record_rows(
-    part: Part, transactions: Transactions, wanted: Wanted, advance: Callable[[int], None] = lambda _: None
+    part: Part,
+    transactions: MetadataTransactions,
+    wanted: MetadataFilter,
+    advance: Callable[[int], None] = lambda _: None,
 ) -> Iterator[Row]:
     """The second reading. After the last record of a transaction follows a row about all of it."""
     belongs = _Belonging(transactions.found)
     for found in part.read(from_offset=wanted.from_offset, advance=advance):
-        if isinstance(found, Problem):
+        if isinstance(found, FileProblem):
             yield problem_row(found)
             continue
         if wanted.to_offset is not None and found.batch.header.base_offset > wanted.to_offset:
@@ -201,7 +204,7 @@ def record_rows(
         yield from (one.row() for one in transactions.found if one.end is None and wanted.touches(one))
 
 
-def _marked(row: Row, transaction: Transaction | None, wanted: Wanted) -> Iterator[Row]:
+def _marked(row: Row, transaction: MetadataTransaction | None, wanted: MetadataFilter) -> Iterator[Row]:
     if not wanted.types or row["type"] in wanted.types:
         names: Row = {"transaction": None, "state": None}
         if transaction is not None:
@@ -215,11 +218,11 @@ def _marked(row: Row, transaction: Transaction | None, wanted: Wanted) -> Iterat
 class _Belonging:
     """Which transaction an offset is in; to be asked with growing offsets."""
 
-    def __init__(self, transactions: list[Transaction]) -> None:
+    def __init__(self, transactions: list[MetadataTransaction]) -> None:
         self._left = iter(transactions)
         self._next = next(self._left, None)
 
-    def of(self, offset: int) -> Transaction | None:
+    def of(self, offset: int) -> MetadataTransaction | None:
         while self._next is not None and self._next.end is not None and self._next.end < offset:
             self._next = next(self._left, None)
         found = self._next
@@ -242,7 +245,7 @@ def _batch_rows(located: Located, faults: Mapping[int, str]) -> Iterator[Row]:
         yield problem_row(located.problem(f"the batch at offset {batch.header.base_offset}: {error}"))
 
 
-def _record(batch: Batch, record: Record) -> Row:
+def _record(batch: DumpedBatch, record: Record) -> Row:
     is_control = batch.header.is_control
     value = control_row(record, MOST_BYTES) if is_control else log_decoders.metadata(record, MOST_BYTES)[1]
     return {
@@ -260,7 +263,7 @@ _MARKS = {"committed": "|", "aborted": "x", "open": "?"}
 class Lines:
     """Rows as lines; beside each record is a mark that tells what became of its transaction."""
 
-    def __init__(self, transactions: Transactions) -> None:
+    def __init__(self, transactions: MetadataTransactions) -> None:
         self._begun = {one.begin: one for one in transactions.found}
 
     def line(self, row: Row) -> str | None:
@@ -271,7 +274,7 @@ class Lines:
                 says = f"{says} -> {self._begun[row['offset']].says()}"
             return f"{row['offset']:>8} {row['epoch']:>6} {mark} {row['type']:<24} {says}".rstrip()
         if row["what"] == "transaction":
-            if row["state"] != Outcome.OPEN.value:
+            if row["state"] != MetadataFate.OPEN.value:
                 return None
             name = "" if row["name"] is None else f" {value_text(row['name'])}"
             return f"OPEN: the transaction{name} begun at {row['begin']}, {_count(row['records'])} so far, not in force"

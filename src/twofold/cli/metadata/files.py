@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from twofold.cli.common import CliError
-from twofold.cli.log.batches import Batch, BatchReader
+from twofold.cli.log.batches import DumpedBatch, FileBatches
 from twofold.metadata_log.metadata_log import METADATA_PARTITION
 from twofold.metadata_log.quorum_state import FILE_NAME as QUORUM_STATE
 from twofold.metadata_log.snapshots import BOOTSTRAP_ID, SnapshotId
@@ -29,7 +29,7 @@ _SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint(?:\.deleted)?")
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedFile:
     """A file that is open for reading, and how much of it counts."""
 
     path: Path
@@ -38,7 +38,7 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class FileProblem:
     """What is wrong with a file, and where; the torn end of a log is none of those that must not be."""
 
     path: Path
@@ -55,17 +55,17 @@ class Located(NamedTuple):
     """A batch, and the file that it is in."""
 
     path: Path
-    batch: Batch
+    batch: DumpedBatch
 
-    def problem(self, reason: str) -> Problem:
-        return Problem(self.path, self.batch.position, reason[:MOST_REASON_LETTERS])
+    def problem(self, reason: str) -> FileProblem:
+        return FileProblem(self.path, self.batch.position, reason[:MOST_REASON_LETTERS])
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """Files that are read one after the other: a snapshot, or the segments of a log."""
 
-    files: tuple[Opened, ...]
+    files: tuple[OpenedFile, ...]
     snapshot: SnapshotId | None = None
 
     @property
@@ -78,25 +78,25 @@ class Part:
 
     def read(
         self, *, from_offset: int = 0, advance: Callable[[int], None] = lambda _: None
-    ) -> Iterator[Located | Problem]:
+    ) -> Iterator[Located | FileProblem]:
         """The batches whose CRC is right, and what is wrong between them; those before `from_offset` are skipped."""
         due: int | None = None  # None: nothing says where the next batch must begin
         is_any = False
         for opened in self.files:
             due = self._base_offset(opened) if due is None else due
-            reader = BatchReader(
+            reader = FileBatches(
                 opened.file, opened.size, base_offset=due or 0, from_offset=from_offset, advance=advance
             )
             for found in reader.read():
-                if not isinstance(found, Batch):
+                if not isinstance(found, DumpedBatch):
                     at_end = found.resumes_at is None and opened is self.files[-1] and not self.is_snapshot
                     reason = found.reason[:MOST_REASON_LETTERS]
-                    yield Problem(opened.path, found.position, reason, is_torn_end=at_end and is_any)
+                    yield FileProblem(opened.path, found.position, reason, is_torn_end=at_end and is_any)
                     due = None
                 elif found.crc_is_right:
                     base = found.header.base_offset
                     if due is not None and base > max(due, from_offset):
-                        yield Problem(opened.path, found.position, f"offset {base} follows where {due} is due")
+                        yield FileProblem(opened.path, found.position, f"offset {base} follows where {due} is due")
                     due, is_any = found.header.next_offset, True
                     yield Located(opened.path, found)
 
@@ -105,7 +105,7 @@ class Part:
         """The first offset; None where the name of the file does not tell."""
         return self._base_offset(self.files[0])
 
-    def _base_offset(self, opened: Opened) -> int | None:
+    def _base_offset(self, opened: OpenedFile) -> int | None:
         """A snapshot is a little log of its own; a segment has it in its name, unless somebody gave it another."""
         match = _SEGMENT.fullmatch(opened.path.name)
         return 0 if self.is_snapshot else int(match[1]) if match else None
@@ -200,7 +200,7 @@ def _open(found: _Found, stack: ExitStack) -> Part:
             raise
         except OSError as error:
             raise CliError(f"{path}: {error.strerror}") from None
-        files.append(Opened(path, file, file.seek(0, 2)))
+        files.append(OpenedFile(path, file, file.seek(0, 2)))
     return Part(tuple(files), found.snapshot)
 
 

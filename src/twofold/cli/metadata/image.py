@@ -14,7 +14,7 @@ from pathlib import Path
 
 from twofold.cli.common import CliError
 from twofold.cli.log.dump import records_of
-from twofold.cli.metadata.files import Located, Part, Problem, open_newest
+from twofold.cli.metadata.files import FileProblem, Located, Part, open_newest
 from twofold.controller.image import MetadataImage
 from twofold.controller.records import MetadataRecord, UnsupportedRecord, decode_all
 from twofold.controller.replay import InconsistentRecord, OpenTransaction
@@ -38,8 +38,8 @@ class Loaded:
     snapshot: SnapshotId | None
     transaction: OpenTransaction | None
     transaction_records: int
-    problem: Problem | None  # where reading ended early
-    torn_end: Problem | None
+    problem: FileProblem | None  # where reading ended early
+    torn_end: FileProblem | None
     passed_over: tuple[str, ...] = ()  # snapshots that are damaged
 
 
@@ -77,8 +77,8 @@ class _Loading:
         self._loader = MetadataLoader()
         self._epoch, self._timestamp_ms = _NO_EPOCH, _NO_TIME
         self._snapshot: SnapshotId | None = None
-        self._problem: Problem | None = None
-        self._torn_end: Problem | None = None
+        self._problem: FileProblem | None = None
+        self._torn_end: FileProblem | None = None
         self._is_any = False
         self._start = 0  # of the log: the snapshot says what was before it
 
@@ -121,7 +121,7 @@ class _Loading:
         if begin > self._loader.image.offset + 1:
             known = "there is no snapshot" if self._snapshot is None else f"the snapshot ends at {self._start}"
             reason = f"the log begins at offset {begin} and {known}: what was before it is missing"
-            self._problem = Problem(part.files[0].path, 0, reason)
+            self._problem = FileProblem(part.files[0].path, 0, reason)
             if self._snapshot is not None:
                 return
             self._loader.load_snapshot((), begin - 1)  # what this file alone comes to

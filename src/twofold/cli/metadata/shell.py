@@ -11,14 +11,14 @@ from typing import NamedTuple
 from twofold.cli.common import FAILED, OK, OutputFormat
 from twofold.cli.log.values import Row, json_line, value_text
 from twofold.cli.metadata.image import Loaded
-from twofold.cli.metadata.tree import File, Folder, Node, as_values, find, root, transaction_fields, walk
+from twofold.cli.metadata.tree import Folder, Node, TreeFile, as_values, find, root, transaction_fields, walk
 
 PROMPT = ">> "
 MOST_COMPLETIONS = 1000
 _FOLDER_MARK = "/"
 
 
-class Refused(Exception):
+class RefusedCommand(Exception):
     """A command that cannot be done; the message says why."""
 
 
@@ -78,9 +78,9 @@ class Shell:
             return self._complain(f"{name}: no such command; there are {', '.join(self.commands)}")
         try:
             if command.most is not None and len(arguments) > command.most:
-                raise Refused(f"{arguments[command.most]!r} is too much; usage: {command.usage}")
+                raise RefusedCommand(f"{arguments[command.most]!r} is too much; usage: {command.usage}")
             command.run(arguments)
-        except Refused as error:
+        except RefusedCommand as error:
             return self._complain(f"{name}: {error}")
         return OK
 
@@ -117,7 +117,7 @@ class Shell:
     def _resolve(self, path: str) -> list[tuple[str, Node]]:
         found = find(self._top, self._absolute(path))
         if not found:
-            raise Refused(f"{path}: there is nothing of that name")
+            raise RefusedCommand(f"{path}: there is nothing of that name")
         return found
 
     def _all(self, paths: list[str]) -> Iterator[tuple[str, Node]]:
@@ -129,19 +129,19 @@ class Shell:
 
     def _cat(self, arguments: list[str]) -> None:
         if not arguments:
-            raise Refused("name a file")
+            raise RefusedCommand("name a file")
         for path, node in self._all(arguments):
             if isinstance(node, Folder):
-                raise Refused(f"{path}: it is a folder")
+                raise RefusedCommand(f"{path}: it is a folder")
             self._say({"path": path, "value": node.value}, _text(node.value))
 
     def _cd(self, arguments: list[str]) -> None:
         found = self._resolve(arguments[0] if arguments else "/")
         if len(found) > 1:
-            raise Refused(f"{arguments[0]}: this is {len(found)} places")
+            raise RefusedCommand(f"{arguments[0]}: this is {len(found)} places")
         path, node = found[0]
-        if isinstance(node, File):
-            raise Refused(f"{path}: it is no folder")
+        if isinstance(node, TreeFile):
+            raise RefusedCommand(f"{path}: it is no folder")
         self.at = path
 
     def _pwd(self, _: list[str]) -> None:
@@ -157,7 +157,7 @@ class Shell:
 
     def _ls(self, arguments: list[str]) -> None:
         found = list(self._all(arguments))
-        files = [path for path, node in found if isinstance(node, File)]
+        files = [path for path, node in found if isinstance(node, TreeFile)]
         folders = [(path, node) for path, node in found if isinstance(node, Folder)]
         if files and not self._is_json:
             self._print(self._in_columns([path.rpartition("/")[2] for path in files]))
@@ -182,7 +182,7 @@ class Shell:
     def _history(self, arguments: list[str]) -> None:
         count = arguments[0] if arguments else str(len(self.history))
         if not re.fullmatch(r"[0-9]{1,9}", count):
-            raise Refused(f"{count!r} is no number of commands")
+            raise RefusedCommand(f"{count!r} is no number of commands")
         first = max(0, len(self.history) - int(count))
         for number, line in enumerate(self.history[first:], first + 1):
             self._say({"number": number, "command": line}, f"{number:5}  {_name(line)}")
@@ -193,10 +193,10 @@ class Shell:
 
     def _man(self, arguments: list[str]) -> None:
         if not arguments:
-            raise Refused(f"name a command: {', '.join(self.commands)}")
+            raise RefusedCommand(f"name a command: {', '.join(self.commands)}")
         command = self.commands.get(arguments[0])
         if command is None:
-            raise Refused(f"{arguments[0]}: no such command; there are {', '.join(self.commands)}")
+            raise RefusedCommand(f"{arguments[0]}: no such command; there are {', '.join(self.commands)}")
         self._print([f"{command.usage}", f"    {command.help}"])
 
     # -- printing
@@ -228,7 +228,7 @@ def _text(value: object) -> str:
 
 
 def _branches(node: Node, indent: str) -> Iterator[str]:
-    if isinstance(node, File):
+    if isinstance(node, TreeFile):
         yield indent + _text(node.value)
         return
     for name in node.names():

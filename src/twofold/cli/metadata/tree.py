@@ -44,7 +44,7 @@ _GLOB = re.compile(r"[*?\[{]")
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class TreeFile:
     """A value: a number, a text, or fields."""
 
     value: Any
@@ -58,7 +58,7 @@ class Folder:
     child: Callable[[str], "Node | None"]
 
 
-Node: TypeAlias = File | Folder
+Node: TypeAlias = TreeFile | Folder
 Thunk: TypeAlias = Callable[[], Node]
 
 
@@ -71,7 +71,7 @@ def _fixed(children: Mapping[str, Thunk]) -> Folder:
 
 
 def _values(values: Mapping[str, Any]) -> Folder:
-    return Folder(lambda: sorted(values), lambda name: File(values[name]) if name in values else None)
+    return Folder(lambda: sorted(values), lambda name: TreeFile(values[name]) if name in values else None)
 
 
 def root(loaded: Loaded) -> Folder:
@@ -90,7 +90,7 @@ def _image(loaded: Loaded) -> Folder:
             "delegationToken": lambda: _values(kept.tokens),
             "features": lambda: _features(image),
             "producerIds": lambda: _values({"nextProducerId": image.next_producer_id}),
-            "provenance": lambda: File(
+            "provenance": lambda: TreeFile(
                 {"offset": image.offset, "epoch": loaded.epoch, "timestamp": loaded.timestamp_ms}
             ),
             "scram": lambda: _folders(kept.credentials),
@@ -163,9 +163,9 @@ def _topic(topic: TopicImage) -> Folder:
 
     def child(name: str) -> Node | None:
         if name in about:
-            return File(about[name])
+            return TreeFile(about[name])
         partition = topic.partitions.get(int(name)) if _is_number(name) else None
-        return None if partition is None else File(plain(partition, MOST_BYTES))
+        return None if partition is None else TreeFile(plain(partition, MOST_BYTES))
 
     return Folder(names, child)
 
@@ -181,7 +181,7 @@ def _brokers(image: MetadataImage) -> Folder:
         if broker is None:
             return None
         names = (field.name for field in dataclasses.fields(broker))
-        return File({field: plain(getattr(broker, field), MOST_BYTES) for field in names})
+        return TreeFile({field: plain(getattr(broker, field), MOST_BYTES) for field in names})
 
     return Folder(lambda: map(str, sorted(image.brokers)), child)
 
@@ -272,7 +272,7 @@ def find(top: Folder, path: str) -> list[tuple[str, Node]]:
 
 
 def _step(at: str, node: Node, part: str) -> Iterator[tuple[str, Node]]:
-    if isinstance(node, File):
+    if isinstance(node, TreeFile):
         return
     exact = node.child(part)
     if exact is not None:
@@ -311,7 +311,7 @@ def walk(path: str, node: Node) -> Iterator[str]:
 
 def as_values(node: Node) -> Any:
     """All below a node as one value."""
-    if isinstance(node, File):
+    if isinstance(node, TreeFile):
         return node.value
     children = ((name, node.child(name)) for name in node.names())
     return {name: as_values(child) for name, child in children if child is not None}

@@ -78,7 +78,7 @@ PREFIX_HELP = "The query's transactionalIdPrefix"
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class SinkSession:
     """Connections, and how long everything may take."""
 
     server: str
@@ -94,7 +94,7 @@ class Session:
 
 
 @asynccontextmanager
-async def connected(server: str, timeout_s: float) -> AsyncIterator[Session]:
+async def connected(server: str, timeout_s: float) -> AsyncIterator[SinkSession]:
     from twofold.runtime.real import real_runtime
 
     timeout_ms = int(timeout_s * 1000)
@@ -113,7 +113,7 @@ async def connected(server: str, timeout_s: float) -> AsyncIterator[Session]:
     inspector = Inspector(cluster)
     try:
         await cluster.bootstrap(min(PATIENCE_MS, timeout_ms))
-        yield Session(server, runtime, config, cluster, inspector, cluster.deadline(timeout_ms, "--timeout"))
+        yield SinkSession(server, runtime, config, cluster, inspector, cluster.deadline(timeout_ms, "--timeout"))
     finally:
         inspector.close()
         await cluster.close()
@@ -215,7 +215,7 @@ async def _look(server: str, timeout_s: float, prefix: str, decision_topic: str 
         return await state_of(session, found)
 
 
-async def _recover(session: Session, state: SinkState, *, accept_loss: bool) -> Recovered:
+async def _recover(session: SinkSession, state: SinkState, *, accept_loss: bool) -> Recovered:
     owner = f"recover-{socket.gethostname()}-{os.getpid()}"
     try:
         return await recover(
@@ -261,7 +261,7 @@ def check_prefix(prefix: str | None) -> None:
         raise CliError(str(error).replace("transactionalIdPrefix=", "--prefix ", 1), USAGE) from None
 
 
-async def find_sinks(session: Session, prefix: str | None, decision_topic: str | None) -> list[FoundJournal]:
+async def find_sinks(session: SinkSession, prefix: str | None, decision_topic: str | None) -> list[FoundJournal]:
     """One with a prefix; else those of the topic, or of all topics that may be journals."""
     inspector, deadline = session.inspector, session.deadline
     if prefix is None and decision_topic is None:
@@ -280,12 +280,12 @@ async def find_sinks(session: Session, prefix: str | None, decision_topic: str |
     return found
 
 
-async def state_of(session: Session, found: FoundJournal) -> SinkState:
+async def state_of(session: SinkSession, found: FoundJournal) -> SinkState:
     assert found.register is not None
     return await session.inspector.state(found.prefix, found.topic, found.register, session.deadline)
 
 
-async def _exists(session: Session, topic: str) -> bool:
+async def _exists(session: SinkSession, topic: str) -> bool:
     found = await Admin.on(session.cluster).describe_topics([topic])
     for error in found.errors.values():
         if not isinstance(error, UnknownTopicOrPartition):
@@ -293,7 +293,7 @@ async def _exists(session: Session, topic: str) -> bool:
     return not found.errors
 
 
-async def _no_topic(session: Session, prefix: str | None, decision_topic: str | None) -> str:
+async def _no_topic(session: SinkSession, prefix: str | None, decision_topic: str | None) -> str:
     if decision_topic is not None:
         return f"topic {decision_topic!r} does not exist at {session.server}; `twofold topic list` shows those that do"
     return (
@@ -303,7 +303,7 @@ async def _no_topic(session: Session, prefix: str | None, decision_topic: str | 
     )
 
 
-async def _known(session: Session, prefix: str | None) -> str:
+async def _known(session: SinkSession, prefix: str | None) -> str:
     """The sinks that there are, the likeliest first."""
     try:
         topics = await session.inspector.journals()

@@ -76,7 +76,7 @@ def run_pipeline(
 ) -> None:
     """Run a Spark pipeline between topics, exactly once, until it is stopped or everything is read."""
     from twofold.logging import configure_logging
-    from twofold.pipeline.config import ConfigError, Flags
+    from twofold.pipeline.config import Flags, PipelineConfigError
 
     configure_logging(level="critical")  # what a client logs while it tries again, the command says itself
     try:
@@ -91,7 +91,7 @@ def run_pipeline(
             options=parse_pairs(option or (), "--option"),
         )
         code = _run_file(file, config, flags, as_json=output is OutputFormat.JSON)
-    except (ConfigError, CliError) as error:
+    except (PipelineConfigError, CliError) as error:
         code = complain(str(error), getattr(error, "code", USAGE))
     except KeyboardInterrupt:
         code = complain("stopped before anything was started", INTERRUPTED)
@@ -101,7 +101,7 @@ def run_pipeline(
 def _run_file(file: Path, toml: Path | None, flags: "Flags", *, as_json: bool) -> int:
     """What can be refused without a JVM is; then it runs."""
     from twofold.pipeline.checks import check_checkpoint, check_java, check_options, check_topics
-    from twofold.pipeline.config import ConfigError, PipelineFailed, build
+    from twofold.pipeline.config import PipelineConfigError, PipelineFailed, build
     from twofold.pipeline.loading import NeedsSession, check_file, load
     from twofold.pipeline.session import log_path
     from twofold.runtime.real import run
@@ -124,7 +124,7 @@ def _run_file(file: Path, toml: Path | None, flags: "Flags", *, as_json: bool) -
     except KafkaError as error:
         message, code = explain(error, wanted.bootstrap_servers)
         return complain(message.replace(", or allow more time with --timeout", ""), code)
-    except ConfigError as error:
+    except PipelineConfigError as error:
         return complain(_with_trace(error, log), USAGE)
     except ValueError as error:
         return complain(str(error).replace("bootstrap_servers", "--bootstrap-server"), USAGE)
@@ -142,7 +142,7 @@ def _with_trace(error: BaseException, log: Path) -> str:
 
 
 @dataclass(slots=True)
-class Outcome:
+class RunOutcome:
     failure: str | None = None
     is_ours: bool = False
     """Whether this run has the sinks: what is open under a name that another run has is that one's to end."""
@@ -169,7 +169,7 @@ def _run(task: Task, *, as_json: bool) -> int:
         with display_for(config, as_json=as_json) as display:
             where = "Spark's log is spark-submit's" if submitted() else f"what Spark says goes to {task.log}"
             display.say(f"starting; {where}")
-            outcome = Outcome()
+            outcome = RunOutcome()
             try:
                 _run_queries(task, stop, display, outcome)
             except KeyboardInterrupt:  # a second one, or a first one while Spark was being started
@@ -183,8 +183,8 @@ def _run(task: Task, *, as_json: bool) -> int:
     return OK
 
 
-def _run_queries(task: Task, stop: "Stop", display: "Display", outcome: Outcome) -> None:
-    from twofold.pipeline.config import ConfigError, PipelineFailed
+def _run_queries(task: Task, stop: "Stop", display: "Display", outcome: RunOutcome) -> None:
+    from twofold.pipeline.config import PipelineConfigError, PipelineFailed
     from twofold.pipeline.loading import load
     from twofold.pipeline.running import end, frames_of, start, watch
     from twofold.pipeline.session import session
@@ -207,7 +207,7 @@ def _run_queries(task: Task, stop: "Stop", display: "Display", outcome: Outcome)
                     display.say("stopping: what is being committed is committed, the rest is given up")
                 end(queries, log)
                 display.finish()
-    except (PipelineFailed, ConfigError) as error:
+    except (PipelineFailed, PipelineConfigError) as error:
         if getattr(error, "is_taken_over", False):
             outcome.is_ours = False
         if not stop.asked.is_set():  # which reaches Spark's own processes too, and they fail of it
@@ -281,12 +281,12 @@ def init_project(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write it.")],
 ) -> None:
     """Write a small pipeline that runs as it is."""
-    from twofold.pipeline.config import ConfigError
+    from twofold.pipeline.config import PipelineConfigError
     from twofold.pipeline.template import write_project
 
     try:
         files = write_project(directory)
-    except ConfigError as error:
+    except PipelineConfigError as error:
         raise typer.Exit(complain(str(error), FAILED)) from None
     print(f"{', '.join(file.name for file in files)} are in {directory}; its README.md says how to run it")
 

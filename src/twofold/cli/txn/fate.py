@@ -54,7 +54,7 @@ class Fate(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class BatchFate:
     """A batch, and what became of it."""
 
     base_offset: int
@@ -74,7 +74,7 @@ class Fates:
     """The rows of the first batches, and which of them still wait for their marker. Pure."""
 
     def __init__(self, limit: int) -> None:
-        self.rows: list[Row] = []
+        self.rows: list[BatchFate] = []
         self._limit = limit
         self._waiting: dict[int, list[int]] = {}  # by producer id: places in `rows`
 
@@ -95,7 +95,7 @@ class Fates:
         if fate is Fate.OPEN:
             self._waiting.setdefault(header.producer_id, []).append(len(self.rows))
         self.rows.append(
-            Row(
+            BatchFate(
                 header.base_offset,
                 header.last_offset,
                 header.count,
@@ -193,7 +193,7 @@ async def _batches(
             return  # compaction took the rest
 
 
-def _print(rows: Iterable[Row], names: dict[int, str], end: int) -> None:
+def _print(rows: Iterable[BatchFate], names: dict[int, str], end: int) -> None:
     found = list(rows)
     if not found:
         print(f"no batches up to offset {end}")
@@ -215,7 +215,7 @@ def _print(rows: Iterable[Row], names: dict[int, str], end: int) -> None:
     )
 
 
-def _json(row: Row, names: dict[int, str]) -> dict[str, object]:
+def _json(row: BatchFate, names: dict[int, str]) -> dict[str, object]:
     return {
         "base_offset": row.base_offset,
         "last_offset": row.last_offset,

@@ -102,11 +102,12 @@ ADVICE: dict[ManagerState, str] = {
     ManagerState.INITIALIZING: "init_transactions() has not succeeded yet: call it again",
     ManagerState.READY: "there is no transaction: call begin_transaction() first",
     ManagerState.IN_TRANSACTION: "a transaction is open: call commit_transaction() or abort_transaction() first",
-    ManagerState.PREPARING: "the transaction is being prepared: call prepare_transaction() again, or abort_transaction()",
+    ManagerState.PREPARING: "the transaction is being prepared: call prepare_transaction() again, or "
+    "abort_transaction()",
     ManagerState.PREPARED: "the transaction is prepared: only commit_transaction(), abort_transaction() and "
     "complete_transaction() are allowed",
-    ManagerState.NOTHING_KEPT: "there was no transaction to keep: complete_transaction() with the stored state tells what "
-    "became of it, begin_transaction() starts the next one",
+    ManagerState.NOTHING_KEPT: "there was no transaction to keep: complete_transaction() with the stored state tells "
+    "what became of it, begin_transaction() starts the next one",
     ManagerState.COMMITTING: "the commit has not succeeded yet: call commit_transaction() again",
     ManagerState.ABORTING: "the abort has not succeeded yet: call abort_transaction() again",
     ManagerState.ABORTABLE_ERROR: "the transaction failed: call abort_transaction(), then begin again",

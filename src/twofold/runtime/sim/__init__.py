@@ -2,7 +2,7 @@
 
 from twofold.runtime.sim.disk import CutMode, PowerCut, SimDisk
 from twofold.runtime.sim.loop import DeadlockError, VirtualTimeout
-from twofold.runtime.sim.network import Link, Partition, SimNetwork
+from twofold.runtime.sim.network import Link, NetworkPartition, SimNetwork
 from twofold.runtime.sim.simulation import Simulation
 
 __all__ = [

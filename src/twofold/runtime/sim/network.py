@@ -34,13 +34,13 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Partition:
+class NetworkPartition:
     """Messages from `sources` to `targets` (None: everybody else) stall until it is healed."""
 
     sources: frozenset[str]
     targets: frozenset[str] | None
     one_way: bool
-    _heal: Callable[["Partition"], None]
+    _heal: Callable[["NetworkPartition"], None]
 
     def blocks(self, sender: str, receiver: str) -> bool:
         return self._covers(sender, receiver) or (not self.one_way and self._covers(receiver, sender))
@@ -88,7 +88,7 @@ class SimNetwork:
         self._random = random
         self._default_link = Link()
         self._links: dict[tuple[str, str], Link] = {}
-        self._partitions: list[Partition] = []
+        self._partitions: list[NetworkPartition] = []
         self._healed: asyncio.Future[None] | None = None
         self._listeners: dict[Address, SimListener] = {}
         self._transports: dict[SimTransport, None] = {}
@@ -114,9 +114,9 @@ class SimNetwork:
 
     def partition(
         self, a: str | Iterable[str], b: str | Iterable[str] | None = None, *, one_way: bool = False
-    ) -> Partition:
+    ) -> NetworkPartition:
         """Cut `a` off from `b`, or from everybody else. Open connections stall; they break after `stall_timeout_s`."""
-        cut = Partition(_names(a), None if b is None else _names(b), one_way, self._heal)
+        cut = NetworkPartition(_names(a), None if b is None else _names(b), one_way, self._heal)
         self._partitions.append(cut)
         self.note(f"partition {_show(cut.sources)} {_show(cut.targets)} one_way={one_way}")
         return cut
@@ -135,7 +135,7 @@ class SimNetwork:
             transport.peer.reset()
         return len(victims)
 
-    def _heal(self, cut: Partition) -> None:
+    def _heal(self, cut: NetworkPartition) -> None:
         self._partitions = [other for other in self._partitions if other is not cut]
         self.note(f"heal {_show(cut.sources)} {_show(cut.targets)}")
         for transport in list(self._transports):

@@ -14,7 +14,7 @@ from typing import Any
 
 from twofold.runtime.api import ProtocolFactory
 from twofold.runtime.sim.loop import Life, SimLoop
-from twofold.runtime.sim.transport import Address, Kind, Message, SimTransport
+from twofold.runtime.sim.transport import Address, Message, MessageKind, SimTransport
 
 OWN_HOSTS = ("", "0.0.0.0", "::", "127.0.0.1", "::1", "localhost")
 FIRST_EPHEMERAL_PORT = 32768
@@ -163,9 +163,9 @@ class SimNetwork:
         if len(data) > 1 and self._happens(link.split):
             middle = self._random.randint(1, len(data) - 1)
             parts = [data[:middle], data[middle:]]
-        messages = [Message(Kind.DATA, part, len(part)) for part in parts]
+        messages = [Message(MessageKind.DATA, part, len(part)) for part in parts]
         if self._happens(link.duplicate):
-            messages.append(Message(Kind.DATA, data))
+            messages.append(Message(MessageKind.DATA, data))
         return messages
 
     def forget(self, transport: SimTransport) -> None:

@@ -27,14 +27,14 @@ DEFAULT_HIGH_WATER_BYTES = 64 * 1024
 Address = tuple[str, int]
 
 
-class Kind(Enum):
+class MessageKind(Enum):
     DATA = "data"
     END = "end"
     RESET = "reset"
 
 
 class Message(NamedTuple):
-    kind: Kind
+    kind: MessageKind
     data: bytes = b""
     acknowledges: int = 0
 
@@ -135,7 +135,7 @@ class SimTransport(asyncio.Transport):
     def write_eof(self) -> None:
         if not self._ended:
             self._ended = True
-            self._send(Message(Kind.END))
+            self._send(Message(MessageKind.END))
 
     def close(self) -> None:
         if not self._closing:
@@ -146,7 +146,7 @@ class SimTransport(asyncio.Transport):
     def abort(self) -> None:
         if not self.lost:
             self._in_transit.clear()
-            self._send(Message(Kind.RESET))
+            self._send(Message(MessageKind.RESET))
             self.lose(None)
 
     def get_write_buffer_size(self) -> int:
@@ -178,7 +178,7 @@ class SimTransport(asyncio.Transport):
             if self._inbox:
                 # Closing with something unread resets, as in TCP: the sender must not wait for its acknowledgement.
                 self._inbox.clear()
-                self._send(Message(Kind.RESET))
+                self._send(Message(MessageKind.RESET))
             self._wire.forget(self)
             self._wire.loop.call_soon(self._connection_lost, error)
 
@@ -193,7 +193,7 @@ class SimTransport(asyncio.Transport):
         self._in_transit.clear()
         self._wire.forget(self)
         if not silently:
-            self._send(Message(Kind.RESET))
+            self._send(Message(MessageKind.RESET))
 
     def on_heal(self) -> None:
         if self._stall_timer is not None and not self._is_blocked():
@@ -259,9 +259,9 @@ class SimTransport(asyncio.Transport):
 
     def _receive(self, message: Message) -> None:
         if self.lost:
-            if message.kind is Kind.DATA:
-                self._send(Message(Kind.RESET))
-        elif message.kind is Kind.RESET:
+            if message.kind is MessageKind.DATA:
+                self._send(Message(MessageKind.RESET))
+        elif message.kind is MessageKind.RESET:
             self.reset()
         else:
             self._inbox.append(message)
@@ -273,7 +273,7 @@ class SimTransport(asyncio.Transport):
             self.peer._acknowledge(message.acknowledges)
             if self._closing:
                 continue  # nobody is interested any more, but the sender must not wait for ever
-            if message.kind is Kind.END:
+            if message.kind is MessageKind.END:
                 if not self._call("eof_received"):
                     self.close()
             elif isinstance(self._protocol, asyncio.BufferedProtocol):
@@ -321,6 +321,6 @@ class SimTransport(asyncio.Transport):
             )
             self._in_transit.clear()
             if not self.lost:
-                self._send(Message(Kind.RESET))
+                self._send(Message(MessageKind.RESET))
             self.lose(error)
             return None

@@ -14,7 +14,7 @@ from typing import Any
 
 from twofold.runtime.api import ProtocolFactory
 from twofold.runtime.sim.loop import Life, SimLoop
-from twofold.runtime.sim.transport import Address, Message, MessageKind, SimTransport
+from twofold.runtime.sim.transport import Address, MessageKind, SimMessage, SimTransport
 
 OWN_HOSTS = ("", "0.0.0.0", "::", "127.0.0.1", "::1", "localhost")
 FIRST_EPHEMERAL_PORT = 32768
@@ -153,7 +153,7 @@ class SimNetwork:
     def is_blocked(self, sender: str, receiver: str) -> bool:
         return sender != receiver and any(cut.blocks(sender, receiver) for cut in self._partitions)
 
-    def fate(self, sender: SimTransport, data: bytes) -> list[Message] | None:
+    def fate(self, sender: SimTransport, data: bytes) -> list[SimMessage] | None:
         link = self.link(sender.life.node, sender.peer.life.node)
         if self._happens(link.drop):
             self.note(f"drop #{sender.number} {len(data)}")
@@ -163,9 +163,9 @@ class SimNetwork:
         if len(data) > 1 and self._happens(link.split):
             middle = self._random.randint(1, len(data) - 1)
             parts = [data[:middle], data[middle:]]
-        messages = [Message(MessageKind.DATA, part, len(part)) for part in parts]
+        messages = [SimMessage(MessageKind.DATA, part, len(part)) for part in parts]
         if self._happens(link.duplicate):
-            messages.append(Message(MessageKind.DATA, data))
+            messages.append(SimMessage(MessageKind.DATA, data))
         return messages
 
     def forget(self, transport: SimTransport) -> None:

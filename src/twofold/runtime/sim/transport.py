@@ -33,7 +33,7 @@ class MessageKind(Enum):
     RESET = "reset"
 
 
-class Message(NamedTuple):
+class SimMessage(NamedTuple):
     kind: MessageKind
     data: bytes = b""
     acknowledges: int = 0
@@ -52,7 +52,7 @@ class Wire(Protocol):
 
     def is_blocked(self, sender: str, receiver: str) -> bool: ...
 
-    def fate(self, sender: "SimTransport", data: bytes) -> list[Message] | None:
+    def fate(self, sender: "SimTransport", data: bytes) -> list[SimMessage] | None:
         """What travels for one write; None when it is lost on the way."""
         ...
 
@@ -70,7 +70,7 @@ class SimTransport(asyncio.Transport):
         self._protocol: asyncio.BaseProtocol = asyncio.Protocol()
         self._label = f"#{number} {local[0]}:{local[1]}->{remote[0]}:{remote[1]}"
         # Outgoing
-        self._in_transit: deque[Message] = deque()
+        self._in_transit: deque[SimMessage] = deque()
         self._due = 0  # how many of them have had their delay
         self._last_due_at = 0.0
         self._stall_timer: SimTimer | None = None
@@ -81,7 +81,7 @@ class SimTransport(asyncio.Transport):
         self._low = DEFAULT_HIGH_WATER_BYTES // 4
         self._writing_paused = False
         # Incoming
-        self._inbox: deque[Message] = deque()
+        self._inbox: deque[SimMessage] = deque()
         self._connected = False
         self._reading = True
         self._closing = False
@@ -135,7 +135,7 @@ class SimTransport(asyncio.Transport):
     def write_eof(self) -> None:
         if not self._ended:
             self._ended = True
-            self._send(Message(MessageKind.END))
+            self._send(SimMessage(MessageKind.END))
 
     def close(self) -> None:
         if not self._closing:
@@ -146,7 +146,7 @@ class SimTransport(asyncio.Transport):
     def abort(self) -> None:
         if not self.lost:
             self._in_transit.clear()
-            self._send(Message(MessageKind.RESET))
+            self._send(SimMessage(MessageKind.RESET))
             self.lose(None)
 
     def get_write_buffer_size(self) -> int:
@@ -178,7 +178,7 @@ class SimTransport(asyncio.Transport):
             if self._inbox:
                 # Closing with something unread resets, as in TCP: the sender must not wait for its acknowledgement.
                 self._inbox.clear()
-                self._send(Message(MessageKind.RESET))
+                self._send(SimMessage(MessageKind.RESET))
             self._wire.forget(self)
             self._wire.loop.call_soon(self._connection_lost, error)
 
@@ -193,7 +193,7 @@ class SimTransport(asyncio.Transport):
         self._in_transit.clear()
         self._wire.forget(self)
         if not silently:
-            self._send(Message(MessageKind.RESET))
+            self._send(SimMessage(MessageKind.RESET))
 
     def on_heal(self) -> None:
         if self._stall_timer is not None and not self._is_blocked():
@@ -206,7 +206,7 @@ class SimTransport(asyncio.Transport):
 
     # Outgoing
 
-    def _send(self, message: Message) -> None:
+    def _send(self, message: SimMessage) -> None:
         if self._broken:
             return
         loop = self._wire.loop
@@ -257,10 +257,10 @@ class SimTransport(asyncio.Transport):
 
     # Incoming
 
-    def _receive(self, message: Message) -> None:
+    def _receive(self, message: SimMessage) -> None:
         if self.lost:
             if message.kind is MessageKind.DATA:
-                self._send(Message(MessageKind.RESET))
+                self._send(SimMessage(MessageKind.RESET))
         elif message.kind is MessageKind.RESET:
             self.reset()
         else:
@@ -321,6 +321,6 @@ class SimTransport(asyncio.Transport):
             )
             self._in_transit.clear()
             if not self.lost:
-                self._send(Message(MessageKind.RESET))
+                self._send(SimMessage(MessageKind.RESET))
             self.lose(error)
             return None

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from twofold.config.definition import ConfigError
 from twofold.config.keys import refusal
-from twofold.config.keys.missing import AUTHORIZER, CLUSTER, METADATA_DIRECTORY, SASL, TLS, Missing
+from twofold.config.keys.missing import AUTHORIZER, CLUSTER, METADATA_DIRECTORY, SASL, TLS, MissingPart
 from twofold.config.listeners import EVERYWHERE, PLAINTEXT, ListenerAddress, listen_addresses, parse_address, protocols
 from twofold.config.settings import Settings
 
@@ -28,7 +28,7 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 class _Problem(NamedTuple):
     setting: str
     value: str | None
-    missing: Missing
+    missing: MissingPart
 
 
 def check_servable(settings: Settings, *, hostname: str) -> None:

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from twofold.config.definition import ConfigError
 from twofold.config.keys import refusal
-from twofold.config.keys.missing import Missing
+from twofold.config.keys.missing import MissingPart
 from twofold.controller.features import KEPT_FEATURES, SUPPORTED_FEATURES
 from twofold.controller.image import BROKER_RESOURCE, METADATA_VERSION, TOPIC_RESOURCE, MetadataImage, PartitionState
 from twofold.controller.kept_records import ACL, QUOTA, SCRAM, TOKEN
@@ -118,7 +118,7 @@ def without_effect(image: MetadataImage) -> list[str]:
     return kept
 
 
-def _relied_on(name: str, text: str) -> Missing | None:
+def _relied_on(name: str, text: str) -> MissingPart | None:
     try:
         return refusal(name, text)
     except ConfigError:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from twofold.config.keys import controller, coordinators, foreign, log, server
 from twofold.config.keys.foreign import FOREIGN_FAMILIES, REFUSED_NAMES, SECURITY_FAMILIES, foreign_family
 from twofold.config.keys.key import SettingKey
-from twofold.config.keys.missing import Missing, Refused, unless_empty
+from twofold.config.keys.missing import MissingPart, Refused, unless_empty
 
 __all__ = [
     "DEFINITIONS",
@@ -69,7 +69,7 @@ def _without_listener(name: str) -> str:
     return f"sasl.{of_mechanism}" if dot else setting
 
 
-def refusal(name: str, text: str) -> Missing | None:
+def refusal(name: str, text: str) -> MissingPart | None:
     """What a setting relies on and Twofold does not have. A text that its key cannot read is a ConfigError."""
     found = refused_key(name)
     if found is None:

@@ -29,7 +29,7 @@ from twofold.config.keys.missing import (
     SASL,
     TIERED_STORAGE,
     TLS,
-    Missing,
+    MissingPart,
     Refused,
     unless_default,
     unless_empty,
@@ -54,7 +54,7 @@ FOREIGN_FAMILIES: Mapping[str, str] = {
 }
 
 
-SECURITY_FAMILIES: Mapping[str, Missing] = {"ssl.": TLS, "sasl.": SASL}
+SECURITY_FAMILIES: Mapping[str, MissingPart] = {"ssl.": TLS, "sasl.": SASL}
 
 
 def foreign_family(name: str) -> str | None:

@@ -51,7 +51,7 @@ Sample: TypeAlias = tuple[Labels, float]
 log = logging.getLogger(__name__)
 
 
-class Rows(NamedTuple):
+class PartitionRows(NamedTuple):
     """Numbers of partitions, which may be very many: no object is made for each, as prometheus_client does.
 
     Names of topics need no escaping: they consist of letters, digits, dots, dashes and underscores.
@@ -73,7 +73,7 @@ class Rows(NamedTuple):
         )
 
 
-Piece: TypeAlias = Metric | Rows | None
+Piece: TypeAlias = Metric | PartitionRows | None
 """A metric, a part of one that goes on with the next piece, or a step without a result."""
 
 
@@ -97,7 +97,7 @@ class BrokerCollector:
         for piece in self.pieces():
             if piece is None:
                 continue
-            metric = piece.metric() if isinstance(piece, Rows) else piece
+            metric = piece.metric() if isinstance(piece, PartitionRows) else piece
             if previous is not None and metric.name == previous.name:
                 previous.samples.extend(metric.samples)
                 continue
@@ -220,7 +220,7 @@ class BrokerCollector:
         yield _one(families.LATE, late)
         yield _one(families.AT_LEAST, bounds)
         most = self._max_partitions
-        yield Rows(families.PARTITION_OPEN, names[:most], ages[:most])
+        yield PartitionRows(families.PARTITION_OPEN, names[:most], ages[:most])
 
     def _find_owners(self, owners: dict[int, Transaction]) -> Iterator[Piece]:
         """What coordinators have open or are ending, by producer id."""
@@ -344,10 +344,10 @@ def _offsets(logs: list[PartitionLog]) -> Iterator[Piece]:
         (families.LOG_SEGMENTS, lambda log: log.segment_count),
     )
     for family, read in readers:
-        yield Rows(family, (), ())  # the head of the metric, also where no partition follows
+        yield PartitionRows(family, (), ())  # the head of the metric, also where no partition follows
         for some in _slices(logs, PARTITIONS_PER_PIECE):
             names = [partition_log.topic_partition for partition_log in some]
-            yield Rows(family, names, [read(partition_log) for partition_log in some])
+            yield PartitionRows(family, names, [read(partition_log) for partition_log in some])
 
 
 def _shard_states(shards: "Iterable[CoordinatorShard[Any, Any]]", *, corrupt: str) -> list[Sample]:
@@ -418,17 +418,17 @@ class _Single:
         return (self._metric,)
 
 
-def text_of(piece: Metric | Rows, previous: str) -> bytes:
+def text_of(piece: Metric | PartitionRows, previous: str) -> bytes:
     """A piece in the text format; without its head where it continues the metric named `previous`."""
-    if isinstance(piece, Rows):
+    if isinstance(piece, PartitionRows):
         head = b"" if piece.family.name == previous else generate_latest(_Single(_metric(piece.family, ())))
         return head + piece.text().encode()
     text = generate_latest(_Single(piece))
     return text.split(b"\n", 2)[2] if piece.name == previous else text
 
 
-def name_of(piece: Metric | Rows) -> str:
-    return piece.family.name if isinstance(piece, Rows) else str(piece.name)
+def name_of(piece: Metric | PartitionRows) -> str:
+    return piece.family.name if isinstance(piece, PartitionRows) else str(piece.name)
 
 
 class Scraper:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.broker.codec.fetch import Row
+from twofold.broker.codec.fetch import FetchRow
 from twofold.broker.fetch.sessions import (
     EVICTION_MS,
     FINAL_EPOCH,
@@ -44,7 +44,8 @@ def answer(sessions, context, rows=None, now_ms=0):
     """Rows by partition; the others are as they begin: empty logs."""
     given_rows = rows or {}
     all_rows = [
-        (entry, given_rows.get(entry.key[1], Row(entry.key[1], 0, 0, 0, 0))) for entry in context.partitions.values()
+        (entry, given_rows.get(entry.key[1], FetchRow(entry.key[1], 0, 0, 0, 0)))
+        for entry in context.partitions.values()
     ]
     sessions._now_s = lambda: now_ms / 1000
     return sessions.answer(context, all_rows)
@@ -145,20 +146,20 @@ def test_what_is_named_and_forgotten_at_once_is_forgotten():
 @pytest.mark.parametrize(
     ("row", "is_told"),
     [
-        (Row(0, 0, 5, 5, 1), False),
-        (Row(0, 0, 5, 2, 1), False),  # the last stable offset alone does not count
-        (Row(0, 0, 5, 5, 1, aborted=None), False),
-        (Row(0, 0, 6, 5, 1), True),
-        (Row(0, 0, 5, 5, 2), True),
-        (Row(0, 0, 5, 5, 1, records=b"x"), True),
-        (Row(0, 0, 5, 5, 1, diverging_epoch=(1, 1)), True),
-        (Row(0, 6, 5, 5, 1), True),
+        (FetchRow(0, 0, 5, 5, 1), False),
+        (FetchRow(0, 0, 5, 2, 1), False),  # the last stable offset alone does not count
+        (FetchRow(0, 0, 5, 5, 1, aborted=None), False),
+        (FetchRow(0, 0, 6, 5, 1), True),
+        (FetchRow(0, 0, 5, 5, 2), True),
+        (FetchRow(0, 0, 5, 5, 1, records=b"x"), True),
+        (FetchRow(0, 0, 5, 5, 1, diverging_epoch=(1, 1)), True),
+        (FetchRow(0, 6, 5, 5, 1), True),
     ],
 )
 def test_what_counts_as_news(row, is_told):
     sessions = cache()
     context = begin_fetch(sessions, 0, INITIAL_EPOCH, wish(0), wish(1))
-    kept = answer(sessions, context, {0: Row(0, 0, 5, 5, 1)}).session_id
+    kept = answer(sessions, context, {0: FetchRow(0, 0, 5, 5, 1)}).session_id
     result = answer(sessions, begin_fetch(sessions, kept, 1), {0: row})
     assert told(result) == ([0] if is_told else [])
 
@@ -166,8 +167,8 @@ def test_what_counts_as_news(row, is_told):
 def test_an_error_is_told_each_time_and_so_is_its_end():
     sessions = cache()
     context = begin_fetch(sessions, 0, INITIAL_EPOCH, wish(0))
-    kept = answer(sessions, context, {0: Row(0, 0, 5, 5, 0)}).session_id
-    rows = [Row(0, 6), Row(0, 6), Row(0, 0, 5, 5, 0), Row(0, 0, 5, 5, 0)]
+    kept = answer(sessions, context, {0: FetchRow(0, 0, 5, 5, 0)}).session_id
+    rows = [FetchRow(0, 6), FetchRow(0, 6), FetchRow(0, 0, 5, 5, 0), FetchRow(0, 0, 5, 5, 0)]
     seen = [told(answer(sessions, begin_fetch(sessions, kept, n), {0: row})) for n, row in enumerate(rows, 1)]
     assert seen == [[0], [0], [0], []]
 
@@ -177,14 +178,14 @@ def test_an_error_with_the_same_numbers_is_followed_by_news_of_its_end():
     kept = opened(sessions, 1)
     seen = []
     for epoch, code in enumerate((6, 0, 0), 1):
-        seen.append(told(answer(sessions, begin_fetch(sessions, kept, epoch), {0: Row(0, code, 0, 0, 0)})))
+        seen.append(told(answer(sessions, begin_fetch(sessions, kept, epoch), {0: FetchRow(0, code, 0, 0, 0)})))
     assert seen == [[0], [0], []]
 
 
 def test_partitions_that_gave_records_go_to_the_end():
     sessions = cache()
     kept = opened(sessions, 4)
-    full = {n: Row(n, 0, 9, 9, 0, records=b"x") for n in (0, 2)} | {1: Row(1, 0, 9, 9, 0)}
+    full = {n: FetchRow(n, 0, 9, 9, 0, records=b"x") for n in (0, 2)} | {1: FetchRow(1, 0, 9, 9, 0)}
     answer(sessions, begin_fetch(sessions, kept, 1), full)
     assert [index for _, index in begin_fetch(sessions, kept, 2).partitions] == [1, 3, 0, 2]
 
@@ -195,7 +196,7 @@ def test_an_answer_to_a_request_that_was_followed_by_another_is_refused():
     slow = begin_fetch(sessions, kept, 1)
     begin_fetch(sessions, kept, 2)
     assert slow.is_superseded
-    assert answer(sessions, slow, {0: Row(0, 0, 9, 9, 0)}) == (InvalidFetchSessionEpoch.code, kept, [])
+    assert answer(sessions, slow, {0: FetchRow(0, 0, 9, 9, 0)}) == (InvalidFetchSessionEpoch.code, kept, [])
 
 
 def test_no_slots_no_sessions():
@@ -265,11 +266,11 @@ class Log:
     def row(self, offset, room):
         """What a fetch of everything says of it; one byte a record, `room` at most."""
         if self.error:
-            return Row(self.index, self.error)
+            return FetchRow(self.index, self.error)
         if not self.start <= offset <= self.end:
-            return Row(self.index, 1)
+            return FetchRow(self.index, 1)
         size = min(self.end - offset, room)
-        return Row(self.index, 0, self.end, self.end, self.start, records=bytes(size))
+        return FetchRow(self.index, 0, self.end, self.end, self.start, records=bytes(size))
 
 
 class Reader:

@@ -142,7 +142,7 @@ def test_produce_responses_are_written_as_the_generated_writer_does(version, cor
 
 
 fetch_rows = st.builds(
-    fetch_codec.Row, int32, st.integers(-1, 120), int64, int64, int64,
+    fetch_codec.FetchRow, int32, st.integers(-1, 120), int64, int64, int64,
     st.none() | st.lists(st.tuples(int64, int64), max_size=3).map(tuple),
     st.binary(max_size=200) | st.integers(1000, 5000).map(bytes),
     st.none() | st.tuples(nonnegative32, int64), st.none() | st.tuples(nonnegative32, int32),
@@ -204,5 +204,5 @@ def expected_fetch_row(row):
 @pytest.mark.parametrize("size", [0, fetch_codec.INLINE_BYTES - 1, fetch_codec.INLINE_BYTES, 100_000])
 def test_large_records_are_handed_on_without_a_copy(size):
     records = bytes(size)
-    frame = fetch_codec.encode_response(1, 12, [("t", [fetch_codec.Row(0, records=records)])])
+    frame = fetch_codec.encode_response(1, 12, [("t", [fetch_codec.FetchRow(0, records=records)])])
     assert any(part is records for part in frame.parts) == (size >= fetch_codec.INLINE_BYTES)

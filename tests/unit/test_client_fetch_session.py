@@ -6,7 +6,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.broker.codec.fetch import Row
+from twofold.broker.codec.fetch import FetchRow
 from twofold.broker.fetch.sessions import CachedPartition, FetchSessionCache
 from twofold.client.consumer.fetch_session import MIN_PARTITIONS, ClientFetchSession, SessionRequest, Wish
 from twofold.types import TopicPartition
@@ -177,7 +177,7 @@ def serve(
         return
     read = {key: entry.asked.fetch_offset for key, entry in context.partitions.items()}
     assert read == {((w.topic_id if by_id else tp.topic), tp.partition): w.fetch_offset for tp, w in wanted.items()}
-    told = cache.answer(context, [(entry, Row(0, 0, 5, 5, 0)) for entry in context.partitions.values()])
+    told = cache.answer(context, [(entry, FetchRow(0, 0, 5, 5, 0)) for entry in context.partitions.values()])
     if lost:
         session.failed()
     else:

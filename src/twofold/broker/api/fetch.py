@@ -21,7 +21,7 @@ import asyncio
 from uuid import UUID
 
 from twofold.broker.codec import fetch as fetch_codec
-from twofold.broker.codec.fetch import Row
+from twofold.broker.codec.fetch import FetchRow
 from twofold.broker.fetch.entry import Entry
 from twofold.broker.fetch.sessions import FetchContext, PartitionKey, TopicKey
 from twofold.broker.network.authorizer import Operation, ResourceType, cluster_allows
@@ -240,7 +240,7 @@ class _Fetch:
         entry.partition = None
         entry.bound = None
         entry.quiet = False
-        entry.row = Row(entry.asked.partition, error.code, aborted=aborted, current_leader=leader)
+        entry.row = FetchRow(entry.asked.partition, error.code, aborted=aborted, current_leader=leader)
 
     # --- reading ---
 
@@ -287,13 +287,13 @@ class _Fetch:
             self._urgent |= diverging is not None
             entry.bound = self._bound if diverging is None else None
             aborted = () if self._bound is Bound.LAST_STABLE and diverging is None else None
-            entry.row = Row(
+            entry.row = FetchRow(
                 asked.partition, 0, log.high_watermark, log.last_stable_offset, log.log_start_offset, aborted, b"",
                 diverging,
             )  # fmt: skip
             return
         result = log.read(asked.fetch_offset, max(room, 0), self._bound, at_least_one=not self._bytes)
-        entry.row = Row(
+        entry.row = FetchRow(
             asked.partition, 0, result.high_watermark, result.last_stable_offset, result.log_start_offset,
             result.aborted, result.records,
         )  # fmt: skip
@@ -363,7 +363,7 @@ class _Fetch:
             for entry, row in told.rows:
                 if entry.partition is not None:
                     entry.partition.bytes_out += len(row.records)
-        topics: list[tuple[TopicKey, list[Row]]] = []
+        topics: list[tuple[TopicKey, list[FetchRow]]] = []
         for entry, row in told.rows:
             topic = entry.key[0]
             if topics and (topic is topics[-1][0] or topic == topics[-1][0]):

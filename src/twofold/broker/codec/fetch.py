@@ -27,7 +27,7 @@ _ROW_5 = struct.Struct(">ihqqq")
 _TOP = struct.Struct(">ihi")
 
 
-class Row(NamedTuple):
+class FetchRow(NamedTuple):
     """What one partition is answered with."""
 
     partition: int
@@ -44,7 +44,7 @@ class Row(NamedTuple):
 def encode_response(
     correlation_id: int,
     version: int,
-    topics: Sequence[tuple[str | UUID | None, Sequence[Row]]],
+    topics: Sequence[tuple[str | UUID | None, Sequence[FetchRow]]],
     *,
     error_code: int = 0,
     session_id: int = 0,
@@ -87,7 +87,7 @@ def _put_topic(out: bytearray, version: int, key: str | UUID | None) -> None:
     out += raw
 
 
-def _put_plain(parts: list[Buffer], out: bytearray, version: int, row: Row) -> bytearray:
+def _put_plain(parts: list[Buffer], out: bytearray, version: int, row: FetchRow) -> bytearray:
     out += _ROW_5.pack(*row[:5]) if version >= 5 else _ROW_4.pack(*row[:4])
     if row.aborted is None:
         out += b"\xff\xff\xff\xff"
@@ -101,7 +101,7 @@ def _put_plain(parts: list[Buffer], out: bytearray, version: int, row: Row) -> b
     return _put_records(parts, out, row.records)
 
 
-def _put_flexible(parts: list[Buffer], out: bytearray, version: int, row: Row) -> bytearray:
+def _put_flexible(parts: list[Buffer], out: bytearray, version: int, row: FetchRow) -> bytearray:
     out += _ROW_5.pack(*row[:5])
     aborted = row.aborted
     if aborted is None:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from twofold.broker.codec.fetch import Row
+from twofold.broker.codec.fetch import FetchRow
 from twofold.broker.fetch.sessions import CachedPartition, PartitionKey
 from twofold.broker.partitions.purgatory import Interest
 from twofold.log.api import Bound
@@ -11,7 +11,7 @@ from twofold.wire.messages.fetch import FetchPartition
 if TYPE_CHECKING:
     from twofold.broker.partitions.partition import Partition
 
-NOTHING_NEW = Row(-1)  # what was told before is still true
+NOTHING_NEW = FetchRow(-1)  # what was told before is still true
 
 
 class Entry(CachedPartition):
@@ -31,7 +31,7 @@ class Entry(CachedPartition):
         self.log_start_offset = -1
         self.name: str | None = None  # of the topic, once it is known
         self.partition: Partition | None = None
-        self.row: Row | None = None
+        self.row: FetchRow | None = None
         self.seen = -1  # the partition's count of changes when the row was made
         self.bound: Bound | None = None  # up to which it was read, if that is all there was
         self.quiet = False

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
-from twofold.broker.codec.fetch import Row
+from twofold.broker.codec.fetch import FetchRow
 from twofold.wire.errors import (
     FetchSessionIdNotFound,
     FetchSessionTopicIdError,
@@ -62,7 +62,7 @@ class CachedPartition:
     def leave(self) -> None:
         """It is in no session any more."""
 
-    def tell(self, row: Row) -> bool:
+    def tell(self, row: FetchRow) -> bool:
         """Whether the client has to hear of it; then it knows."""
         news = (
             row.high_watermark != self.high_watermark
@@ -125,7 +125,7 @@ class Told(NamedTuple, Generic[P]):
 
     error_code: int
     session_id: int
-    rows: list[tuple[P, Row]]
+    rows: list[tuple[P, FetchRow]]
 
 
 class FetchSessionCache(Generic[P]):
@@ -226,7 +226,7 @@ class FetchSessionCache(Generic[P]):
 
     # --- answering ---
 
-    def answer(self, context: FetchContext[P], rows: list[tuple[P, Row]]) -> Told[P]:
+    def answer(self, context: FetchContext[P], rows: list[tuple[P, FetchRow]]) -> Told[P]:
         """Which of the rows to tell, in which session. A partition without a row has no news."""
         session = context.session
         if session is None:
@@ -240,7 +240,7 @@ class FetchSessionCache(Generic[P]):
                 partitions[partition.key] = partitions.pop(partition.key)
         return Told(0, session.id, told)
 
-    def _open(self, context: FetchContext[P], rows: list[tuple[P, Row]]) -> int:
+    def _open(self, context: FetchContext[P], rows: list[tuple[P, FetchRow]]) -> int:
         size, now_ms = len(context.partitions), self._now_s() * 1000
         if self.partitions + size > self._max_partitions:
             return NO_SESSION

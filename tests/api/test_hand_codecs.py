@@ -89,7 +89,7 @@ def test_a_damaged_produce_request_is_undecodable_and_nothing_worse(version, dat
 
 row_errors = st.lists(st.tuples(int32, st.none() | texts), max_size=3)
 produce_rows = st.builds(
-    produce_codec.Row, int32, st.integers(-1, 120), int64, int64, int64, row_errors, st.none() | texts,
+    produce_codec.ProduceRow, int32, st.integers(-1, 120), int64, int64, int64, row_errors, st.none() | texts,
     st.none() | st.tuples(nonnegative32, int32),
 )  # fmt: skip
 endpoints = st.lists(st.builds(produce_codec.Endpoint, int32, texts, int32, st.none() | texts), max_size=3)

@@ -24,7 +24,7 @@ from collections.abc import Awaitable, Iterator
 from uuid import UUID
 
 from twofold.broker.codec import produce as produce_codec
-from twofold.broker.codec.produce import Partitions, ProduceRequest, Row, TopicKey, Topics
+from twofold.broker.codec.produce import Partitions, ProduceRequest, ProduceRow, TopicKey, Topics
 from twofold.broker.coordinators.transactions import verification
 from twofold.broker.coordinators.transactions.verification import Verdicts
 from twofold.broker.network.authorizer import Operation, ResourceType
@@ -148,9 +148,9 @@ class _Produce:
         self._services = services
         self._context = context
         self._request = request
-        self._rows: list[tuple[TopicKey, list[Row]]] = []
+        self._rows: list[tuple[TopicKey, list[ProduceRow]]] = []
         # Appended, but not yet as safe as asked for: partition -> (last offset, its rows, its place in them)
-        self._waiting: dict[Partition, tuple[int, list[Row], int]] = {}
+        self._waiting: dict[Partition, tuple[int, list[ProduceRow], int]] = {}
         self._failed = False
         self._verdicts: Verdicts | None = None  # of the partitions with transactional batches
         self._answer: asyncio.Future[Answer] | None = None
@@ -194,7 +194,7 @@ class _Produce:
         for key, partitions in topics:
             if not partitions:
                 continue
-            rows: list[Row] = []
+            rows: list[ProduceRow] = []
             self._rows.append((key, rows))
             try:
                 name = self._writable_topic(key)
@@ -213,7 +213,7 @@ class _Produce:
         self._services.logs.reserve.check()
         return name
 
-    def _append_topic(self, name: str, partitions: Partitions, rows: list[Row]) -> None:
+    def _append_topic(self, name: str, partitions: Partitions, rows: list[ProduceRow]) -> None:
         replicas = self._services.replicas
         acks = self._request.acks
         for index, records in partitions:
@@ -231,7 +231,7 @@ class _Produce:
                 rows.append(self._error_row(index, UnknownServerError(repr(error)), partition))
                 continue
             base_offset, last_offset, time_ms, log_start_offset, _, _ = result
-            rows.append(Row(index, 0, base_offset, time_ms, log_start_offset))
+            rows.append(ProduceRow(index, 0, base_offset, time_ms, log_start_offset))
             if acks and last_offset >= partition.log.high_watermark:
                 self._waiting[partition] = (last_offset, rows, len(rows) - 1)
 
@@ -264,12 +264,12 @@ class _Produce:
             return NotEnoughReplicas(error.message)
         return error
 
-    def _error_row(self, index: int, error: KafkaError, partition: Partition | None) -> Row:
+    def _error_row(self, index: int, error: KafkaError, partition: Partition | None) -> ProduceRow:
         self._failed = True
         log_start_offset = -1
         if partition is not None and not isinstance(error, _WITHOUT_LOG_START):
             log_start_offset = partition.log.log_start_offset
-        return Row(
+        return ProduceRow(
             index,
             error.code,
             log_start_offset=log_start_offset,
@@ -461,7 +461,9 @@ def _refuse(context: RequestContext, request: ProduceRequest, topics: Topics, er
     if not request.acks:
         raise CloseConnection(f"a Produce with acks=0 failed: {error}")
     asked = [(key, rows) for key, rows in topics if rows]
-    rows = [(key, [Row(index, error.code, error_message=error.message) for index, _ in rows]) for key, rows in asked]
+    rows = [
+        (key, [ProduceRow(index, error.code, error_message=error.message) for index, _ in rows]) for key, rows in asked
+    ]
     return produce_codec.encode_response(context.correlation_id, context.version, rows)
 
 

@@ -37,7 +37,7 @@ class ProduceRequest(NamedTuple):
     topics: Topics
 
 
-class Row(NamedTuple):
+class ProduceRow(NamedTuple):
     """What became of one partition."""
 
     partition: int
@@ -194,7 +194,7 @@ def _skip_tags(frame: Buffer, position: int) -> int:
 def encode_response(
     correlation_id: int,
     version: int,
-    topics: Sequence[tuple[TopicKey, Sequence[Row]]],
+    topics: Sequence[tuple[TopicKey, Sequence[ProduceRow]]],
     endpoints: Iterable[Endpoint] = (),
 ) -> Frame:
     """The whole frame; `endpoints` are those of the current leaders named in rows (version 10 and later)."""
@@ -209,7 +209,7 @@ def encode_response(
 
 
 def _put_flexible(
-    out: bytearray, version: int, topics: Sequence[tuple[TopicKey, Sequence[Row]]], endpoints: list[Endpoint]
+    out: bytearray, version: int, topics: Sequence[tuple[TopicKey, Sequence[ProduceRow]]], endpoints: list[Endpoint]
 ) -> None:
     out += uvarint(len(topics) + 1)
     for key, rows in topics:
@@ -234,7 +234,7 @@ def _put_flexible(
         out.append(0)
 
 
-def _put_error(out: bytearray, version: int, row: Row) -> None:
+def _put_error(out: bytearray, version: int, row: ProduceRow) -> None:
     out += uvarint(len(row.record_errors) + 1)
     for index, message in row.record_errors:
         out += _INT32.pack(index)
@@ -269,7 +269,7 @@ def _put_compact_string(out: bytearray, text: str | None) -> None:
     out += raw
 
 
-def _put_plain(out: bytearray, version: int, topics: Sequence[tuple[TopicKey, Sequence[Row]]]) -> None:
+def _put_plain(out: bytearray, version: int, topics: Sequence[tuple[TopicKey, Sequence[ProduceRow]]]) -> None:
     out += _INT32.pack(len(topics))
     for key, rows in topics:
         assert isinstance(key, str)

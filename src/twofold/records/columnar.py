@@ -26,11 +26,11 @@ from twofold.records.columnar_arrays import (
     NULLS,
     TIMESTAMP_TYPE,
     Backend,
+    ColumnSource,
     Damaged,
     Int32s,
     Int64s,
     Section,
-    Source,
     bytes_column,
     headers_column,
     timestamps_of,
@@ -75,7 +75,7 @@ class Columns:
             raise ValueError(f"columns of {', '.join(str(len(column)) for column in given)} rows do not go together")
         self.count = count
         self._backend = backend or backend_for(count)
-        self._source = Source(
+        self._source = ColumnSource(
             count,
             NULLS if keys is None else bytes_column(keys, "keys"),
             NULLS if values is None else bytes_column(values, "values"),

@@ -64,7 +64,7 @@ NO_HEADERS = HeadersColumn(np.empty((0, 2), np.int64), NULLS, NULLS)
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ColumnSource:
     """What is to be encoded. `timestamps` has one entry for all rows or one for each."""
 
     count: int
@@ -124,7 +124,7 @@ class Backend(Protocol):
     def sort_rows(self, partitions: Int32s, partition_count: int) -> tuple[Int64s, Int64s]:
         """The rows by partition, and where each partition's begin; IndexError for a number that is none of one."""
 
-    def prepare(self, source: Source) -> Any:
+    def prepare(self, source: ColumnSource) -> Any:
         """What `encode` takes. OverflowError names a row that is larger than a record can be."""
 
     def encode(self, prepared: Any, rows: Int64s, bounds: Int64s, room: int) -> list[Encoded]:

@@ -11,13 +11,13 @@ from twofold.records.batch import HEADER_SIZE
 from twofold.records.columnar_arrays import (
     NO_OFFSETS,
     BytesColumn,
+    ColumnSource,
     Damaged,
     Encoded,
     Int32s,
     Int64s,
     Rows,
     Section,
-    Source,
     address_of,
     binary_array,
     headers_array,
@@ -41,7 +41,7 @@ class Compiled:
             raise IndexError(f"a row's partition is not one of the {partition_count}")
         return rows, starts
 
-    def prepare(self, source: Source) -> tuple[Any, ...]:
+    def prepare(self, source: ColumnSource) -> tuple[Any, ...]:
         """All that the kernels need to know of the rows: their sizes first, then the columns."""
         keys, values, headers = source.keys, source.values, source.headers
         of_headers = NO_OFFSETS

@@ -15,13 +15,13 @@ from twofold.records.batch import BatchBuilder, Record, RecordHeader, parse_reco
 from twofold.records.column_batch import MAX_RECORDS, encode
 from twofold.records.columnar_arrays import (
     BytesColumn,
+    ColumnSource,
     Damaged,
     Encoded,
     Int32s,
     Int64s,
     Rows,
     Section,
-    Source,
     headers_array,
 )
 from twofold.records.key_hash import partition_for_key
@@ -45,7 +45,7 @@ class Plain:
         np.cumsum(np.bincount(partitions, minlength=partition_count), out=starts[1:])
         return np.argsort(partitions, kind="stable").astype(np.int64), starts
 
-    def prepare(self, source: Source) -> tuple["_Rows", Int64s]:
+    def prepare(self, source: ColumnSource) -> tuple["_Rows", Int64s]:
         """The rows, and what each takes in any batch: all but its length and its two deltas."""
         content = 1 + _field_sizes(source.keys, source.count) + _field_sizes(source.values, source.count)
         lists = source.headers.lists
@@ -108,7 +108,7 @@ class _Rows:
     timestamps: Int64s
 
     @classmethod
-    def of(cls, source: Source) -> "_Rows":
+    def of(cls, source: ColumnSource) -> "_Rows":
         headers = None
         if len(source.headers.lists):
             entries = int(source.headers.lists.max())

@@ -36,7 +36,7 @@ WRITE_BYTES = 512 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SealedSource:
     """A sealed segment as a thread may know it."""
 
     prefix: str
@@ -53,7 +53,7 @@ class CleaningPlan:
 
     directory: str
     config: LogConfig
-    sources: tuple[Source, ...]  # from the first segment on
+    sources: tuple[SealedSource, ...]  # from the first segment on
     first_dirty: int
     high_watermark: int
     producers: dict[int, ProducerEntry]
@@ -68,7 +68,7 @@ class Rewritten:
 
     base_offset: int
     size: int
-    sources: tuple[Source, ...]
+    sources: tuple[SealedSource, ...]
     has_aborts: bool
 
 
@@ -104,7 +104,7 @@ class CleaningPass:
         done, self._bytes, self._cost = self._bytes, 0, 0
         return done
 
-    def _batches(self, source: Source) -> Iterator[tuple[Header, bytes, int]]:
+    def _batches(self, source: SealedSource) -> Iterator[tuple[Header, bytes, int]]:
         file = self._disk.open(source.log_path)
         try:
             for _, header, buffer, at in iter_checked(file, 0, source.size):
@@ -161,11 +161,11 @@ class CleaningPass:
 
     # Then the segments
 
-    def groups(self) -> list[tuple[Source, ...]]:
+    def groups(self) -> list[tuple[SealedSource, ...]]:
         """Segments in a row that fit into one."""
         config = self._plan.config
         sources = [source for source in self._plan.sources if source.base_offset < self.offset_map.end]
-        groups: list[list[Source]] = []
+        groups: list[list[SealedSource]] = []
         sums = [0, 0, 0]
         for source in sources:
             sizes = [source.size, *(self._size(source.prefix + suffix) for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX))]
@@ -184,7 +184,7 @@ class CleaningPass:
     def _size(self, path: str) -> int:
         return self._disk.file_size(path) if self._disk.exists(path) else 0
 
-    def rewrite(self, group: tuple[Source, ...]) -> Iterator[int]:
+    def rewrite(self, group: tuple[SealedSource, ...]) -> Iterator[int]:
         """Write a group anew; `result` is None afterwards when there was nothing to gain."""
         self.result = None
         base_offset = group[0].base_offset
@@ -208,7 +208,7 @@ class CleaningPass:
             self._remove(self._segment)
         self._files.close()
 
-    def _write(self, segment: Segment, group: tuple[Source, ...]) -> Generator[int, None, bool]:
+    def _write(self, segment: Segment, group: tuple[SealedSource, ...]) -> Generator[int, None, bool]:
         """Write what stays of the group; returns whether anything went or changed."""
         interval = self._plan.config.index_interval_bytes
         pending = bytearray()

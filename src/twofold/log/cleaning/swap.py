@@ -14,7 +14,7 @@ The log start, the high watermark, stability, the epochs and the producers are w
 """
 
 from twofold.log.cleaning.dirty_range import CleanableRange, cleanable_range
-from twofold.log.cleaning.rewriting import CleaningPlan, Rewritten, Source
+from twofold.log.cleaning.rewriting import CleaningPlan, Rewritten, SealedSource
 from twofold.log.segments.segment import (
     CLEANED_SUFFIX,
     LOG_SUFFIX,
@@ -62,7 +62,7 @@ class SwappableLog(LogStorage):
         segments, active = self._segments, self._segments[-1]
         ends = [*self._bases[1:], self.log_end_offset]
         sources = [
-            Source(segment.prefix, segment.log_path, segment.base_offset, end, segment.size, segment.created_ms)
+            SealedSource(segment.prefix, segment.log_path, segment.base_offset, end, segment.size, segment.created_ms)
             for segment, end in zip(segments[: wanted.segments], ends, strict=False)
         ]
         sealed = [segments[self._floor(base)] for base in self._aborted_bases if base != active.base_offset]

@@ -38,7 +38,7 @@ from twofold.log.recovery.checkpoints import (
 )
 from twofold.log.recovery.clock_watch import ClockWatch
 from twofold.log.recovery.mending import LogMender
-from twofold.log.recovery.opening import Listing, list_directory
+from twofold.log.recovery.opening import DirectoryListing, list_directory
 from twofold.log.reserve import Reserve
 from twofold.log.segments.files import FilePool, pool_size
 from twofold.log.segments.scan import InvalidBatch
@@ -341,7 +341,7 @@ class LogManager:
             self.on_mended(mended)
         return mended
 
-    def _list(self, directory: str) -> Listing | None:
+    def _list(self, directory: str) -> DirectoryListing | None:
         return list_directory(self._disk, directory) if self._disk.is_dir(directory) else None
 
     def owns_directory(self) -> bool:

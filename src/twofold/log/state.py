@@ -17,7 +17,7 @@ from twofold.log.producers.entry import NO_OFFSET
 from twofold.log.producers.snapshot_store import SnapshotStore
 from twofold.log.producers.table import ProducerTable
 from twofold.log.recovery.epochs import EpochCache
-from twofold.log.recovery.opening import Listing
+from twofold.log.recovery.opening import DirectoryListing
 from twofold.log.recovery.rescue import mark_distrusted
 from twofold.log.segments.segment import Segment
 from twofold.types import TopicId, TopicPartition
@@ -67,7 +67,7 @@ class LogState:
         config: LogConfig,
         *,
         topic_id: TopicId | None = None,
-        listing: Listing | None = None,
+        listing: DirectoryListing | None = None,
         clean: bool = False,
         recovery_point: int = 0,
         log_start_offset: int = 0,

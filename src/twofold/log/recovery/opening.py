@@ -52,7 +52,7 @@ READ_AHEAD_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class DirectoryListing:
     """The names in a partition's directory."""
 
     bases: tuple[int, ...] = ()
@@ -60,7 +60,7 @@ class Listing:
     garbage: tuple[str, ...] = ()
 
 
-def list_directory(disk: Disk, directory: str) -> Listing:
+def list_directory(disk: Disk, directory: str) -> DirectoryListing:
     names = disk.list(directory)
     if any(name.endswith(SWAP_SUFFIX) for name in names):
         complete_swaps(disk, directory, names)
@@ -70,14 +70,14 @@ def list_directory(disk: Disk, directory: str) -> Listing:
     garbage = [name for name in names if name.endswith(GARBAGE_SUFFIXES)]
     for suffix in SEGMENT_SUFFIXES:
         garbage += (name for name in names if _is_numbered(name, suffix) and int(name[:_DIGITS]) not in bases)
-    return Listing(tuple(sorted(bases)), snapshots, tuple(garbage))
+    return DirectoryListing(tuple(sorted(bases)), snapshots, tuple(garbage))
 
 
 def _is_numbered(name: str, suffix: str) -> bool:
     return name.endswith(suffix) and len(name) == _DIGITS + len(suffix) and name[:_DIGITS].isdigit()
 
 
-def read_ahead(disk: Disk, directory: str, listing: Listing) -> None:
+def read_ahead(disk: Disk, directory: str, listing: DirectoryListing) -> None:
     """Read what an opening after a clean shutdown reads, so that it finds it in memory; may run in any thread. What
     cannot be read is for the opening to complain about."""
     names = [EPOCH_CHECKPOINT, TIMES]
@@ -117,7 +117,7 @@ class LogOpener:
         environment: LogEnvironment,
         directory: str,
         config: LogConfig,
-        listing: Listing,
+        listing: DirectoryListing,
         *,
         recovery_point: int,
         log_start_offset: int,

@@ -24,7 +24,7 @@ from twofold.coordinator.transaction import records as transaction_records
 from twofold.log.indexes.offset_index import CorruptIndex, OffsetIndex
 from twofold.log.indexes.time_index import TimeIndex
 from twofold.log.indexes.txn_index import TxnIndex
-from twofold.log.producers.snapshots import CorruptSnapshot, decode_snapshot, encode_snapshot
+from twofold.log.producers.snapshots import CorruptProducerSnapshot, decode_snapshot, encode_snapshot
 from twofold.log.recovery.checkpoints import MetaProperties, decode_offsets
 from twofold.log.recovery.epochs import CorruptCheckpoint, EpochCache
 from twofold.log.segments.scan import InvalidBatch
@@ -316,7 +316,7 @@ def snapshot(data: bytes) -> None:
         import crc32c
 
         struct.pack_into(">I", raw, 2, crc32c.crc32c(bytes(raw[6:])))
-    with suppress(CorruptSnapshot):
+    with suppress(CorruptProducerSnapshot):
         entries = decode_snapshot(bytes(raw))
         assert len(decode_snapshot(encode_snapshot(entries))) == len(entries)
 

@@ -9,7 +9,7 @@ from twofold.log.api import AbortedTransaction, Bound, Origin, ProducerRow
 from twofold.log.indexes.txn_index import AbortedEntry, TxnIndex
 from twofold.log.manager import LogOptions
 from twofold.log.producers.entry import BatchMetadata, ProducerEntry
-from twofold.log.producers.snapshots import CorruptSnapshot, decode_snapshot, encode_snapshot
+from twofold.log.producers.snapshots import CorruptProducerSnapshot, decode_snapshot, encode_snapshot
 from twofold.records.batch import SEQUENCE_MAX
 from twofold.wire.errors import (
     InvalidProducerEpoch,
@@ -307,7 +307,7 @@ def test_snapshot_has_the_bytes_of_kafka() -> None:
 
 @pytest.mark.parametrize("size", range(len(VECTOR)))
 def test_a_torn_snapshot_is_refused(size: int) -> None:
-    with pytest.raises(CorruptSnapshot):
+    with pytest.raises(CorruptProducerSnapshot):
         decode_snapshot(VECTOR[:size])
 
 

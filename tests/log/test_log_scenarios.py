@@ -11,7 +11,7 @@ from logkit import DATA, NOW, TP, Kit, headers, marker
 
 from twofold.log.api import AbortedTransaction, Bound, MarkersResult, Origin, TransactionMarker
 from twofold.log.manager import LogOptions
-from twofold.log.producers.snapshots import CorruptSnapshot, decode_snapshot
+from twofold.log.producers.snapshots import CorruptProducerSnapshot, decode_snapshot
 from twofold.records.batch import crc_is_valid, iter_headers
 from twofold.records.control import ControlType, EndMarker, read_end_marker
 from twofold.wire.errors import InvalidProducerEpoch, InvalidTxnState, TransactionCoordinatorFenced
@@ -229,7 +229,7 @@ def test_a_snapshot_with_one_wrong_bit_is_not_believed() -> None:
     data[-1] ^= 1
     file.write(0, bytes(data))
     file.close()
-    with pytest.raises(CorruptSnapshot, match="CRC"):
+    with pytest.raises(CorruptProducerSnapshot, match="CRC"):
         decode_snapshot(bytes(data))
     kit.start()
     (row,) = kit.log.producers()

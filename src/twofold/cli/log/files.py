@@ -12,7 +12,7 @@ from typing import Any
 
 from twofold.cli.log.values import Row
 from twofold.log.indexes import offset_index, time_index, txn_index
-from twofold.log.producers.snapshots import CorruptSnapshot, decode_snapshot
+from twofold.log.producers.snapshots import CorruptProducerSnapshot, decode_snapshot
 from twofold.log.producers.times import CorruptTimes, decode_times
 from twofold.log.recovery.checkpoints import decode_offsets
 from twofold.log.recovery.epochs import CorruptCheckpoint, EpochCache
@@ -114,7 +114,7 @@ def txn_index_rows(path: Path, base_offset: int) -> Iterator[Row]:
 def snapshot_rows(path: Path, _: int) -> Iterator[Row]:
     try:
         producers = decode_snapshot(read_small(path))
-    except CorruptSnapshot as error:
+    except CorruptProducerSnapshot as error:
         raise Unreadable(str(error)) from None
     for entry in producers:
         window = entry.window[-1] if entry.window else None

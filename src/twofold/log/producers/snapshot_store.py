@@ -4,7 +4,7 @@ import logging
 from bisect import bisect_left, bisect_right, insort
 
 from twofold.log.producers.entry import ProducerEntry
-from twofold.log.producers.snapshots import CorruptSnapshot, decode_snapshot
+from twofold.log.producers.snapshots import CorruptProducerSnapshot, decode_snapshot
 from twofold.runtime.api import Disk
 from twofold.runtime.files import TEMPORARY_SUFFIX, read_file
 
@@ -66,7 +66,7 @@ class SnapshotStore:
         for offset in reversed(self._offsets[: bisect_right(self._offsets, up_to)]):
             try:
                 return offset, decode_snapshot(read_file(self._disk, self.path(offset)))
-            except (CorruptSnapshot, FileNotFoundError) as error:
+            except (CorruptProducerSnapshot, FileNotFoundError) as error:
                 log.warning("%s: %s; using an older one and the log", self.path(offset), error)
                 self._remove(offset)
         return None

@@ -17,7 +17,7 @@ _ENTRY = struct.Struct(">qhiqiqiq")
 _CRC_END = 6
 
 
-class CorruptSnapshot(Exception):
+class CorruptProducerSnapshot(Exception):
     """A snapshot that was torn or belongs to another version; an older one and the log take its place."""
 
 
@@ -45,14 +45,14 @@ def _row(entry: ProducerEntry) -> tuple[int, ...]:
 
 def decode_snapshot(data: bytes) -> list[ProducerEntry]:
     if len(data) < _HEADER.size:
-        raise CorruptSnapshot(f"{len(data)} bytes are fewer than its header has")
+        raise CorruptProducerSnapshot(f"{len(data)} bytes are fewer than its header has")
     version, crc, count = _HEADER.unpack_from(data)
     if version != VERSION:
-        raise CorruptSnapshot(f"it has the version {version}, {VERSION} is known")
+        raise CorruptProducerSnapshot(f"it has the version {version}, {VERSION} is known")
     if crc32c(memoryview(data)[_CRC_END:]) != crc:
-        raise CorruptSnapshot("its CRC-32C does not match")
+        raise CorruptProducerSnapshot("its CRC-32C does not match")
     if len(data) != _HEADER.size + count * _ENTRY.size:
-        raise CorruptSnapshot(f"it declares {count} producers in {len(data)} bytes")
+        raise CorruptProducerSnapshot(f"it declares {count} producers in {len(data)} bytes")
     return [_entry(*row) for row in _ENTRY.iter_unpack(data[_HEADER.size :])]
 
 

@@ -62,7 +62,7 @@ class InconsistentRecord(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class OpenTransaction:
+class OpenMetadataTransaction:
     """A metadata transaction that has begun, and what an Abort goes back to."""
 
     start_offset: int
@@ -75,7 +75,7 @@ class ControllerState:
     """The state of the machine: `image` includes what an open transaction has written so far."""
 
     image: MetadataImage = field(default_factory=MetadataImage)
-    transaction: OpenTransaction | None = None
+    transaction: OpenMetadataTransaction | None = None
 
 
 class MetadataMachine(Machine[ControllerState, MetadataRecord]):
@@ -128,7 +128,7 @@ def _step_transaction(state: ControllerState, record: MetadataRecord, offset: in
             raise InconsistentRecord(
                 f"metadata record at offset {offset}: Begin inside the transaction begun at {opened.start_offset}"
             )
-        return ControllerState(state.image, OpenTransaction(offset, record.name, state.image))
+        return ControllerState(state.image, OpenMetadataTransaction(offset, record.name, state.image))
     if opened is None:
         raise InconsistentRecord(f"metadata record at offset {offset}: {type(record).__name__} without Begin")
     return ControllerState(opened.before if isinstance(record, AbortTransaction) else state.image)

@@ -22,7 +22,7 @@ from twofold.controller.records import (
     EndTransaction,
     MetadataRecord,
 )
-from twofold.controller.replay import ControllerState, InconsistentRecord, MetadataMachine, OpenTransaction
+from twofold.controller.replay import ControllerState, InconsistentRecord, MetadataMachine, OpenMetadataTransaction
 
 Entry = tuple[int, MetadataRecord]
 
@@ -88,7 +88,7 @@ class MetadataLoader:
         self._size = 0
 
     @property
-    def transaction(self) -> OpenTransaction | None:
+    def transaction(self) -> OpenMetadataTransaction | None:
         """The one that is open: none of it is in `image`."""
         return self._state.transaction
 

@@ -25,7 +25,7 @@ from twofold.controller.features import metadata_version
 from twofold.controller.image import METADATA_VERSION, MetadataImage
 from twofold.controller.operation import Operation
 from twofold.controller.records import MetadataRecord, encode_all
-from twofold.controller.replay import ControllerState, MetadataMachine, OpenTransaction
+from twofold.controller.replay import ControllerState, MetadataMachine, OpenMetadataTransaction
 from twofold.controller.topics import UNGUARDED, DeletionGuard, create_partitions, create_topics, delete_topics
 from twofold.machine.runtime import MachineRuntime
 from twofold.quorum.loader import Entry, refuse_transactions, segments
@@ -142,7 +142,7 @@ class QuorumController:
         return self._machine.committed.image
 
     @property
-    def transaction(self) -> OpenTransaction | None:
+    def transaction(self) -> OpenMetadataTransaction | None:
         """The metadata transaction that is open in the log, committed or not."""
         return self._machine.state.transaction
 

@@ -17,7 +17,7 @@ from twofold.cli.log.dump import records_of
 from twofold.cli.metadata.files import FileProblem, Located, Part, open_newest
 from twofold.controller.image import MetadataImage
 from twofold.controller.records import MetadataRecord, UnsupportedRecord, decode_all
-from twofold.controller.replay import InconsistentRecord, OpenTransaction
+from twofold.controller.replay import InconsistentRecord, OpenMetadataTransaction
 from twofold.machine.schema import MalformedRecord
 from twofold.metadata_log.snapshots import Snapshot, SnapshotId, decode_snapshot
 from twofold.quorum.loader import CommittedBatch, MetadataLoader
@@ -36,7 +36,7 @@ class Loaded:
     epoch: int  # of the last record of the image
     timestamp_ms: int
     snapshot: SnapshotId | None
-    transaction: OpenTransaction | None
+    transaction: OpenMetadataTransaction | None
     transaction_records: int
     problem: FileProblem | None  # where reading ended early
     torn_end: FileProblem | None

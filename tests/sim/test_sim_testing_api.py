@@ -24,7 +24,7 @@ def test_what_the_simulator_offers_is_pinned() -> None:
         "CutMode",
         "DeadlockError",
         "Link",
-        "Partition",
+        "NetworkPartition",
         "PowerCut",
         "SimDisk",
         "SimNetwork",

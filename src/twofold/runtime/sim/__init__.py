@@ -9,7 +9,7 @@ __all__ = [
     "CutMode",
     "DeadlockError",
     "Link",
-    "Partition",
+    "NetworkPartition",
     "PowerCut",
     "SimDisk",
     "SimNetwork",

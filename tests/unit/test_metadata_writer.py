@@ -203,7 +203,7 @@ def test_who_writes_waits_in_line_and_is_decided_after_the_transaction():
                 inside = True
             elif isinstance(record, EndTransaction):
                 inside = False
-            assert not (inside and type(record).__name__ == "ProducerIdsRecord"), "a foreign record inside a transaction"
+            assert not (inside and type(record).__name__ == "ProducerIds"), "a foreign record inside a transaction"
 
     run(story())
 

@@ -231,7 +231,7 @@ def metadata_records() -> list[bytes]:
         metadata.EndTransaction(),
         metadata.Config(2, "t", "retention.ms", "1000"),
         metadata.PartitionChange(partition_id=0, topic_id=TOPIC_ID, leader=-1, isr=(1,)),
-        metadata.ProducerIdsRecord(broker_id=1, broker_epoch=0, next_producer_id=1000),
+        metadata.ProducerIds(broker_id=1, broker_epoch=0, next_producer_id=1000),
         metadata.NoOp(),
         metadata.RemoveTopic(TOPIC_ID),
         metadata.UnregisterBroker(broker_id=1, broker_epoch=0),

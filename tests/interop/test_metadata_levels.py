@@ -21,7 +21,7 @@ from twofold.controller.records import (
     MetadataRecord,
     Partition,
     PartitionChange,
-    ProducerIdsRecord,
+    ProducerIds,
     RegisterBroker,
     Topic,
     encode,
@@ -46,7 +46,7 @@ RECORDS: Sequence[MetadataRecord] = (
     Partition(1, TOPIC_ID, (2, 1), (2, 1), 2, 0, 0, (TWO, ONE), (1,), (3,), 1, last_known_elr=(1,)),
     Config(2, "orders", "retention.ms", "1000"),
     ClientQuota((QuotaEntity("user", None),), "producer_byte_rate", 1.5, remove=False),
-    ProducerIdsRecord(1, 11, 3000),
+    ProducerIds(1, 11, 3000),
     UserScramCredential("eve", 1, b"salt", b"stored", b"server", 4096),
     DelegationToken("User:eve", "User:eve", ("User:bob",), 1, 2, 3, "token"),
 )  # fmt: skip

@@ -36,7 +36,7 @@ from twofold.controller.records import (
     MetadataRecord,
     Partition,
     PartitionChange,
-    ProducerIdsRecord,
+    ProducerIds,
     RegisterBroker,
     RemoveTopic,
     Topic,
@@ -175,7 +175,7 @@ class Truth:
             facts.add(("config", record.resource_name, record.name, record.value))
         elif isinstance(record, RegisterBroker):
             facts |= {("broker", record.broker_id), ("broker", record.broker_id, record.broker_epoch)}
-        elif isinstance(record, ProducerIdsRecord):
+        elif isinstance(record, ProducerIds):
             require(
                 record.next_producer_id > before.next_producer_id,
                 f"producer ids up to {before.next_producer_id} are given away, and up to {record.next_producer_id} at "

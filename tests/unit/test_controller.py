@@ -35,7 +35,7 @@ from twofold.controller.records import (
     EndTransaction,
     MetadataRecord,
     Partition,
-    ProducerIdsRecord,
+    ProducerIds,
     RemoveTopic,
     Topic,
     decode,
@@ -426,7 +426,7 @@ def test_a_log_with_records_that_cannot_be_applied_stops_the_start_and_says_wher
         for record, reason in (
             (bytes.fromhex("01070000"), "FenceBroker"),
             (b"\x01\x02", "no record type"),
-            (encode(ProducerIdsRecord(1, 1, 0)), "producer ids"),
+            (encode(ProducerIds(1, 1, 0)), "producer ids"),
         ):
             disk = new_disk()
             controller = await started(disk)

@@ -26,7 +26,7 @@ from twofold.controller.image import MetadataImage
 from twofold.controller.records import (
     BrokerRegistrationChange,
     PartitionChange,
-    ProducerIdsRecord,
+    ProducerIds,
     RegisterBroker,
 )
 from twofold.controller.replay import ControllerState
@@ -202,7 +202,7 @@ def test_producer_ids_are_for_registered_brokers_of_this_epoch():
 
 
 def test_the_last_producer_ids_are_never_given_away_twice():
-    state = ControllerState(after(image_with(1), [ProducerIdsRecord(1, 101, 2**63 - 1000)]))
+    state = ControllerState(after(image_with(1), [ProducerIds(1, 101, 2**63 - 1000)]))
     request = AllocateProducerIdsRequest(broker_id=1, broker_epoch=101)
     with pytest.raises(UnknownServerError):
         allocate_producer_ids(state.image, request, context())

@@ -25,7 +25,7 @@ from twofold.controller.records import (
     NoOp,
     Partition,
     PartitionChange,
-    ProducerIdsRecord,
+    ProducerIds,
     RemoveTopic,
     Topic,
     UnregisterBroker,
@@ -112,7 +112,7 @@ def test_a_registration_changes_only_in_what_is_named():
         [BrokerRegistrationChange(1, 1)],
         [*broker_records(1), BrokerRegistrationChange(1, 99)],
         [UnregisterBroker(1, 1)],
-        [ProducerIdsRecord(1, 1, 1000), ProducerIdsRecord(1, 1, 1000)],
+        [ProducerIds(1, 1, 1000), ProducerIds(1, 1, 1000)],
         [EndTransaction()],
         [AbortTransaction()],
         [BeginTransaction(), BeginTransaction()],
@@ -151,7 +151,7 @@ def test_an_abort_goes_back_to_the_image_before_the_beginning():
         PartitionChange(0, id_(1), leader=2),
         RemoveTopic(id_(1)),
         Config(4, "", "k", "v"),
-        ProducerIdsRecord(1, 1, 1000),
+        ProducerIds(1, 1, 1000),
         *broker_records(7),
         FeatureLevel("x", 1),
         AbortTransaction("no"),
@@ -264,7 +264,7 @@ class History:
         return FeatureLevel("x", self.data.draw(st.integers(0, 2)))
 
     def producer_ids(self) -> MetadataRecord:
-        return ProducerIdsRecord(1, 1, self.state.image.next_producer_id + 1000)
+        return ProducerIds(1, 1, self.state.image.next_producer_id + 1000)
 
     def broker(self) -> MetadataRecord:
         broker_id = self.data.draw(st.integers(1, 2))

@@ -20,7 +20,7 @@ from twofold.controller.records import (
     NoOp,
     Partition,
     PartitionChange,
-    ProducerIdsRecord,
+    ProducerIds,
     RegisterBroker,
     RemoveTopic,
     Topic,
@@ -46,7 +46,7 @@ VECTORS: list[tuple[str, MetadataRecord, str]] = [
     # The rest was read from the log of a running 4.3.1.
     ("metadata.version", FeatureLevel("metadata.version", 30), "010c00116d657461646174612e76657273696f6e001e00"),
     ("no-op", NoOp(), "01140000"),
-    ("producer ids", ProducerIdsRecord(1, 11, 1000), "010f0000000001000000000000000b00000000000003e800"),
+    ("producer ids", ProducerIds(1, 11, 1000), "010f0000000001000000000000000b00000000000003e800"),
     ("topic", Topic("a", TOPIC_ID), "01020002613799153b949d418281a14d2c52ec50a900"),
     (
         "config",
@@ -173,7 +173,7 @@ RECORDS = st.one_of(
     ),
     st.builds(BeginTransaction, st.none() | TEXT),
     st.builds(AbortTransaction, st.none() | TEXT),
-    st.builds(ProducerIdsRecord, INT, LONG, LONG),
+    st.builds(ProducerIds, INT, LONG, LONG),
 )
 
 

@@ -19,7 +19,7 @@ from twofold.controller.records import (
     NoOp,
     Partition,
     PartitionChange,
-    ProducerIdsRecord,
+    ProducerIds,
     RemoveTopic,
     Topic,
 )
@@ -314,7 +314,7 @@ def histories(draw: st.DrawFn) -> list[MetadataRecord]:
         elif step == "f":
             records.append(FeatureLevel("transaction.version", draw(st.integers(0, 2))))
         elif step == "i":
-            records.append(ProducerIdsRecord(1, 0, 1000 * (len(records) + 1)))
+            records.append(ProducerIds(1, 0, 1000 * (len(records) + 1)))
     return records
 
 

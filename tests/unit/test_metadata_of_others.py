@@ -26,7 +26,7 @@ from twofold.controller.records import (
     MetadataRecord,
     Partition,
     PartitionChange,
-    ProducerIdsRecord,
+    ProducerIds,
     Topic,
     decode,
     encode,
@@ -115,7 +115,7 @@ def test_the_records_of_a_snapshot_give_the_image_again():
         *with_topic(leader_epoch=3, partition_epoch=5, last_known_elr=(1,), adding_replicas=(2,)),
         Config(2, "a", "retention.ms", "7"),
         Config(4, "", "message.max.bytes", "9"),
-        ProducerIdsRecord(1, 1, 3000),
+        ProducerIds(1, 1, 3000),
         *KEPT,
     ]
     image = fold(records, ControllerState(image_with(1, 2, fenced=[2]))).image

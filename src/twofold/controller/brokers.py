@@ -20,7 +20,7 @@ from twofold.controller.records import (
     FeatureRange,
     MetadataRecord,
     PartitionChange,
-    ProducerIdsRecord,
+    ProducerIds,
     RegisterBroker,
 )
 from twofold.machine.schema import ZERO_UUID
@@ -206,5 +206,5 @@ def allocate_producer_ids(
     start = image.next_producer_id
     if start > MAX_PRODUCER_ID - PRODUCER_ID_BLOCK_SIZE:
         raise UnknownServerError(f"all producer ids below {start} are given away, there are no more")
-    yield ProducerIdsRecord(request.broker_id, request.broker_epoch, start + PRODUCER_ID_BLOCK_SIZE)
+    yield ProducerIds(request.broker_id, request.broker_epoch, start + PRODUCER_ID_BLOCK_SIZE)
     return AllocateProducerIdsResponse(error_code=NONE, producer_id_start=start, producer_id_len=PRODUCER_ID_BLOCK_SIZE)

@@ -171,7 +171,7 @@ class FeatureLevel(NamedTuple):
     feature_level: int
 
 
-class ProducerIdsRecord(NamedTuple):
+class ProducerIds(NamedTuple):
     """A block of producer ids was given to a broker; the next one starts at `next_producer_id`."""
 
     broker_id: int
@@ -225,7 +225,7 @@ MetadataRecord: TypeAlias = (
     | PartitionChange
     | RemoveTopic
     | FeatureLevel
-    | ProducerIdsRecord
+    | ProducerIds
     | BrokerRegistrationChange
     | NoOp
     | BeginTransaction
@@ -305,7 +305,7 @@ _ROWS = (
     ),
     _row(9, RemoveTopic, 0, topic_id=UUID_),
     _row(12, FeatureLevel, 0, name=STRING, feature_level=INT16),
-    _row(15, ProducerIdsRecord, 0, broker_id=INT32, broker_epoch=INT64, next_producer_id=INT64),
+    _row(15, ProducerIds, 0, broker_id=INT32, broker_epoch=INT64, next_producer_id=INT64),
     _row(
         17, BrokerRegistrationChange, 3, _registration_change_version,
         broker_id=INT32, broker_epoch=INT64, fenced=tagged(0, INT8), in_controlled_shutdown=tagged(1, INT8, since=1),

@@ -44,7 +44,7 @@ from twofold.controller.records import (
     NoOp,
     Partition,
     PartitionChange,
-    ProducerIdsRecord,
+    ProducerIds,
     RegisterBroker,
     RemoveTopic,
     Topic,
@@ -349,7 +349,7 @@ def _set_feature(draft: _Draft, record: FeatureLevel, offset: int) -> None:
         draft.table("features").pop(record.name, None)
 
 
-def _set_producer_ids(draft: _Draft, record: ProducerIdsRecord, offset: int) -> None:
+def _set_producer_ids(draft: _Draft, record: ProducerIds, offset: int) -> None:
     if record.next_producer_id <= draft.next_producer_id:
         raise InconsistentRecord(
             f"producer ids below {draft.next_producer_id} are given away, and blocks never overlap"
@@ -390,7 +390,7 @@ _APPLY: dict[type, Callable[[_Draft, Any, int], None]] = {
     PartitionChange: _change_partition,
     Config: _set_config,
     FeatureLevel: _set_feature,
-    ProducerIdsRecord: _set_producer_ids,
+    ProducerIds: _set_producer_ids,
     NoOp: _nothing,
     ClearElr: _clear_elr,
     **dict.fromkeys((cls for _, cls, _ in KEPT), _keep),

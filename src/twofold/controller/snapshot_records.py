@@ -18,7 +18,7 @@ from twofold.controller.records import (
     FeatureLevel,
     MetadataRecord,
     Partition,
-    ProducerIdsRecord,
+    ProducerIds,
     RegisterBroker,
     Topic,
     encode,
@@ -39,7 +39,7 @@ def snapshot_records(image: MetadataImage) -> Iterator[MetadataRecord]:
             yield Config(resource.type, resource.name, name, value)
     yield from _kept(image, QUOTA)
     if image.next_producer_id:
-        yield ProducerIdsRecord(NOBODY, NOBODY, image.next_producer_id)
+        yield ProducerIds(NOBODY, NOBODY, image.next_producer_id)
     for kind in (ACL, SCRAM, TOKEN):
         yield from _kept(image, kind)
 

@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from oracle.wire import decode_response, encode_request
-from twofold.broker.coordinators.transactions.producer_ids import ProducerIds
+from twofold.broker.coordinators.transactions.producer_ids import ProducerIdBlocks
 from twofold.broker.network.authorizer import AllowAll, Operation, ResourceType
 from twofold.broker.network.context import Frame, Peer, RequestContext
 from twofold.broker.network.dispatch import Dispatcher
@@ -156,7 +156,7 @@ class World:
         self.node_id = 1
         self.cluster_id = "a-cluster"
         self.controller = PureController(self)
-        self.producer_ids = ProducerIds(self.controller.allocate, self.runtime)
+        self.producer_ids = ProducerIdBlocks(self.controller.allocate, self.runtime)
         self.auto_topics = AutoTopics(self)  # type: ignore[arg-type]
         self.core, self.transactions = self, unused
         self.topic_rows = TopicRowCache()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from twofold.broker.coordinators.transactions.producer_ids import RETRY_BACKOFF_S, ProducerIds
+from twofold.broker.coordinators.transactions.producer_ids import RETRY_BACKOFF_S, ProducerIdBlocks
 from twofold.runtime.api import Runtime
 from twofold.wire.errors import CoordinatorLoadInProgress, StaleBrokerEpoch
 from twofold.wire.messages.allocate_producer_ids import AllocateProducerIdsResponse
@@ -71,7 +71,7 @@ async def settle() -> None:
 def test_without_a_block_the_answer_is_load_in_progress_and_one_is_asked_for():
     async def scenario() -> None:
         controller = Controller(block(1000))
-        ids = ProducerIds(controller, runtime(ManualClock()))
+        ids = ProducerIdBlocks(controller, runtime(ManualClock()))
         for _ in range(3):
             with pytest.raises(CoordinatorLoadInProgress):
                 ids.take()
@@ -85,7 +85,7 @@ def test_without_a_block_the_answer_is_load_in_progress_and_one_is_asked_for():
 def test_the_next_block_is_asked_for_when_nine_tenths_are_used_and_ids_go_on_without_a_gap():
     async def scenario() -> None:
         controller = Controller(block(0), block(50), block(60))
-        ids = ProducerIds(controller, runtime(ManualClock()))
+        ids = ProducerIdBlocks(controller, runtime(ManualClock()))
         ids.prefetch()
         await settle()
         taken = [ids.take() for _ in range(8)]
@@ -114,7 +114,7 @@ def test_a_failed_request_is_repeated_after_the_back_off_and_not_before(failure)
     async def scenario() -> None:
         clock = ManualClock()
         controller = Controller(failure, block(7))
-        ids = ProducerIds(controller, runtime(clock))
+        ids = ProducerIdBlocks(controller, runtime(clock))
         ids.prefetch()
         await settle()
         with pytest.raises(CoordinatorLoadInProgress):
@@ -136,7 +136,7 @@ def test_a_block_that_would_repeat_ids_is_refused(start):
     async def scenario() -> None:
         clock = ManualClock()
         controller = Controller(block(1000), block(start), block(1010))
-        ids = ProducerIds(controller, runtime(clock))
+        ids = ProducerIdBlocks(controller, runtime(clock))
         ids.prefetch()
         await settle()
         assert [ids.take() for _ in range(10)] == list(range(1000, 1010))

@@ -20,7 +20,7 @@ from uuid import UUID
 from immutables import Map
 from replay import Truth, assert_aborted, assert_epochs, assert_producers, assert_times
 
-from twofold.broker.coordinators.transactions.producer_ids import ProducerIds
+from twofold.broker.coordinators.transactions.producer_ids import ProducerIdBlocks
 from twofold.controller.image import MetadataImage
 from twofold.controller.records import decode
 from twofold.controller.replay import MetadataMachine
@@ -168,7 +168,7 @@ class Watch:
             (PartitionLog, "_commit_one", self._commit),
             (LogManager, "load", self._load),
             (Controller, "start", self._start),
-            (ProducerIds, "take", self._take),
+            (ProducerIdBlocks, "take", self._take),
         ):
             self._patches.enter_context(patch.object(owner, name, replacement(getattr(owner, name))))
         return self
@@ -267,7 +267,7 @@ class Watch:
         return start
 
     def _take(self, original: Any) -> Any:
-        def take(ids: ProducerIds) -> int:
+        def take(ids: ProducerIdBlocks) -> int:
             producer_id: int = original(ids)
             with self.noting():
                 require(producer_id not in self.producer_ids, f"producer id {producer_id} is handed out twice")

@@ -10,7 +10,7 @@ from sim_plan import Plan, make_plan
 from sim_run import simulate
 from sim_watch import Violation
 
-from twofold.broker.coordinators.transactions.producer_ids import Block, ProducerIds
+from twofold.broker.coordinators.transactions.producer_ids import Block, ProducerIdBlocks
 from twofold.broker.partitions.partition import Partition
 from twofold.client.producer.sequences import PartitionSequences
 from twofold.connections.waiting import Backoff
@@ -103,7 +103,7 @@ def test_a_controller_that_does_not_sync_what_it_commits(monkeypatch: pytest.Mon
 
 
 def test_a_broker_that_begins_its_producer_ids_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ProducerIds, "_checked", lambda self, response: Block(0, 1000))
+    monkeypatch.setattr(ProducerIdBlocks, "_checked", lambda self, response: Block(0, 1000))
     assert "handed out twice" in found(with_faults("kill", "client kill"))
 
 

@@ -9,7 +9,7 @@ from sim_run import simulate
 from sim_shrink import Shrinker, shrink
 from sim_worlds import KINDS, Failure, changed, parts, run
 
-from twofold.broker.coordinators.transactions.producer_ids import Block, ProducerIds
+from twofold.broker.coordinators.transactions.producer_ids import Block, ProducerIdBlocks
 
 
 def failure(*changes: str, error: str = "Violation") -> Failure:
@@ -56,7 +56,7 @@ def test_another_kind_of_error_is_not_what_was_looked_for() -> None:
 
 
 def test_a_seed_that_fails_is_shrunk_and_its_command_says_how_to_see_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ProducerIds, "_checked", lambda self, response: Block(0, 1000))
+    monkeypatch.setattr(ProducerIdBlocks, "_checked", lambda self, response: Block(0, 1000))
     found = next(bad for seed in range(40) if (bad := run("broker", seed)) is not None and bad.is_violation)
     assert "handed out twice" in found.invariant
     small = shrink(found, max_runs=12)

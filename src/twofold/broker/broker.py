@@ -16,7 +16,7 @@ from uuid import UUID
 
 from twofold.broker.coordinators.groups.service import GroupService
 from twofold.broker.coordinators.transactions.missing_markers import MissingMarkers
-from twofold.broker.coordinators.transactions.producer_ids import ProducerIds
+from twofold.broker.coordinators.transactions.producer_ids import ProducerIdBlocks
 from twofold.broker.coordinators.transactions.service import TransactionService
 from twofold.broker.core import BrokerCore
 from twofold.broker.data_folder import identify, was_closed_cleanly
@@ -76,7 +76,7 @@ class Broker:
         self.replicas.on_mended = self._reload
         self.logs.on_directory_failure = self._give_up
         self.groups = GroupService(core)
-        self.producer_ids = ProducerIds(self._allocate_producer_ids, runtime)
+        self.producer_ids = ProducerIdBlocks(self._allocate_producer_ids, runtime)
         self.missing_markers = MissingMarkers(core, self.producer_ids)
         self.transactions = TransactionService(core, self.groups, self.producer_ids, self.missing_markers)
         self.held_lso = HeldLso(self.replicas, runtime, lambda: core.settings.int("transaction.max.timeout.ms"))

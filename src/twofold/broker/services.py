@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from twofold.broker.codec.produce import Endpoint
 from twofold.broker.coordinators.groups.service import GroupService
-from twofold.broker.coordinators.transactions.producer_ids import ProducerIds
+from twofold.broker.coordinators.transactions.producer_ids import ProducerIdBlocks
 from twofold.broker.coordinators.transactions.service import TransactionService
 from twofold.broker.core import BrokerCore
 from twofold.broker.fetch.entry import Entry
@@ -35,7 +35,7 @@ class Services:
     replicas: ReplicaManager
     groups: GroupService
     transactions: TransactionService
-    producer_ids: ProducerIds
+    producer_ids: ProducerIdBlocks
     auto_topics: AutoTopics
     topic_rows: TopicRowCache
     fetch_sessions: FetchSessionCache[Entry]

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from twofold.broker.coordinators.transactions.markers import NEWEST_VERSION, MarkerSender
-from twofold.broker.coordinators.transactions.producer_ids import ProducerIds
+from twofold.broker.coordinators.transactions.producer_ids import ProducerIdBlocks
 from twofold.broker.core import BrokerCore
 from twofold.coordinator.transaction.proofs import (
     Evidence,
@@ -86,7 +86,7 @@ def open_transactions(logs: Iterable["PartitionLog"]) -> list[Orphan]:
 class MissingMarkers:
     """The orphans of this start, and what was found out about them."""
 
-    def __init__(self, core: BrokerCore, producer_ids: ProducerIds) -> None:
+    def __init__(self, core: BrokerCore, producer_ids: ProducerIdBlocks) -> None:
         self._core = core
         self._producer_ids = producer_ids
         self._orphans: Orphans = {}
@@ -131,7 +131,7 @@ class ShardRepairs:
         self,
         evidence: Evidence,
         core: BrokerCore,
-        producer_ids: ProducerIds,
+        producer_ids: ProducerIdBlocks,
         markers: MarkerSender,
         on_unproven: Callable[[Sequence[Unproven]], None],
     ) -> None:

@@ -37,7 +37,7 @@ class Block:
         return self.start + self.length
 
 
-class ProducerIds:
+class ProducerIdBlocks:
     def __init__(self, request_block: Callable[[], Awaitable[AllocateProducerIdsResponse]], runtime: Runtime) -> None:
         self._request_block = request_block
         self._runtime = runtime

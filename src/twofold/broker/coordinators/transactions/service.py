@@ -20,7 +20,7 @@ from twofold.broker.coordinators.groups.service import GroupService
 from twofold.broker.coordinators.service import CoordinatorService
 from twofold.broker.coordinators.transactions.markers import MarkerSender
 from twofold.broker.coordinators.transactions.missing_markers import MissingMarkers, Outcome, proven_outcome
-from twofold.broker.coordinators.transactions.producer_ids import ProducerIds
+from twofold.broker.coordinators.transactions.producer_ids import ProducerIdBlocks
 from twofold.broker.coordinators.transactions.shard import Decide, TransactionShard
 from twofold.broker.coordinators.transactions.sweeps import TransactionSweeps
 from twofold.broker.coordinators.transactions.wholeness import check_committable, check_nothing_is_lost
@@ -66,7 +66,7 @@ class TransactionService(CoordinatorService[TransactionShard]):
     what = "transactional id"
 
     def __init__(
-        self, core: BrokerCore, groups: GroupService, producer_ids: ProducerIds, missing_markers: MissingMarkers
+        self, core: BrokerCore, groups: GroupService, producer_ids: ProducerIdBlocks, missing_markers: MissingMarkers
     ) -> None:
         super().__init__(core)
         self.config = TransactionConfig.from_settings(core.settings)

@@ -173,7 +173,7 @@ async def test_a_pause_of_the_broker_ends_no_transaction_whose_client_beats(node
         await node.sleep(0.4)
         assert await node.beat(pair) == 0
     assert await node.state() == "Ongoing"
-    assert node.broker.transactions.silent == 0
+    assert node.broker.transactions.counts.silent == 0
     assert node.broker.attention.deaf_s == pytest.approx(3632, abs=1)
 
 
@@ -188,7 +188,7 @@ async def test_a_client_that_died_while_the_broker_was_paused_is_ended_within_th
     while await node.state() == "Ongoing":
         await node.sleep(0.05)
     assert 1.0 < node.sim.now_s - woke <= 1.5 + 0.25 + 2 * PERIOD_S
-    assert node.broker.transactions.silent == 1
+    assert node.broker.transactions.counts.silent == 1
 
 
 @pausing()
@@ -201,7 +201,7 @@ async def test_the_transaction_timeout_does_not_run_while_the_broker_is_paused(n
     assert await node.state() == "Ongoing"
     await node.sleep(1)
     assert await node.ended() == "CompleteAbort", "the time in which the broker listened counts"
-    assert node.broker.transactions.timed_out == 1
+    assert node.broker.transactions.counts.timed_out == 1
 
 
 @pausing()

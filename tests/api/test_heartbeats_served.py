@@ -55,7 +55,7 @@ async def test_129_heartbeat_liveness_and_decision_14_a_new_start_after_a_restar
     assert await node.beat(pair) == 0
     await node.sleep(2.1)
     assert await node.state() == "CompleteAbort"
-    assert node.broker.transactions.silent == 1
+    assert node.broker.transactions.counts.silent == 1
 
 
 @beating()
@@ -141,7 +141,7 @@ async def test_heartbeats_do_not_extend_the_timeout(node: Beating) -> None:
         await node.sleep(0.4)
         await node.beat(pair)
     assert await node.state() == "CompleteAbort"
-    assert (node.broker.transactions.timed_out, node.broker.transactions.silent) == (1, 0)
+    assert (node.broker.transactions.counts.timed_out, node.broker.transactions.counts.silent) == (1, 0)
 
 
 @beating()
@@ -244,7 +244,7 @@ async def test_decision_30_metrics_tell_of_heartbeats(node: Beating) -> None:
     await node.produce(pair, 0, version=12)
     assert sum(len(shard.signs_ms) for shard in node.broker.transactions.led()) == 1
     await node.sleep(5)
-    assert (node.broker.transactions.silent, len(node.shard().signs_ms)) == (1, 0)
+    assert (node.broker.transactions.counts.silent, len(node.shard().signs_ms)) == (1, 0)
 
 
 @beating()

@@ -221,7 +221,7 @@ async def test_what_takes_longer_than_its_timeout_is_aborted_and_not_earlier(nod
     assert await node.state() == "CompleteAbort"
     assert node.stable_offset() == 2
     assert await node.end(pair) == 90
-    assert node.broker.transactions.timed_out == 1
+    assert node.broker.transactions.counts.timed_out == 1
 
 
 @simulated(transaction_abort_timed_out_transaction_cleanup_interval_ms=1000)

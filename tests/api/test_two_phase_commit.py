@@ -419,7 +419,7 @@ async def test_a_prepared_transaction_survives_years_restarts_and_every_sweep(
         await node.cut_power()
         await node.sleep(5)
         assert await node.state() == "Ongoing"
-    assert node.broker.transactions.timed_out == 0
+    assert node.broker.transactions.counts.timed_out == 0
     assert [node.stable_offset(0), node.stable_offset(1)] == [0, 0]
     if not kept:
         given = await node.keep()

@@ -257,8 +257,7 @@ class TwoPhaseWorld(TxnWorld):
             transactional_id,
             lambda entry, now_ms, pending: Decision(entry and entry._replace(producer_epoch=self.plan.first_epoch)),
         )
-        if not isinstance(decided, Decision):
-            await decided
+        await decided
 
     def start_actor(self, plan: AppPlan) -> None:  # type: ignore[override]
         self._start_app(plan, plan.node)

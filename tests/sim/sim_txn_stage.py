@@ -195,8 +195,7 @@ class Stage:
         decided = broker.transactions.shard(transactional_id).decide(
             transactional_id, lambda entry, now_ms, pending: Decision(change(entry) if entry is not None else None)
         )
-        if not isinstance(decided, Decision):
-            await decided
+        await decided
         self.watch.blind = False
         await self.restart()
 

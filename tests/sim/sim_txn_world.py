@@ -135,8 +135,7 @@ class TxnWorld:
             transactional_id,
             lambda entry, now_ms, pending: Decision(entry and entry._replace(producer_epoch=self.plan.first_epoch)),
         )
-        if not isinstance(decided, Decision):
-            await decided
+        await decided
 
     def start_actor(self, plan: WriterPlan | CopierPlan) -> None:
         incarnation = self._incarnations[plan.node] = self._incarnations.get(plan.node, 0) + 1

@@ -62,9 +62,9 @@ class World:
         await asyncio.gather(self._stand_still(), self._jump(), self._kill())
         self.over = True
         await asyncio.gather(*clients)
-        transactions = self.broker.transactions
-        if transactions.timed_out + transactions.silent != self.deaths:
-            raise Ended(f"{transactions.timed_out} timed out, {transactions.silent} were silent, {self.deaths} died")
+        counts = self.broker.transactions.counts
+        if counts.timed_out + counts.silent != self.deaths:
+            raise Ended(f"{counts.timed_out} timed out, {counts.silent} were silent, {self.deaths} died")
 
     async def _start_broker(self) -> None:
         runtime = self.sim.runtime(BROKER)

@@ -22,7 +22,6 @@ from twofold.coordinator.transaction.states import PREPARING, State
 from twofold.coordinator.transaction.transitions import ended_with_epoch_kept
 from twofold.log.log import PartitionLog
 from twofold.log.producers.table import ProducerTable
-from twofold.wire.errors import ConcurrentTransactions
 
 pytestmark = pytest.mark.slow
 
@@ -176,7 +175,7 @@ def test_a_coordinator_that_adds_partitions_and_does_not_write_it_down(
 @blind
 def test_a_coordinator_that_aborts_and_leaves_the_epoch(monkeypatch: pytest.MonkeyPatch, blind: bool) -> None:
     def fence(self: Coordinator, entry: Transaction, now_ms: int, *, server_version: int) -> Decision:
-        return Decision(ended_with_epoch_kept(entry, False, now_ms), error=ConcurrentTransactions)
+        return Decision(ended_with_epoch_kept(entry, False, now_ms), decide_again=True)
 
     monkeypatch.setattr(Coordinator, "fence", fence)
     assert found("pause", "client kill", blind=blind)

@@ -27,7 +27,7 @@ from twofold.controller.operation import Operation
 from twofold.controller.records import MetadataRecord, encode_all
 from twofold.controller.replay import ControllerState, MetadataMachine, OpenMetadataTransaction
 from twofold.controller.topics import UNGUARDED, DeletionGuard, create_partitions, create_topics, delete_topics
-from twofold.machine.runtime import MachineRuntime
+from twofold.machine.runtime import NO_OFFSET, MachineRuntime
 from twofold.quorum.loader import Entry, refuse_transactions, segments
 from twofold.quorum.writer import MetadataWriter
 from twofold.runtime.api import Runtime
@@ -75,6 +75,10 @@ class _Port:
     @property
     def end_offset(self) -> int:
         return self._log.end_offset
+
+    @property
+    def committed_offset(self) -> int:
+        return NO_OFFSET  # the owner of the controller calls `committed`
 
     def append(self, records: Sequence[MetadataRecord], epoch: int) -> int:
         return self._log.append(encode_all(records, self._level()), epoch)

@@ -47,7 +47,6 @@ def add(entry, transactional_id=TXN, pair=(P, 5), of=T0, pending=False):
 # --- adding (1.8.2) ---
 
 ROWS = {
-    "row 1": (add(a_transaction(ONGOING), transactional_id=""), INVALID_REQUEST),
     "no partitions": (add(a_transaction(EMPTY), of=NOTHING), INVALID_REQUEST),
     "row 3": (add(None), INVALID_PRODUCER_ID_MAPPING),
     "row 4: it is being removed": (add(None, pending=True), CONCURRENT_TRANSACTIONS),

@@ -8,7 +8,6 @@ from transaction_kit import (
     COORDINATOR_LOAD_IN_PROGRESS,
     EMPTY,
     INVALID_PRODUCER_ID_MAPPING,
-    INVALID_REQUEST,
     INVALID_TXN_STATE,
     MAX,
     NOW,
@@ -44,7 +43,6 @@ def end(entry, version, transactional_id=TXN, pair=(P, 5), commit=True, pending=
 # --- TV1 (1.10.1) ---
 
 V1_ROWS = {
-    "row 1": (end(a_transaction(ONGOING), 1, transactional_id=""), INVALID_REQUEST),
     "row 2": (end(None, 1), INVALID_PRODUCER_ID_MAPPING),
     "row 3": (end(a_transaction(ONGOING), 1, pair=(9, 5)), INVALID_PRODUCER_ID_MAPPING),
     "row 3 before 4": (end(a_transaction(ONGOING), 1, pair=(9, 4)), INVALID_PRODUCER_ID_MAPPING),
@@ -102,7 +100,6 @@ def test_end_v1_keeps_the_epoch_and_the_version_of_the_client(commit):
 # --- TV2 (1.10.2, 1.10.3) ---
 
 V2_ROWS = {
-    "row 1": (end(a_transaction(ONGOING), 2, transactional_id=""), INVALID_REQUEST),
     "row 2": (end(None, 2), INVALID_PRODUCER_ID_MAPPING),
     "row 3: it is being removed": (end(None, 2, pending=True), CONCURRENT_TRANSACTIONS),
     "row 3": (end(a_transaction(ONGOING), 2, pending=True), CONCURRENT_TRANSACTIONS),

@@ -31,7 +31,7 @@ from transaction_kit import (
 )
 
 from twofold.config.settings import Settings
-from twofold.coordinator.transaction.coordinator import Coordinator, InitRequest, TransactionConfig
+from twofold.coordinator.transaction.coordinator import Coordinator, InitRequest, TransactionConfig, check_identity
 
 TVS = pytest.mark.parametrize("tv", [1, 2], ids=["TV1", "TV2"])
 CLOSED = pytest.mark.parametrize("state", [EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT], ids=lambda s: s.wire_name)
@@ -42,9 +42,6 @@ CLOSED = pytest.mark.parametrize("state", [EMPTY, COMPLETE_COMMIT, COMPLETE_ABOR
 MAX_TIMEOUT_MS = 900_000
 
 CHECKS = {
-    "row 4: producer id without epoch": (InitRequest(TXN, 1000, producer_id=5), INVALID_REQUEST),
-    "row 4: epoch without producer id": (InitRequest(TXN, 1000, producer_epoch=5), INVALID_REQUEST),
-    "row 4 before 6": (InitRequest("", 1000, producer_id=5), INVALID_REQUEST),
     "row 6": (InitRequest("", 1000), INVALID_REQUEST),
     "row 6 before 7": (InitRequest("", 1000, enable_2pc=True), INVALID_REQUEST),
     "row 7": (InitRequest(TXN, 1000, enable_2pc=True), TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
@@ -62,8 +59,6 @@ def test_the_request_is_checked_in_order(row):
     request, code = CHECKS[row]
     coordinator = Coordinator(TransactionConfig(max_timeout_ms=MAX_TIMEOUT_MS), ids_from(P))
     assert told(lambda: coordinator.check_init(request)) == code
-    decide = lambda: coordinator.init_producer_id(None, request, NOW, pending=False, server_version=2)  # noqa: E731
-    assert told(decide) == code
 
 
 def test_the_limits_come_from_the_settings():
@@ -83,7 +78,7 @@ def test_init_empty_id():
 
 @pytest.mark.parametrize("pair", [(5, -1), (-1, 5)])
 def test_init_half_specified(pair):
-    assert World().init(*pair) == INVALID_REQUEST
+    assert told(lambda: check_identity(*pair)) == INVALID_REQUEST
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, MAX_TIMEOUT_MS + 1])

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from itertools import count
 
 from twofold.coordinator.transaction.coordinator import Coordinator, Decision, InitRequest, TransactionConfig
+from twofold.coordinator.transaction.effects import Effect
 from twofold.coordinator.transaction.records import (
     NEVER_MS,
     Transaction,
@@ -122,6 +123,7 @@ class World:
         self.coordinator = Coordinator(config or TransactionConfig(two_phase_commit_enable=True), ids_from(next_id))
         self.now_ms = NOW
         self.log: list[TransactionRecord] = []
+        self.effects: list[Effect] = []  # of all decisions
         self.failover = failover
         self.is_marking = True  # False: what a decided transaction looks like to the checks behind `pending`
         self.state = TransactionsState()
@@ -173,8 +175,9 @@ class World:
             return error.code
         if decision.value is not None:
             self.write(decision.value)
-        if decision.error is not None:
-            return decision.error.code
+        self.effects += decision.effects
+        if decision.decide_again:
+            return CONCURRENT_TRANSACTIONS
         if decision.producer_id == -1:
             return OK
         pair = (decision.producer_id, decision.producer_epoch)
@@ -186,11 +189,14 @@ class World:
 
     def init(self, producer_id: int = -1, epoch: int = -1, timeout_ms: int = TIMEOUT_MS, **more: int) -> Told:
         request = InitRequest(TXN, timeout_ms, producer_id, epoch, **more)
-        return self._do(
-            lambda: self.coordinator.init_producer_id(
+
+        def decide() -> Decision:
+            self.coordinator.check_init(request)
+            return self.coordinator.init_producer_id(
                 self.entry, request, self.now_ms, pending=self.pending, server_version=self.tv
             )
-        )
+
+        return self._do(decide)
 
     def keep(self, **more: int) -> Told:
         return self.init(keep_prepared_txn=True, **{"enable_2pc": True, **more})

@@ -10,7 +10,7 @@
 
 from collections.abc import Awaitable
 
-from twofold.broker.coordinators.transactions.service import answered
+from twofold.broker.coordinators.waiting import when_done
 from twofold.broker.network.authorizer import Operation, ResourceType
 from twofold.broker.network.context import RequestContext
 from twofold.broker.services import Services
@@ -49,7 +49,7 @@ def handle(
         frozenset({offsets_partition(services, group_id)}),
         FIRST_PROTOCOL,
     )
-    return answered(decided, lambda _: AddOffsetsToTxnResponse(error_code=NONE))
+    return when_done(decided, lambda _: AddOffsetsToTxnResponse(error_code=NONE))
 
 
 def error_response(request: AddOffsetsToTxnRequest, error: KafkaError, version: int) -> AddOffsetsToTxnResponse:

@@ -22,6 +22,7 @@ from typing import TypeAlias
 
 from twofold.broker.codec import transactions as txn_codec
 from twofold.broker.coordinators.transactions.service import Admission
+from twofold.broker.coordinators.waiting import is_done
 from twofold.broker.network.authorizer import Operation, ResourceType, cluster_allows
 from twofold.broker.network.context import Frame, RequestContext
 from twofold.broker.services import Services
@@ -108,7 +109,7 @@ def _handle_one(
         partitions,
         _client_version(context.version),
     )
-    if not isinstance(decided, Decision):
+    if not is_done(decided):
         return _one_later(decided, topics)
     if context.version < txn_codec.FLEXIBLE_SINCE and len(topics) == 1:
         return txn_codec.encode_added(context.correlation_id, topics[0])

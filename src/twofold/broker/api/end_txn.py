@@ -17,7 +17,7 @@
 from collections.abc import Awaitable
 
 from twofold.broker.codec import transactions as txn_codec
-from twofold.broker.coordinators.transactions.service import answered
+from twofold.broker.coordinators.waiting import is_done, when_done
 from twofold.broker.network.authorizer import Operation, ResourceType
 from twofold.broker.network.context import Frame, RequestContext
 from twofold.broker.services import Services
@@ -53,9 +53,9 @@ def handle(
         2 if context.version >= BUMPS_SINCE else 1,
         context,
     )
-    if context.version < txn_codec.FLEXIBLE_SINCE and isinstance(decided, Decision):
+    if context.version < txn_codec.FLEXIBLE_SINCE and is_done(decided):
         return txn_codec.encode_end_txn(context.correlation_id)
-    return answered(decided, _response)
+    return when_done(decided, _response)
 
 
 def error_response(request: EndTxnRequest, error: KafkaError, version: int) -> EndTxnResponse:

@@ -30,13 +30,12 @@
 from twofold.broker.network.authorizer import Operation, ResourceType, cluster_allows
 from twofold.broker.network.context import RequestContext
 from twofold.broker.services import Services
-from twofold.coordinator.transaction.coordinator import Expected, InitRequest
+from twofold.coordinator.transaction.coordinator import Expected, InitRequest, check_identity
 from twofold.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from twofold.wire.errors import (
     NONE,
     ClusterAuthorizationFailed,
     InvalidProducerEpoch,
-    InvalidRequest,
     KafkaError,
     ProducerFenced,
     TransactionalIdAuthorizationFailed,
@@ -51,10 +50,7 @@ FENCED_SINCE = 4
 async def handle(services: Services, context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
     transactional_id = request.transactional_id
     _authorize(services, context, transactional_id, request.enable2_pc)
-    if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
-        raise InvalidRequest(
-            f"producer id {request.producer_id} and epoch {request.producer_epoch}: both or neither must be -1"
-        )
+    check_identity(request.producer_id, request.producer_epoch)
     if transactional_id is None:
         producer_id = await services.producer_ids.take_soon()
         return InitProducerIdResponse(error_code=NONE, producer_id=producer_id, producer_epoch=0)

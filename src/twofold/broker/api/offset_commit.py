@@ -16,7 +16,7 @@
 from collections.abc import Awaitable, Callable
 
 from twofold.broker.coordinators.groups.committed_topics import CommitRows
-from twofold.broker.coordinators.groups.service import guarded
+from twofold.broker.coordinators.waiting import guarded
 from twofold.broker.network.authorizer import Operation, ResourceType
 from twofold.broker.network.context import RequestContext
 from twofold.broker.services import Services

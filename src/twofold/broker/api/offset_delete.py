@@ -11,7 +11,7 @@
 from collections.abc import Awaitable
 from functools import partial
 
-from twofold.broker.coordinators.groups.service import when_done
+from twofold.broker.coordinators.waiting import when_done
 from twofold.broker.network.authorizer import Operation, ResourceType
 from twofold.broker.network.context import RequestContext
 from twofold.broker.services import Services

@@ -20,7 +20,7 @@ from twofold.broker.network.authorizer import Operation, ResourceType
 from twofold.broker.network.context import RequestContext
 from twofold.broker.services import Services
 from twofold.coordinator.group.offsets import Fetched, Wanted
-from twofold.coordinator.group.state import told
+from twofold.coordinator.group.state import as_coordinator_error
 from twofold.machine.runtime import Result
 from twofold.wire.errors import (
     NONE,
@@ -74,7 +74,7 @@ async def _fetch_stable(
         try:
             found.append(await _stable(services, context, group))
         except KafkaError as error:
-            found.append(_failed(group, told(error)))
+            found.append(_failed(group, as_coordinator_error(error)))
     return _response(context.version, found)
 
 

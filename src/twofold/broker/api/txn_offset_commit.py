@@ -19,15 +19,15 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from twofold.broker.coordinators.groups.committed_topics import CommitRows
-from twofold.broker.coordinators.groups.service import guarded
 from twofold.broker.coordinators.groups.shard import GroupShard
 from twofold.broker.coordinators.transactions import verification
 from twofold.broker.coordinators.transactions.verification import Verdicts
+from twofold.broker.coordinators.waiting import guarded
 from twofold.broker.network.authorizer import Operation, ResourceType
 from twofold.broker.network.context import RequestContext
 from twofold.broker.services import Services
 from twofold.coordinator.group.offsets import Committer
-from twofold.coordinator.group.state import told
+from twofold.coordinator.group.state import as_coordinator_error
 from twofold.wire.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
@@ -134,7 +134,7 @@ def _guard(shard: GroupShard, verdicts: Verdicts) -> int | None:
 
 
 def _code(error: KafkaError, version: int) -> int:
-    error = told(error)
+    error = as_coordinator_error(error)
     if isinstance(error, CoordinatorLoadInProgress) and version < LOADING_SINCE:
         return CoordinatorNotAvailable.code
     return error.code

@@ -122,7 +122,9 @@ class CoordinatorShard(Generic[S, R]):
         self._purgatory = purgatory
         self._commit_timeout_s = commit_timeout_ms / 1000
         self._inactive: KafkaError = CoordinatorLoadInProgress(f"{self} is being loaded")
-        self.machine = MachineRuntime(machine, port, runtime.clock, inactive=self._inactive)
+        self.machine = MachineRuntime(
+            machine, port, runtime.clock, inactive=self._inactive, run_effects=self.run_effects
+        )
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.index}"
@@ -159,8 +161,12 @@ class CoordinatorShard(Generic[S, R]):
     def activated(self) -> None:
         """All is loaded and the shard leads."""
 
-    def told(self, error: KafkaError) -> KafkaError:
-        """What a client is told of an error of the log."""
+    def run_effects(self, effects: Sequence[Any]) -> None:
+        """Act on the effects of a decision whose records are committed."""
+        raise TypeError(f"{type(self).__name__} does not say how its effects are run: {effects}")
+
+    def as_coordinator_error(self, error: KafkaError) -> KafkaError:
+        """What a client gets for an error of the log."""
         return error
 
     # --- loading ---
@@ -240,8 +246,12 @@ class CoordinatorShard(Generic[S, R]):
     # --- writing ---
 
     def write(self, handler: Callable[[S, int], Result[R, T]]) -> "asyncio.Future[T]":
-        """Decide and append now; the future is done when what was decided may be seen."""
-        self.check_active()
+        """Decide and append now; the future is done when the response may be seen.
+
+        With one replica it is done when this returns. What is wrong already is raised.
+        """
+        if not self.is_active:
+            self.check_active()
         future = self.machine.write(handler)
         if not future.done():
             partition = self._port.partition
@@ -250,29 +260,12 @@ class CoordinatorShard(Generic[S, R]):
                 self._await_commit(partition, partition.log.log_end_offset - 1, future)
         return future
 
-    def submit(self, handler: Callable[[S, int], Result[R, T]]) -> "T | asyncio.Future[T]":
-        """`write`, and what was decided itself where it may be seen at once."""
-        if not self.is_active:
-            self.check_active()
-        return self._awaited(self.machine.submit(handler))
-
-    def put(self, records: Sequence[R], response: T) -> "T | asyncio.Future[T]":
-        """The same for who decided on the state of a shard whose machine is idle, in this very turn."""
-        outcome = self.machine.put(records, response)
-        return self._awaited(outcome) if isinstance(outcome, asyncio.Future) else outcome
-
-    def _awaited(self, outcome: "T | asyncio.Future[T]") -> "T | asyncio.Future[T]":
-        if isinstance(outcome, asyncio.Future) and not outcome.done():
-            partition = self._port.partition
-            self._await_commit(partition, partition.log.log_end_offset - 1, outcome)
-        return outcome
-
     def _await_commit(self, partition: Partition, offset: int, future: "asyncio.Future[Any]") -> None:
         def on_done(produce: DelayedProduce) -> None:
             self.machine.commit(partition.log.high_watermark - 1)
             if not future.done():
                 late = RequestTimedOut(f"{self}: not committed after {self._commit_timeout_s} s")
-                future.set_exception(self.told(late))
+                future.set_exception(self.as_coordinator_error(late))
             if produce.waiting and self.is_active:
                 # Nobody waits for the answer any more, but what was written is to be seen once it is safe.
                 self._await_commit(partition, offset, future)

@@ -27,7 +27,7 @@ from twofold.coordinator.group.classic import ClassicGroup, Member, Protocols, T
 from twofold.coordinator.group.context import NEW_MEMBER_JOIN_TIMEOUT_MS, Client, GroupConfig, Instant, Outcome
 from twofold.coordinator.group.deadlines import Deadlines
 from twofold.coordinator.group.records import GroupRecord, GroupValue
-from twofold.coordinator.group.state import GroupsState, told
+from twofold.coordinator.group.state import GroupsState, as_coordinator_error
 from twofold.coordinator.group.states import HEARTBEAT, SYNC, Event, State
 from twofold.wire.errors import (
     NONE,
@@ -274,7 +274,7 @@ class Membership:
             restored = group.replace_static(member, old.member_id)
             self.deadlines.cancel((SESSION, group.group_id, member.member_id))
             self._renew(group, restored, now)
-            out.reply(token, join_error(told(error), UNKNOWN_MEMBER))
+            out.reply(token, join_error(as_coordinator_error(error), UNKNOWN_MEMBER))
         elif group.state is State.STABLE and token is not None:
             group.await_join(member, None)
             # Before version 9 a leader had to compute the assignment; it is not told that it is the leader.
@@ -294,7 +294,7 @@ class Membership:
             failed = Outcome()
             if error is not None and self.groups.get(group.group_id) is group:
                 for member in group.members.values():
-                    self._answer_member(failed, group, member, told(error))
+                    self._answer_member(failed, group, member, as_coordinator_error(error))
                 del self.groups[group.group_id]
                 self._cancel_all(group)
             return failed
@@ -416,7 +416,7 @@ class Membership:
         ):
             return out  # a member came or went meanwhile, and this assignment is nobody's
         if error is not None:
-            self._propagate(group, out, now, told(error))
+            self._propagate(group, out, now, as_coordinator_error(error))
             self._prepare_rebalance(group, now, out)
             return out
         for member in group.members.values():
@@ -618,5 +618,5 @@ def _nothing(error: KafkaError | None, now: Instant) -> Outcome:
 
 def _left(token: Token, response: LeaveGroupResponse, error: KafkaError | None, now: Instant) -> Outcome:
     out = Outcome()
-    out.reply(token, response if error is None else LeaveGroupResponse(error_code=told(error).code))
+    out.reply(token, response if error is None else LeaveGroupResponse(error_code=as_coordinator_error(error).code))
     return out

@@ -124,10 +124,10 @@ class GroupMachine(Machine[GroupsState, LogRecord]):
         return draft.freeze()
 
     def map_error(self, error: Exception) -> KafkaError:
-        return told(super().map_error(error))
+        return as_coordinator_error(super().map_error(error))
 
 
-_TOLD: dict[type[KafkaError], type[KafkaError]] = {
+_COORDINATOR_ERRORS: dict[type[KafkaError], type[KafkaError]] = {
     NetworkException: CoordinatorLoadInProgress,
     UnknownTopicOrPartition: CoordinatorNotAvailable,
     NotEnoughReplicas: CoordinatorNotAvailable,
@@ -141,9 +141,9 @@ _TOLD: dict[type[KafkaError], type[KafkaError]] = {
 }
 
 
-def told(error: KafkaError) -> KafkaError:
+def as_coordinator_error(error: KafkaError) -> KafkaError:
     """What members are told of an error of the log: they know coordinators, not the leaders of internal partitions."""
-    known = _TOLD.get(type(error))
+    known = _COORDINATOR_ERRORS.get(type(error))
     return error if known is None else known(error.message)
 
 

@@ -1,8 +1,8 @@
 """The decisions of the transaction coordinator: who may do what with an id now, and what it is told if not.
 
-1. A decision is a function of the entry, the request and the time. It changes nothing; what it returns is to be
-   appended, and the reply is given once that is committed. A failed append therefore leaves no trace here, and a
-   repeated attempt to fence does not use up epochs (KAFKA-9666).
+1. A decision is a function of the entry, the request and the time. It changes nothing: it returns the record to append,
+   the reply, and its effects as data. The reply is given and the effects are run once the record is committed. A failed
+   append therefore leaves no trace, and a repeated attempt to fence does not use up epochs (KAFKA-9666).
 2. The entry is what is committed. While something of the id is on its way (`pending`: an append, or markers), nothing
    else is decided about it; where the client may already hold the identity that is on its way, this is checked before
    the identity (KAFKA-18464, KAFKA-18660). An id that is pending and absent is being created or removed. Verification
@@ -21,7 +21,19 @@ from typing import NamedTuple
 from uuid import UUID
 
 from twofold.config.settings import Settings
+from twofold.coordinator.transaction.damage import UNDAMAGED, Damage, check_whole
+from twofold.coordinator.transaction.effects import (
+    Asker,
+    Audit,
+    CountAbort,
+    Effects,
+    NoteSignOfLife,
+    RememberCause,
+    ReportAbort,
+)
+from twofold.coordinator.transaction.heartbeats import AbortCause
 from twofold.coordinator.transaction.records import NEVER_MS, NO_TOPIC_IDS, Transaction
+from twofold.coordinator.transaction.refusals import busy, fenced, too_old, unknown, wrong_id, wrong_state
 from twofold.coordinator.transaction.states import EXPIRABLE, PREPARING, Event, State
 from twofold.coordinator.transaction.transitions import (
     EPOCH_MAX,
@@ -47,12 +59,10 @@ from twofold.wire.errors import (
     InvalidRequest,
     InvalidTransactionTimeout,
     InvalidTxnState,
-    KafkaError,
     ProducerFenced,
     TransactionAbortable,
     TransactionalIdAuthorizationFailed,
     TransactionalIdNotFound,
-    UnsupportedVersion,
 )
 
 TV2 = 2
@@ -105,15 +115,17 @@ class InitRequest(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """`value` is to be appended (None: nothing); then the rest is the reply. `error` is told instead of success, and
-    only after the append: somebody else's transaction is being ended, come back."""
+    """`value` is to be appended (None: nothing). When it is committed, the effects are run and the pairs are the reply.
+    A request that is refused has no decision: the error is raised."""
 
     value: Transaction | None
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_PRODUCER_EPOCH
     ongoing_producer_id: int = NO_PRODUCER_ID
     ongoing_producer_epoch: int = NO_PRODUCER_EPOCH
-    error: type[KafkaError] | None = None
+    effects: Effects = ()
+    # The record ends the transaction that is in the way. The request is to be decided again when that is complete.
+    decide_again: bool = False
 
 
 NOTHING = Decision(None)
@@ -135,13 +147,9 @@ class Coordinator:
     # --- InitProducerId ---
 
     def check_init(self, request: InitRequest) -> None:
-        """What is wrong with the request itself, before anyone looks for its id."""
+        """Raise what is wrong with the request itself. Call it once, before the id is looked up."""
         timeout_ms, enable_2pc, interval_ms = request.timeout_ms, request.enable_2pc, request.heartbeat_interval_ms
-        if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
-            raise InvalidRequest(
-                f"producer id {request.producer_id} and epoch {request.producer_epoch}: give both or neither"
-            )
-        _check_id(request.transactional_id)
+        check_id(request.transactional_id)
         if interval_ms:
             _check_interval(request)
         if enable_2pc:
@@ -156,34 +164,39 @@ class Coordinator:
             )
 
     def init_producer_id(
-        self, entry: Transaction | None, request: InitRequest, now_ms: int, *, pending: bool, server_version: int
+        self,
+        entry: Transaction | None,
+        request: InitRequest,
+        now_ms: int,
+        *,
+        pending: bool,
+        server_version: int,
+        damage: Damage = UNDAMAGED,
+        asker: Asker | None = None,
     ) -> Decision:
-        self.check_init(request)
+        """`damage`: what an open transaction has lost that is to become a two-phase one."""
         if request.keep_prepared_txn:
             _check_keep(request, server_version)
         if request.enable_2pc and server_version < TV2:
-            raise _too_old(request.transactional_id, "uses two-phase commit", server_version)
+            raise too_old(request.transactional_id, "uses two-phase commit", server_version)
         timeout_ms = NEVER_MS if request.enable_2pc else request.timeout_ms
         interval_ms = request.heartbeat_interval_ms
         if pending:
-            raise _busy(request.transactional_id)
+            raise busy(request.transactional_id)
         if request.expected is not None:
             _check_expected(entry, request.transactional_id, request.expected)
         if entry is None:
             value = created(self._new_producer_id(), timeout_ms, interval_ms, now_ms)
             return Decision(value, value.producer_id, 0)
         if request.names_producer and not _may_init(entry, request):
-            raise _fenced(request.transactional_id, entry, request.producer_id, request.producer_epoch)
+            raise fenced(request.transactional_id, entry, request.producer_id, request.producer_epoch)
         if entry.state in PREPARING:
-            raise _busy(request.transactional_id)
+            raise busy(request.transactional_id)
         if entry.state is State.ONGOING:
             if request.keep_prepared_txn:
+                check_whole(entry, request.transactional_id, damage)
                 return self._keep(entry, request, timeout_ms, now_ms)
-            fenced = self.fence(entry, now_ms, server_version=server_version)
-            if request.expected is None or fenced.value is None:
-                return fenced
-            # Told at once, and not to come back: who comes back could not tell its own work from another's.
-            return Decision(fenced.value, *reply_pair(fenced.value))
+            return self._take_over(entry, request, now_ms, server_version, asker)
         identity, previous_id, last_epoch = self._next_identity(entry, request)
         value = initialized(entry, identity, previous_id, last_epoch, timeout_ms, interval_ms, now_ms)
         return Decision(value, *identity)
@@ -195,7 +208,7 @@ class Coordinator:
             is_current = request.producer_epoch == epoch and request.producer_id == producer_id
             if not is_current:
                 if request.producer_epoch != entry.last_producer_epoch or epoch == EPOCH_MAX:
-                    raise _fenced(request.transactional_id, entry, request.producer_id, request.producer_epoch)
+                    raise fenced(request.transactional_id, entry, request.producer_id, request.producer_epoch)
                 # The reply was lost. It is given again, and written again so that it is durable; the previous id
                 # stays, or the next retry after a change of ids would be fenced.
                 return (producer_id, epoch), entry.previous_producer_id, entry.last_producer_epoch
@@ -204,6 +217,21 @@ class Coordinator:
             last_epoch = NO_PRODUCER_EPOCH
         identity = (self._new_producer_id(), 0) if epoch >= EXHAUSTED else (producer_id, epoch + 1)
         return identity, producer_id, last_epoch
+
+    def _take_over(
+        self, entry: Transaction, request: InitRequest, now_ms: int, server_version: int, asker: Asker | None
+    ) -> Decision:
+        """Abort what is open under the id that the client initializes."""
+        transactional_id = request.transactional_id
+        abort = self.fence(entry, now_ms, server_version=server_version)
+        effects: Effects = (CountAbort(AbortCause.FENCE), *_remembered(transactional_id, AbortCause.FENCE, entry))
+        if asker is not None:
+            effects = (Audit(asker, "InitProducerId", "abort", transactional_id, entry), *effects)
+        if request.expected is None or abort.value is None:
+            return abort._replace(effects=effects)
+        # Answered when the abort is decided. An administrator that had to ask again could not tell whether it was this
+        # request that has ended the transaction.
+        return Decision(abort.value, *reply_pair(abort.value), effects=effects)
 
     def _keep(self, entry: Transaction, request: InitRequest, timeout_ms: int, now_ms: int) -> Decision:
         """KIP-939: the transaction goes on, and only who recovered it may end it."""
@@ -237,28 +265,47 @@ class Coordinator:
         pending: bool,
         server_version: int,
     ) -> Decision:
-        _check_id(transactional_id)
+        decision = self._add(
+            entry, transactional_id, producer_id, producer_epoch, partitions, client_version, now_ms, pending,
+            server_version,
+        )  # fmt: skip
+        if entry is not None and entry.heartbeat_interval_ms:
+            return decision._replace(effects=(NoteSignOfLife(transactional_id),))
+        return decision
+
+    def _add(
+        self,
+        entry: Transaction | None,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: frozenset[TopicPartition],
+        client_version: int,
+        now_ms: int,
+        pending: bool,
+        server_version: int,
+    ) -> Decision:
         if not partitions:
             raise InvalidRequest(f"{transactional_id!r} adds no partitions to its transaction")
         if entry is None:
-            raise _busy(transactional_id) if pending else _unknown(transactional_id)
+            raise busy(transactional_id) if pending else unknown(transactional_id)
         if pending:
-            raise _busy(transactional_id)
+            raise busy(transactional_id)
         if has_kept(entry):
             _check_kept_member(entry, transactional_id, producer_id, producer_epoch, partitions)
             return NOTHING
         if producer_id != entry.producer_id:
-            raise _wrong_id(transactional_id, entry, producer_id)
+            raise wrong_id(transactional_id, entry, producer_id)
         if producer_epoch != entry.producer_epoch:
-            raise _fenced(transactional_id, entry, producer_id, producer_epoch)
+            raise fenced(transactional_id, entry, producer_id, producer_epoch)
         state = entry.state
         if state is State.ONGOING:
             if partitions <= entry.partitions:
                 return NOTHING
         elif state in PREPARING:
-            raise _busy(transactional_id)
+            raise busy(transactional_id)
         elif server_version < TV2 and is_two_phase(entry):
-            raise _too_old(transactional_id, "begins a two-phase transaction", server_version)
+            raise too_old(transactional_id, "begins a two-phase transaction", server_version)
         return Decision(self._with_topic_ids(added(entry, partitions, client_version, now_ms), entry, partitions))
 
     def verify(
@@ -295,21 +342,45 @@ class Coordinator:
         *,
         version: int,
         pending: bool,
+        damage: Damage = UNDAMAGED,
+        asker: Asker | None = None,
     ) -> Decision:
-        _check_id(transactional_id)
+        """`damage`: what the transaction has lost, where it is open and is to be committed."""
         if entry is None:
-            raise _busy(transactional_id) if pending else _unknown(transactional_id)
+            raise busy(transactional_id) if pending else unknown(transactional_id)
+        decision = self._end(entry, transactional_id, producer_id, producer_epoch, commit, now_ms, version, pending)
+        if decision.value is None:
+            return decision
+        if commit:
+            check_whole(entry, transactional_id, damage)
+        effects: Effects = _remembered(transactional_id, AbortCause.CLIENT, entry)
+        if is_two_phase(entry) and asker is not None:
+            outcome = "commit" if commit else "abort"
+            effects = (Audit(asker, "EndTxn", outcome, transactional_id, entry), *effects)
+        return decision._replace(effects=effects) if effects else decision
+
+    def _end(
+        self,
+        entry: Transaction,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        commit: bool,
+        now_ms: int,
+        version: int,
+        pending: bool,
+    ) -> Decision:
         if version < TV2:
             return self._end_v1(entry, transactional_id, producer_id, producer_epoch, commit, now_ms, pending)
         if pending:
-            raise _busy(transactional_id)
+            raise busy(transactional_id)
         if has_kept(entry):
             self._check_kept_end(entry, transactional_id, producer_id, producer_epoch)
             return self._end_raised(entry, commit, now_ms)
         is_current = producer_id == entry.producer_id and producer_epoch == entry.producer_epoch
         if is_current and entry.state is State.ONGOING:
             if commit and producer_epoch == EPOCH_MAX:
-                raise _fenced(transactional_id, entry, producer_id, producer_epoch)
+                raise fenced(transactional_id, entry, producer_id, producer_epoch)
             return self._end_raised(entry, commit, now_ms)
         return self._end_closed(entry, transactional_id, producer_id, producer_epoch, commit, now_ms)
 
@@ -324,21 +395,21 @@ class Coordinator:
         pending: bool,
     ) -> Decision:
         if has_kept(entry) and entry.state is State.ONGOING:
-            raise _fenced(transactional_id, entry, producer_id, producer_epoch)
+            raise fenced(transactional_id, entry, producer_id, producer_epoch)
         if producer_id != entry.producer_id:
-            raise _wrong_id(transactional_id, entry, producer_id)
+            raise wrong_id(transactional_id, entry, producer_id)
         if producer_epoch != entry.producer_epoch:
-            raise _fenced(transactional_id, entry, producer_id, producer_epoch)
+            raise fenced(transactional_id, entry, producer_id, producer_epoch)
         if pending:
-            raise _busy(transactional_id)
+            raise busy(transactional_id)
         state = entry.state
         if state is State.ONGOING:
             return Decision(ended_with_epoch_kept(entry, commit, now_ms))
         if state is (State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT):
             return NOTHING
         if state is (State.PREPARE_COMMIT if commit else State.PREPARE_ABORT):
-            raise _busy(transactional_id)
-        raise _wrong_state(transactional_id, entry, commit)
+            raise busy(transactional_id)
+        raise wrong_state(transactional_id, entry, commit)
 
     def _end_raised(self, entry: Transaction, commit: bool, now_ms: int) -> Decision:
         event = Event.COMMIT if commit else Event.ABORT
@@ -358,7 +429,7 @@ class Coordinator:
         state, epoch = entry.state, entry.producer_epoch
         is_rotated_retry = producer_id == entry.previous_producer_id and producer_epoch == EXHAUSTED and epoch == 0
         if producer_id != entry.producer_id and not is_rotated_retry:
-            raise _wrong_id(transactional_id, entry, producer_id)
+            raise wrong_id(transactional_id, entry, producer_id)
         is_ended = state is State.COMPLETE_COMMIT or state is State.COMPLETE_ABORT
         is_before = producer_id == entry.producer_id and producer_epoch + 1 == epoch
         # Where the transaction was one of TV1, the epoch before is not the one that ended it but that of a fenced
@@ -370,9 +441,9 @@ class Coordinator:
         if is_retry and epoch != EPOCH_MAX:
             return self._end_again(entry, transactional_id, commit)
         if not is_current:
-            raise _fenced(transactional_id, entry, producer_id, producer_epoch)
+            raise fenced(transactional_id, entry, producer_id, producer_epoch)
         if commit:
-            raise _wrong_state(transactional_id, entry, commit)
+            raise wrong_state(transactional_id, entry, commit)
         return self._end_raised(entry, commit, now_ms)
 
     def _end_again(self, entry: Transaction, transactional_id: str, commit: bool) -> Decision:
@@ -381,7 +452,7 @@ class Coordinator:
         if state is (State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT):
             return Decision(None, entry.producer_id, entry.producer_epoch)
         if state is (State.PREPARE_COMMIT if commit else State.PREPARE_ABORT):
-            raise _busy(transactional_id)
+            raise busy(transactional_id)
         if commit and state is State.COMPLETE_ABORT:
             # Only a coordinator that aborted on its own leads here; the client must learn that it was fenced
             # (KAFKA-20785).
@@ -389,7 +460,7 @@ class Coordinator:
                 f"the transaction of {transactional_id!r} that is to be committed was aborted by the coordinator, and "
                 f"its producer fenced with epoch {entry.producer_epoch}"
             )
-        raise _wrong_state(transactional_id, entry, commit)
+        raise wrong_state(transactional_id, entry, commit)
 
     def _check_kept_end(self, entry: Transaction, transactional_id: str, producer_id: int, producer_epoch: int) -> None:
         """Only the client that recovered a prepared transaction may end it."""
@@ -397,10 +468,10 @@ class Coordinator:
             if (producer_id, producer_epoch) == client_pair(entry):
                 return
         elif (producer_id, producer_epoch) == (entry.previous_producer_id, entry.last_producer_epoch):
-            raise _busy(transactional_id)
+            raise busy(transactional_id)
         if producer_id in (entry.producer_id, entry.next_producer_id, entry.previous_producer_id):
-            raise _fenced(transactional_id, entry, producer_id, producer_epoch)
-        raise _wrong_id(transactional_id, entry, producer_id)
+            raise fenced(transactional_id, entry, producer_id, producer_epoch)
+        raise wrong_id(transactional_id, entry, producer_id)
 
     # --- what the coordinator does on its own ---
 
@@ -410,7 +481,15 @@ class Coordinator:
             value = fenced_without_retry(entry, now_ms, self._new_producer_id)
         else:
             value = ended_with_epoch_raised(entry, Event.FENCE, now_ms, self._new_producer_id)
-        return Decision(value, error=ConcurrentTransactions)
+        return Decision(value, decide_again=True)
+
+    def abort(
+        self, entry: Transaction, transactional_id: str, cause: AbortCause, now_ms: int, *, server_version: int
+    ) -> Decision:
+        """End what has taken too long, or whose client has gone silent."""
+        report = ReportAbort(cause, transactional_id, entry)
+        effects = (report, CountAbort(cause), *_remembered(transactional_id, cause, entry))
+        return self.fence(entry, now_ms, server_version=server_version)._replace(effects=effects)
 
     def complete(self, entry: Transaction, now_ms: int) -> Transaction:
         """Every marker of a decided transaction is written."""
@@ -427,20 +506,30 @@ class Coordinator:
 # --- checks ---
 
 
-def _check_id(transactional_id: str) -> None:
+def check_id(transactional_id: str) -> None:
+    """Call before the id is looked up: an empty one belongs to no coordinator."""
     if not transactional_id:
         raise InvalidRequest("the transactional id is empty")
 
 
+def check_identity(producer_id: int, producer_epoch: int) -> None:
+    """What InitProducerId says of the identity that its client has had, with or without a transactional id."""
+    if (producer_id == NO_PRODUCER_ID) != (producer_epoch == NO_PRODUCER_EPOCH):
+        raise InvalidRequest(f"producer id {producer_id} and epoch {producer_epoch}: give both or neither")
+
+
 def _check_interval(request: InitRequest) -> None:
-    interval_ms, who = request.heartbeat_interval_ms, repr(request.transactional_id)
+    interval_ms, client = request.heartbeat_interval_ms, repr(request.transactional_id)
     if interval_ms < 0:
-        raise InvalidRequest(f"heartbeat interval {interval_ms} ms of {who} is negative")
+        raise InvalidRequest(f"heartbeat interval {interval_ms} ms of {client} is negative")
     if request.enable_2pc:
-        raise InvalidRequest(f"{who} wants heartbeats, and a two-phase transaction, which no silence may end")
+        raise InvalidRequest(
+            f"heartbeat interval {interval_ms} ms of {client}: heartbeats cannot be combined with enable2Pc: a "
+            "two-phase transaction never times out"
+        )
     if interval_ms > request.timeout_ms:
         raise InvalidRequest(
-            f"heartbeat interval {interval_ms} ms of {who} is longer than its timeout {request.timeout_ms} ms"
+            f"heartbeat interval {interval_ms} ms of {client} is longer than its timeout {request.timeout_ms} ms"
         )
 
 
@@ -451,7 +540,7 @@ def _check_keep(request: InitRequest, server_version: int) -> None:
             f"producer id {request.producer_id}"
         )
     if server_version < TV2:
-        raise _too_old(request.transactional_id, "keeps its prepared transaction", server_version)
+        raise too_old(request.transactional_id, "keeps its prepared transaction", server_version)
 
 
 def _check_expected(entry: Transaction | None, transactional_id: str, expected: Expected) -> None:
@@ -486,49 +575,16 @@ def _check_kept_member(
     """Nobody may widen a kept transaction; who repeats what the old incarnation did is told that it is done."""
     if entry.state in PREPARING:
         if producer_id not in (entry.producer_id, entry.next_producer_id):
-            raise _wrong_id(transactional_id, entry, producer_id)
-        raise _busy(transactional_id)
+            raise wrong_id(transactional_id, entry, producer_id)
+        raise busy(transactional_id)
     if (producer_id, producer_epoch) == client_pair(entry):
         raise InvalidTxnState(f"{transactional_id!r} has recovered a prepared transaction and may only end it")
     if producer_id not in (entry.producer_id, entry.next_producer_id):
-        raise _wrong_id(transactional_id, entry, producer_id)
+        raise wrong_id(transactional_id, entry, producer_id)
     is_old = producer_id == entry.producer_id and producer_epoch == entry.producer_epoch
     if not is_old or not partitions <= entry.partitions:
-        raise _fenced(transactional_id, entry, producer_id, producer_epoch)
+        raise fenced(transactional_id, entry, producer_id, producer_epoch)
 
 
-# --- errors ---
-
-
-def _busy(transactional_id: str) -> KafkaError:
-    return ConcurrentTransactions(f"the last transition of {transactional_id!r} is not finished")
-
-
-def _too_old(transactional_id: str, does: str, server_version: int) -> KafkaError:
-    """Below TV2 the transactions of an id share a pair: a stored state would name them all."""
-    return UnsupportedVersion(
-        f"{transactional_id!r} {does}: that needs transaction.version {TV2}, the cluster has {server_version}"
-    )
-
-
-def _unknown(transactional_id: str) -> KafkaError:
-    return InvalidProducerIdMapping(f"{transactional_id!r} has no producer id: it never had one, or it expired")
-
-
-def _wrong_id(transactional_id: str, entry: Transaction, producer_id: int) -> KafkaError:
-    return InvalidProducerIdMapping(
-        f"{transactional_id!r} has producer id {client_pair(entry)[0]}, the request {producer_id}"
-    )
-
-
-def _fenced(transactional_id: str, entry: Transaction, producer_id: int, producer_epoch: int) -> KafkaError:
-    holder, epoch = client_pair(entry)
-    return ProducerFenced(
-        f"{transactional_id!r} belongs to producer id {holder} with epoch {epoch}, the request has {producer_id} with "
-        f"epoch {producer_epoch}"
-    )
-
-
-def _wrong_state(transactional_id: str, entry: Transaction, commit: bool) -> KafkaError:
-    verb = "committed" if commit else "aborted"
-    return InvalidTxnState(f"the transaction of {transactional_id!r} is {entry.state.wire_name}: it cannot be {verb}")
+def _remembered(transactional_id: str, cause: AbortCause, entry: Transaction) -> Effects:
+    return (RememberCause(transactional_id, cause),) if entry.heartbeat_interval_ms else ()

@@ -119,7 +119,7 @@ class TransactionMachine(Machine[TransactionsState, TransactionRecord]):
         return TransactionsState(known.finish(), ongoing.finish(), preparing.finish())
 
     def map_error(self, error: Exception) -> KafkaError:
-        return told(super().map_error(error))
+        return as_coordinator_error(super().map_error(error))
 
 
 def _without(state: TransactionsState, transactional_id: str) -> TransactionsState:
@@ -131,7 +131,7 @@ def _without(state: TransactionsState, transactional_id: str) -> TransactionsSta
     return TransactionsState(state.entries.delete(transactional_id), ongoing, preparing)
 
 
-_TOLD: dict[type[KafkaError], type[KafkaError]] = {
+_COORDINATOR_ERRORS: dict[type[KafkaError], type[KafkaError]] = {
     UnknownTopicOrPartition: CoordinatorNotAvailable,
     NotEnoughReplicas: CoordinatorNotAvailable,
     NotEnoughReplicasAfterAppend: CoordinatorNotAvailable,
@@ -143,7 +143,7 @@ _TOLD: dict[type[KafkaError], type[KafkaError]] = {
 }
 
 
-def told(error: KafkaError) -> KafkaError:
+def as_coordinator_error(error: KafkaError) -> KafkaError:
     """What producers are told of an error of the log: they know coordinators, not leaders of internal partitions."""
-    known = _TOLD.get(type(error))
+    known = _COORDINATOR_ERRORS.get(type(error))
     return error if known is None else known(error.message)

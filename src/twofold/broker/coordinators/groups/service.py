@@ -6,7 +6,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from twofold.broker.coordinators.groups.shard import GroupShard
@@ -161,32 +161,3 @@ class GroupService(CoordinatorService[GroupShard]):
 
 def client_of(context: RequestContext) -> Client:
     return Client(context.version, context.client_id or "", f"/{context.client_host}")
-
-
-def when_done(future: "asyncio.Future[T]", convert: Callable[[T], R]) -> R | Awaitable[R]:
-    """The converted result: at once if it is there, else to be awaited."""
-    return convert(future.result()) if future.done() else _later(future, convert)
-
-
-def guarded(
-    start: "Callable[[], Awaitable[T]]", convert: Callable[[T], R], failed: Callable[[KafkaError], R]
-) -> R | Awaitable[R]:
-    """Like `when_done`, for requests whose errors have a place in each row."""
-    try:
-        future = start()
-        if isinstance(future, asyncio.Future) and future.done():
-            return convert(future.result())
-    except KafkaError as error:
-        return failed(error)
-    return _guarded_later(future, convert, failed)
-
-
-async def _guarded_later(future: Awaitable[T], convert: Callable[[T], R], failed: Callable[[KafkaError], R]) -> R:
-    try:
-        return convert(await future)
-    except KafkaError as error:
-        return failed(error)
-
-
-async def _later(future: "asyncio.Future[T]", convert: Callable[[T], R]) -> R:
-    return convert(await future)

@@ -31,7 +31,7 @@ from twofold.coordinator.group.records import (
     encode_key,
     encode_value,
 )
-from twofold.coordinator.group.state import GroupMachine, GroupsState, told
+from twofold.coordinator.group.state import GroupMachine, GroupsState, as_coordinator_error
 from twofold.log.api import AppendResult, Origin
 from twofold.machine.runtime import Result
 from twofold.records.batch import BatchBuilder, Header, iter_records
@@ -124,8 +124,8 @@ class GroupShard(CoordinatorShard[GroupsState, LogRecord]):
     def now(self) -> Instant:
         return Instant(self._runtime.clock.wall_ms(), self._attention.now_ms)
 
-    def told(self, error: KafkaError) -> KafkaError:
-        return told(error)
+    def as_coordinator_error(self, error: KafkaError) -> KafkaError:
+        return as_coordinator_error(error)
 
     # --- loading and resigning ---
 

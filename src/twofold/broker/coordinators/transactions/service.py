@@ -11,43 +11,51 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeGuard
 from uuid import UUID
 
 from twofold.broker.coordinators.groups.service import GroupService
 from twofold.broker.coordinators.service import CoordinatorService
+from twofold.broker.coordinators.transactions.effects import TransactionCounts
 from twofold.broker.coordinators.transactions.markers import MarkerSender
 from twofold.broker.coordinators.transactions.missing_markers import MissingMarkers, Outcome, proven_outcome
 from twofold.broker.coordinators.transactions.producer_ids import ProducerIdBlocks
 from twofold.broker.coordinators.transactions.shard import Decide, TransactionShard
 from twofold.broker.coordinators.transactions.sweeps import TransactionSweeps
-from twofold.broker.coordinators.transactions.wholeness import check_committable, check_nothing_is_lost
+from twofold.broker.coordinators.transactions.wholeness import damage_of, loss_of
+from twofold.broker.coordinators.waiting import is_done
 from twofold.broker.core import BrokerCore
 from twofold.broker.network.context import RequestContext
 from twofold.config.internal_topics import TRANSACTION_STATE
 from twofold.controller.delta import ImageDelta
 from twofold.controller.features import TRANSACTION_VERSION
 from twofold.controller.image import MetadataImage
-from twofold.coordinator.transaction.coordinator import TV2, Coordinator, Decision, InitRequest, TransactionConfig
-from twofold.coordinator.transaction.heartbeats import AbortCause, heartbeat
+from twofold.coordinator.transaction.coordinator import (
+    TV2,
+    Coordinator,
+    Decision,
+    InitRequest,
+    TransactionConfig,
+    check_id,
+)
+from twofold.coordinator.transaction.damage import UNDAMAGED
+from twofold.coordinator.transaction.heartbeats import heartbeat
 from twofold.coordinator.transaction.proofs import Pair
 from twofold.coordinator.transaction.records import Transaction
+from twofold.coordinator.transaction.refusals import being_aborted
 from twofold.coordinator.transaction.states import State
 from twofold.coordinator.transaction.transitions import has_kept, is_two_phase
 from twofold.types import NO_PRODUCER_ID, TopicPartition
 from twofold.wire.errors import (
     ConcurrentTransactions,
     CoordinatorNotAvailable,
-    InvalidRequest,
     InvalidUpdateVersion,
     KafkaError,
     UnknownTopicOrPartition,
 )
 
-T = TypeVar("T")
-Decided: TypeAlias = "Decision | Awaitable[Decision]"
 Codes: TypeAlias = Mapping[TopicPartition, int]
 
 log = logging.getLogger(__name__)
@@ -74,10 +82,7 @@ class TransactionService(CoordinatorService[TransactionShard]):
         self.markers = MarkerSender(core, groups)
         self._missing_markers = missing_markers
         self.sweeps = TransactionSweeps(self, core)
-        self.silent = 0  # transactions that were aborted because no heartbeats came
-        self.timed_out = 0  # transactions that were aborted because their time was up
-        self.fenced = 0  # ... because another producer took over their id
-        self.expired_ids = 0
+        self.counts = TransactionCounts()
         self._going_down = 0  # requests that lower transaction.version below 2
         self.being_deleted: Counter[str] = Counter()  # topics, by the requests that delete them
 
@@ -144,6 +149,7 @@ class TransactionService(CoordinatorService[TransactionShard]):
             core.replicas.purgatory,
             self.coordinator,
             self.markers,
+            self.counts,
             value_version=self._value_version,
             commit_timeout_ms=core.settings.int("request.timeout.ms"),
             repairs=self._missing_markers.repairs(self.markers),
@@ -168,8 +174,7 @@ class TransactionService(CoordinatorService[TransactionShard]):
     # --- what clients ask ---
 
     async def init_producer_id(self, request: InitRequest, asker: RequestContext) -> Decision:
-        decided = self._init_producer_id(request, asker)
-        decision = decided if isinstance(decided, Decision) else await decided
+        decision = await self._init_producer_id(request, asker)
         value = decision.value
         if value is not None and decision.ongoing_producer_id != NO_PRODUCER_ID and is_two_phase(value):
             await self._sync(request.transactional_id, value)
@@ -188,32 +193,23 @@ class TransactionService(CoordinatorService[TransactionShard]):
             # The record is written; who asks again is answered when this has succeeded.
             raise CoordinatorNotAvailable(f"{transactional_id!r} is not on disk: {error}") from error
 
-    def _init_producer_id(self, request: InitRequest, asker: RequestContext) -> Decided:
+    def _init_producer_id(self, request: InitRequest, asker: RequestContext) -> "Awaitable[Decision]":
+        transactional_id = request.transactional_id
         self.coordinator.check_init(request)
 
         def decide(entry: Transaction | None, now_ms: int, pending: bool) -> Decision:
             if request.enable_2pc:
                 self._check_may_begin()
-            decision = self.coordinator.init_producer_id(
-                entry, request, now_ms, pending=pending, server_version=self.server_version
-            )
-            if entry is not None and request.enable_2pc and decision.ongoing_producer_id != NO_PRODUCER_ID:
-                self._check_vow(request.transactional_id, entry)
-            was_open = entry is not None and entry.state is State.ONGOING
-            if entry is not None and was_open and decision.value is not None and not request.keep_prepared_txn:
-                self.fenced += 1
-                _audit(asker, "InitProducerId", request.transactional_id, entry, "abort")
-                self.shard(request.transactional_id).aborted_by(
-                    AbortCause.FENCE, request.transactional_id, decision.value
-                )
-            return decision
+            damage = UNDAMAGED
+            takes_vow = request.enable_2pc and request.keep_prepared_txn
+            if takes_vow and not pending and _is_open(entry) and not is_two_phase(entry):
+                damage = loss_of(self._core, self.being_deleted, transactional_id, entry)
+            return self.coordinator.init_producer_id(
+                entry, request, now_ms,
+                pending=pending, server_version=self.server_version, damage=damage, asker=asker,
+            )  # fmt: skip
 
-        return self._decide(request.transactional_id, decide)
-
-    def _check_vow(self, transactional_id: str, entry: Transaction) -> None:
-        """Before an open transaction becomes a two-phase one: who recovers what is one already may find it damaged."""
-        if not is_two_phase(entry):
-            check_nothing_is_lost(self._core, self.being_deleted, transactional_id, entry)
+        return self._decide(transactional_id, decide)
 
     def add_partitions(
         self,
@@ -222,7 +218,8 @@ class TransactionService(CoordinatorService[TransactionShard]):
         producer_epoch: int,
         partitions: frozenset[TopicPartition],
         client_version: int,
-    ) -> Decided:
+    ) -> "Awaitable[Decision]":
+        check_id(transactional_id)
         if self._core.logs.reserve.is_short:
             raise CoordinatorNotAvailable("the disk is full: transactions can be ended and not extended")
 
@@ -235,8 +232,6 @@ class TransactionService(CoordinatorService[TransactionShard]):
                 self._check_may_begin()
             if decision.value is not None and self.being_deleted:
                 self._check_not_deleted(partitions)
-            if entry is not None and entry.heartbeat_interval_ms:
-                self.shard(transactional_id).is_alive(transactional_id)
             return decision
 
         return self._decide(transactional_id, decide)
@@ -257,38 +252,33 @@ class TransactionService(CoordinatorService[TransactionShard]):
         commit: bool,
         client_version: int,
         asker: RequestContext,
-    ) -> Decided:
+    ) -> "Awaitable[Decision]":
+        check_id(transactional_id)
+
         def decide(entry: Transaction | None, now_ms: int, pending: bool) -> Decision:
-            decision = self.coordinator.end(
+            damage = UNDAMAGED
+            if commit and not pending and _is_open(entry):
+                damage = damage_of(self._core, self.being_deleted, transactional_id, entry)
+            return self.coordinator.end(
                 entry, transactional_id, producer_id, producer_epoch, commit, now_ms,
-                version=client_version, pending=pending,
+                version=client_version, pending=pending, damage=damage, asker=asker,
             )  # fmt: skip
-            if decision.value is not None:
-                if commit and entry is not None:
-                    check_committable(self._core, self.being_deleted, transactional_id, entry)
-                if entry is not None and is_two_phase(entry):
-                    _audit(asker, "EndTxn", transactional_id, entry, "commit" if commit else "abort")
-                if decision.value.heartbeat_interval_ms:
-                    self.shard(transactional_id).aborted_by(AbortCause.CLIENT, transactional_id, decision.value)
-            return decision
 
         return self._decide(transactional_id, decide)
 
     def heartbeat(self, transactional_id: str, producer_id: int, producer_epoch: int) -> None:
         """A sign of life; raises what its producer should know."""
-        if not transactional_id:
-            raise InvalidRequest("the transactional id is empty")
+        check_id(transactional_id)
         shard = self.shard(transactional_id)
         entry = shard.committed.entries.get(transactional_id)
         if heartbeat(entry, transactional_id, producer_id, producer_epoch, shard.causes.get(transactional_id)):
-            shard.is_alive(transactional_id)
+            shard.note_sign_of_life(transactional_id)
 
     def verify(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: frozenset[TopicPartition]
     ) -> Codes:
         """The error code of each partition: whether it belongs to the producer's transaction."""
-        if not transactional_id:
-            raise InvalidRequest("the transactional id is empty")
+        check_id(transactional_id)
         entry = self.shard(transactional_id).committed.entries.get(transactional_id)
         return self.coordinator.verify(entry, producer_id, producer_epoch, partitions)
 
@@ -347,7 +337,7 @@ class TransactionService(CoordinatorService[TransactionShard]):
             decided = self.add_partitions(transactional_id, producer_id, producer_epoch, partitions, 2)
         except KafkaError as error:
             return Admission(dict.fromkeys(partitions, error.code))
-        if isinstance(decided, Decision):
+        if is_done(decided):
             return Admission({}, self.is_two_phase(transactional_id))
         return self._admit_later(transactional_id, decided, partitions)
 
@@ -381,21 +371,18 @@ class TransactionService(CoordinatorService[TransactionShard]):
                     return True
         return False
 
-    def _decide(self, transactional_id: str, decide: Decide) -> Decided:
-        if not transactional_id:
-            raise InvalidRequest("the transactional id is empty")
+    def _decide(self, transactional_id: str, decide: Decide) -> "Awaitable[Decision]":
+        """A future that is done where the decision may be answered at once, which is the common case. A refusal is
+        raised, here or when the answer is awaited."""
+        decided: asyncio.Future[Decision] | None = None
         try:
             decided = self.shard(transactional_id).decide(transactional_id, decide)
-            if not isinstance(decided, Decision):
-                return self._patiently(transactional_id, decide, decided)
-            if decided.error is None:
+            if decided.done() and not decided.result().decide_again:
                 return decided
-            refused = decided.error(f"transactional id {transactional_id}: its transaction is being aborted")
-        except ConcurrentTransactions as error:
-            refused = error
-        if isinstance(refused, ConcurrentTransactions) and self._patience_s > 0:
-            return self._patiently(transactional_id, decide, None)
-        raise refused
+        except ConcurrentTransactions:
+            if self._patience_s <= 0:
+                raise
+        return self._patiently(transactional_id, decide, decided)
 
     @property
     def _patience_s(self) -> float:
@@ -404,51 +391,25 @@ class TransactionService(CoordinatorService[TransactionShard]):
         return min(most_ms, settings.int("request.timeout.ms")) / 1000
 
     async def _patiently(
-        self, transactional_id: str, decide: Decide, first: "asyncio.Future[Decision] | None"
+        self, transactional_id: str, decide: Decide, decided: "asyncio.Future[Decision] | None"
     ) -> Decision:
         """Decide again as soon as what is under way is over, until the patience ends."""
         clock = self._core.runtime.clock
         until = clock.monotonic() + self._patience_s
-        decided: Decision | asyncio.Future[Decision] | None = first
         while True:
             try:
                 if decided is None:
                     await self.shard(transactional_id).settled(transactional_id, until - clock.monotonic())
                     decided = self.shard(transactional_id).decide(transactional_id, decide)
-                decision = decided if isinstance(decided, Decision) else await decided
-                if decision.error is None:
+                decision = await decided
+                if not decision.decide_again:
                     return decision
-                refused: KafkaError = decision.error(f"transactional id {transactional_id}: being aborted")
-            except ConcurrentTransactions as error:
-                refused = error
-            if not isinstance(refused, ConcurrentTransactions) or clock.monotonic() >= until:
-                raise refused
-            decided = None
+                raise being_aborted(transactional_id)
+            except ConcurrentTransactions:
+                if clock.monotonic() >= until:
+                    raise
+                decided = None
 
 
-def answered(decided: Decided, answer: Callable[[Decision], T]) -> T | Awaitable[T]:
-    """The answer: at once where it is decided, else to be awaited."""
-    return answer(decided) if isinstance(decided, Decision) else _answered_later(decided, answer)
-
-
-async def _answered_later(decided: Awaitable[Decision], answer: Callable[[Decision], T]) -> T:
-    return answer(await decided)
-
-
-def _audit(asker: RequestContext, api: str, transactional_id: str, entry: Transaction, what: str) -> None:
-    """Who ends what. To take over what an outside decision is due about is nobody's everyday business."""
-    forced = is_two_phase(entry) and api != "EndTxn"
-    log.log(
-        logging.WARNING if forced else logging.INFO,
-        "%s by %s (%s, client %s): %s the %stransaction of %r (producer id %d, epoch %d) in %d partitions",
-        api,
-        asker.principal,
-        asker.client_host,
-        asker.client_id,
-        what,
-        "two-phase " if is_two_phase(entry) else "",
-        transactional_id,
-        entry.producer_id,
-        entry.producer_epoch,
-        len(entry.partitions),
-    )
+def _is_open(entry: Transaction | None) -> "TypeGuard[Transaction]":
+    return entry is not None and entry.state is State.ONGOING

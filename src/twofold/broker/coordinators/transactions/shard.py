@@ -19,6 +19,7 @@ from functools import partial
 from typing import TypeAlias
 
 from twofold.broker.coordinators.shard import CoordinatorShard, ShardPort, batches_of
+from twofold.broker.coordinators.transactions.effects import TransactionCounts, run
 from twofold.broker.coordinators.transactions.markers import MarkerSender
 from twofold.broker.coordinators.transactions.missing_markers import ShardRepairs
 from twofold.broker.network.attention import AttentionClock
@@ -26,6 +27,7 @@ from twofold.broker.partitions.partition import ALL_REPLICAS, Partition
 from twofold.broker.partitions.purgatory import Purgatory
 from twofold.config.internal_topics import TRANSACTION_STATE
 from twofold.coordinator.transaction.coordinator import Coordinator, Decision
+from twofold.coordinator.transaction.effects import Effect
 from twofold.coordinator.transaction.heartbeats import AbortCause
 from twofold.coordinator.transaction.records import (
     NEVER_MS,
@@ -35,7 +37,7 @@ from twofold.coordinator.transaction.records import (
     encode_key,
     encode_value,
 )
-from twofold.coordinator.transaction.state import TransactionMachine, TransactionsState, told
+from twofold.coordinator.transaction.state import TransactionMachine, TransactionsState, as_coordinator_error
 from twofold.coordinator.transaction.states import PREPARING, State
 from twofold.coordinator.transaction.transitions import is_two_phase
 from twofold.log.api import AppendResult, Origin
@@ -87,6 +89,7 @@ class TransactionShard(CoordinatorShard[TransactionsState, TransactionRecord]):
         purgatory: Purgatory,
         coordinator: Coordinator,
         markers: MarkerSender,
+        counts: TransactionCounts,
         *,
         value_version: Callable[[], int],
         commit_timeout_ms: int,
@@ -98,6 +101,7 @@ class TransactionShard(CoordinatorShard[TransactionsState, TransactionRecord]):
         )
         self._coordinator = coordinator
         self._markers = markers
+        self._counts = counts
         self._repairs = repairs  # until the shard is active
         self._held: dict[str, int] = {}  # how many repairs an id waits for
         self._decided: list[tuple[str, Transaction]] = []  # committed in this turn, their markers are to be sent
@@ -108,8 +112,11 @@ class TransactionShard(CoordinatorShard[TransactionsState, TransactionRecord]):
         self.causes: dict[str, AbortCause] = {}  # of the last abort, of ids with an interval
         self.machine.on_committed(self._committed)
 
-    def told(self, error: KafkaError) -> KafkaError:
-        return told(error)
+    def as_coordinator_error(self, error: KafkaError) -> KafkaError:
+        return as_coordinator_error(error)
+
+    def run_effects(self, effects: Sequence[Effect]) -> None:
+        run(effects, self, self._counts)
 
     # --- loading and resigning ---
 
@@ -159,16 +166,9 @@ class TransactionShard(CoordinatorShard[TransactionsState, TransactionRecord]):
             return True
         return self.machine.committed.entries.get(transactional_id) is not entry
 
-    def decide(self, transactional_id: str, decide: Decide) -> "Decision | asyncio.Future[Decision]":
-        """Decide on the id as it is committed, and whether more is on its way: nobody is told what may never be true.
-        What is returned may be answered, a future when it is done."""
-        machine = self.machine
-        if machine.is_idle and self.is_active:
-            entry = machine.state.entries.get(transactional_id)
-            now_ms = self._runtime.clock.wall_ms()
-            decision = decide(entry, now_ms, self.is_pending(transactional_id, entry))
-            value = decision.value
-            return decision if value is None else self.put((TransactionRecord(transactional_id, value),), decision)
+    def decide(self, transactional_id: str, decide: Decide) -> "asyncio.Future[Decision]":
+        """Decide on the id as it is committed, knowing whether more of it is on its way: no answer rests on what may be
+        reverted. The future is done when the decision is committed; a refusal is raised."""
 
         def handler(state: TransactionsState, now_ms: int) -> "Result[TransactionRecord, Decision]":
             newest = state.entries.get(transactional_id)
@@ -176,10 +176,10 @@ class TransactionShard(CoordinatorShard[TransactionsState, TransactionRecord]):
             entry = self.machine.committed.entries.get(transactional_id) if pending else newest
             decision = decide(entry, now_ms, pending)
             value = decision.value
-            return Result(() if value is None else (TransactionRecord(transactional_id, value),), decision)
+            records = () if value is None else (TransactionRecord(transactional_id, value),)
+            return Result(records, decision, False, decision.effects)
 
-        decided = self.submit(handler)
-        return decided.result() if isinstance(decided, asyncio.Future) and decided.done() else decided
+        return self.write(handler)
 
     # --- what follows from a decision ---
 
@@ -222,12 +222,12 @@ class TransactionShard(CoordinatorShard[TransactionsState, TransactionRecord]):
         if not self.is_active:
             return
         try:
-            written = self.submit(handler)
+            written = self.write(handler)
         except KafkaError as error:
             log.warning("%s: the end of the transaction of %s is not written yet: %s", self, transactional_id, error)
             self._runtime.timers.call_later(RETRY_S, partial(self._complete, transactional_id, prepared))
         else:
-            if written is not None:
+            if not written.done():
                 written.add_done_callback(_ignore)  # in the log, and shown once it is safe, however long that takes
 
     def _log_transitions(self, old: TransactionsState, records: Sequence[TransactionRecord]) -> None:
@@ -271,13 +271,12 @@ class TransactionShard(CoordinatorShard[TransactionsState, TransactionRecord]):
         begun_ms = self.begun_ms.get(transactional_id)
         return 0 if begun_ms is None else self.now_ms - begun_ms
 
-    def is_alive(self, transactional_id: str) -> None:
+    def note_sign_of_life(self, transactional_id: str) -> None:
         if transactional_id in self.signs_ms:
             self.signs_ms[transactional_id] = self.now_ms
 
-    def aborted_by(self, cause: AbortCause, transactional_id: str, value: Transaction) -> None:
-        if value.heartbeat_interval_ms:
-            self.causes[transactional_id] = cause
+    def remember_cause(self, transactional_id: str, cause: AbortCause) -> None:
+        self.causes[transactional_id] = cause
 
     # --- waiting for an id ---
 

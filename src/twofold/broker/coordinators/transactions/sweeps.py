@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from twofold.broker.coordinators.transactions.shard import TransactionShard
 from twofold.broker.core import BrokerCore
 from twofold.coordinator.transaction.coordinator import NOTHING, Decision
+from twofold.coordinator.transaction.effects import CountRemovedIds
 from twofold.coordinator.transaction.heartbeats import AbortCause, is_silent, sweep_period_ms
 from twofold.coordinator.transaction.records import Transaction, TransactionRecord
 from twofold.coordinator.transaction.state import TransactionsState
@@ -60,7 +61,7 @@ class TransactionSweeps:
                 work = 0
                 await self._core.runtime.timers.sleep(0)
 
-    def _is_timed_out(self, shard: TransactionShard, transactional_id: str, entry: Transaction, _: int = 0) -> bool:
+    def _is_timed_out(self, shard: TransactionShard, transactional_id: str, entry: Transaction) -> bool:
         return self._service.coordinator.is_timed_out(entry, shard.age_ms(transactional_id))
 
     async def run_heartbeats(self) -> None:
@@ -85,7 +86,7 @@ class TransactionSweeps:
             if not looked_at % LOOKED_AT_PER_TURN:
                 await self._core.runtime.timers.sleep(0)
 
-    def _is_silent(self, shard: TransactionShard, transactional_id: str, entry: Transaction, _: int = 0) -> bool:
+    def _is_silent(self, shard: TransactionShard, transactional_id: str, entry: Transaction) -> bool:
         seen_ms = shard.signs_ms.get(transactional_id)
         return seen_ms is not None and is_silent(entry, seen_ms, shard.now_ms)
 
@@ -94,35 +95,22 @@ class TransactionSweeps:
         shard: TransactionShard,
         transactional_id: str,
         cause: AbortCause,
-        is_due: Callable[[Transaction, int], bool],
+        is_due: Callable[[Transaction], bool],
     ) -> None:
         service = self._service
         version = service.server_version
 
         def decide(entry: Transaction | None, now_ms: int, pending: bool) -> Decision:
-            if entry is None or pending or not is_due(entry, now_ms):
+            if entry is None or pending or not is_due(entry):
                 return NOTHING
-            log.info(
-                "transactional id %s: producer %d epoch %d is aborted: %s (timeout %d ms, heartbeats every %d ms)",
-                transactional_id, entry.producer_id, entry.producer_epoch, cause.value, entry.timeout_ms,
-                entry.heartbeat_interval_ms,
-            )  # fmt: skip
-            shard.aborted_by(cause, transactional_id, entry)
-            return service.coordinator.fence(entry, now_ms, server_version=version)
+            return service.coordinator.abort(entry, transactional_id, cause, now_ms, server_version=version)
 
         try:
             decided = shard.decide(transactional_id, decide)
         except KafkaError as error:
             log.warning("transactional id %s is not aborted now, the next sweep tries: %s", transactional_id, error)
-            return
-        if not isinstance(decided, Decision):
-            decided.add_done_callback(partial(_report, transactional_id))
-        elif decided.value is None:
-            return
-        if cause is AbortCause.TIMEOUT:
-            service.timed_out += 1
         else:
-            service.silent += 1
+            decided.add_done_callback(partial(_report, transactional_id))
 
     async def run_expiry(self) -> None:
         """Remove ids that were not used for long, until cancelled."""
@@ -153,25 +141,21 @@ class TransactionSweeps:
             self._remove(shard, found)
 
     def _remove(self, shard: TransactionShard, transactional_ids: Iterable[str]) -> None:
-        removed: list[TransactionRecord] = []
-
         def handler(state: TransactionsState, now_ms: int) -> Result[TransactionRecord, None]:
             entries = state.entries
-            removed.extend(
+            removed = [
                 TransactionRecord(transactional_id, None)
                 for transactional_id in transactional_ids
                 if (entry := entries.get(transactional_id)) is not None
                 and not shard.is_pending(transactional_id, entry)
                 and self._service.coordinator.is_expired(entry, now_ms)
-            )
-            return Result(removed, None)
+            ]
+            return Result(removed, None, effects=(CountRemovedIds(len(removed)),) if removed else ())
 
         try:
             shard.write(handler).add_done_callback(partial(_report, f"expiry in {shard}"))
         except KafkaError as error:
             log.warning("%s: unused transactional ids are not removed now: %s", shard, error)
-        else:
-            self._service.expired_ids += len(removed)
 
 
 def _report(what: str, future: "asyncio.Future[object]") -> None:

@@ -1,65 +1,57 @@
-"""Whether all that a transaction has written is still there, before somebody is promised that it will be committed.
+"""Whether all that a transaction has written is still there, read from the logs of its partitions before it commits.
 
-1. What an administrator has aborted by offset in one partition (KIP-664) cannot be committed any more, and so the whole
-   transaction cannot: its client hears TRANSACTION_ABORTABLE.
-2. So does the client of a two-phase transaction whose records are gone, when it commits or when it takes the vow: the
-   topic was deleted, or created anew, or its log begins behind them. DeleteTopics, DeleteRecords and retention leave
-   them alone; what is lost all the same (by a tool, or by another version) must not be told to be committed. Other
-   transactions commit what is left, as in Kafka.
+1. The decision gets what is found as a value (`coordinator.transaction.damage`).
+2. Records of a two-phase transaction may be gone: the topic was deleted, or created anew, or its log begins behind
+   them. DeleteTopics, DeleteRecords and retention leave them alone. What is lost all the same, by a tool or by another
+   version, must not be reported as committed. Other transactions commit what is left, as in Kafka.
 3. A partition that was added and never written to is no loss. A topic of the same name is known to be another by the id
-   that the transaction's record has of it; records of older versions have none, and believe in the name.
+   that the transaction's record has of it. Records of older versions have no ids: there the name counts.
 """
 
 import logging
 from collections.abc import Container
 
 from twofold.broker.core import BrokerCore
+from twofold.coordinator.transaction.damage import UNDAMAGED, Damage, records_are_gone
 from twofold.coordinator.transaction.records import Transaction
 from twofold.coordinator.transaction.transitions import CLIENT_TV2, is_two_phase
 from twofold.types import TopicPartition
-from twofold.wire.errors import KafkaError, TransactionAbortable
+from twofold.wire.errors import KafkaError
 
 log = logging.getLogger(__name__)
 
 
-def check_committable(
-    core: BrokerCore, being_deleted: Container[str], transactional_id: str, entry: Transaction
-) -> None:
-    """Raise why an open transaction can only be aborted. `being_deleted` are topics that a request is deleting now."""
-    if entry.client_version >= CLIENT_TV2:  # one of the first protocol ends under its own epoch
-        _check_not_ended_by_hand(core, transactional_id, entry)
+def damage_of(core: BrokerCore, being_deleted: Container[str], transactional_id: str, entry: Transaction) -> Damage:
+    """What keeps an open transaction from being committed. Topics `being_deleted` count as gone."""
+    ended_by_hand = None
+    if entry.client_version >= CLIENT_TV2:  # a transaction of the first protocol ends under its own epoch
+        ended_by_hand = _ended_by_hand(core, entry)
     if is_two_phase(entry):
-        check_nothing_is_lost(core, being_deleted, transactional_id, entry)
+        return loss_of(core, being_deleted, transactional_id, entry)._replace(ended_by_hand=ended_by_hand)
+    return UNDAMAGED if ended_by_hand is None else Damage(ended_by_hand)
 
 
-def check_nothing_is_lost(
-    core: BrokerCore, being_deleted: Container[str], transactional_id: str, entry: Transaction
-) -> None:
-    lost = [
-        str(partition)
+def loss_of(core: BrokerCore, being_deleted: Container[str], transactional_id: str, entry: Transaction) -> Damage:
+    """The partitions in which records of the transaction are gone."""
+    lost = tuple(
+        partition
         for partition in sorted(entry.partitions)
         if partition.topic in being_deleted or _is_lost(core, entry, partition)
-    ]
+    )
     if lost:
-        error = TransactionAbortable(
-            f"the transaction of {transactional_id!r} (producer id {entry.producer_id}, epoch {entry.producer_epoch}) "
-            f"cannot be committed as a whole: what it wrote to {', '.join(lost)} is gone. Abort what is left of it; "
-            f"`twofold txn describe {transactional_id}` shows it"
-        )
-        log.error("%s", error.message)
-        raise error
+        log.error("%s", records_are_gone(entry, transactional_id, lost).message)
+    return Damage(lost=lost)
 
 
-def _check_not_ended_by_hand(core: BrokerCore, transactional_id: str, entry: Transaction) -> None:
-    for topic, index in entry.partitions:
+def _ended_by_hand(core: BrokerCore, entry: Transaction) -> TopicPartition | None:
+    for topic_partition in entry.partitions:
         try:
-            partition = core.replicas.leader(topic, index)
+            partition = core.replicas.leader(*topic_partition)
         except KafkaError:
             continue  # deleted, or led by another broker
         if partition.log.was_ended_by_hand(entry.producer_id, entry.producer_epoch):
-            raise TransactionAbortable(
-                f"what {transactional_id!r} wrote to {topic}-{index} was aborted by hand: abort the rest"
-            )
+            return topic_partition
+    return None
 
 
 def _is_lost(core: BrokerCore, entry: Transaction, topic_partition: TopicPartition) -> bool:
@@ -72,5 +64,5 @@ def _is_lost(core: BrokerCore, entry: Transaction, topic_partition: TopicPartiti
     try:
         partition_log = core.replicas.leader(name, index).log
     except KafkaError:
-        return False  # led by another broker, or not to be read now: nobody knows of a loss
+        return False  # led by another broker, or not readable now: no loss is known
     return partition_log.has_lost_transaction(entry.producer_id, entry.producer_epoch)

@@ -1,0 +1,51 @@
+"""The errors with which the transaction coordinator refuses a request, with what a user needs to see why."""
+
+from twofold.coordinator.transaction.records import Transaction
+from twofold.coordinator.transaction.transitions import client_pair
+from twofold.wire.errors import (
+    ConcurrentTransactions,
+    InvalidProducerIdMapping,
+    InvalidTxnState,
+    KafkaError,
+    ProducerFenced,
+    UnsupportedVersion,
+)
+
+
+def being_aborted(transactional_id: str) -> KafkaError:
+    """For a client that has no patience left while the transaction in its way is aborted."""
+    return ConcurrentTransactions(f"the open transaction of {transactional_id!r} is being aborted")
+
+
+def busy(transactional_id: str) -> KafkaError:
+    return ConcurrentTransactions(f"the last transition of {transactional_id!r} is not finished")
+
+
+def too_old(transactional_id: str, does: str, server_version: int) -> KafkaError:
+    """Below TV2 the transactions of an id share a pair: a stored state would name them all."""
+    return UnsupportedVersion(
+        f"{transactional_id!r} {does}: that needs transaction.version 2, the cluster has {server_version}"
+    )
+
+
+def unknown(transactional_id: str) -> KafkaError:
+    return InvalidProducerIdMapping(f"{transactional_id!r} has no producer id: it never had one, or it expired")
+
+
+def wrong_id(transactional_id: str, entry: Transaction, producer_id: int) -> KafkaError:
+    return InvalidProducerIdMapping(
+        f"{transactional_id!r} has producer id {client_pair(entry)[0]}, the request {producer_id}"
+    )
+
+
+def fenced(transactional_id: str, entry: Transaction, producer_id: int, producer_epoch: int) -> KafkaError:
+    holder, epoch = client_pair(entry)
+    return ProducerFenced(
+        f"{transactional_id!r} belongs to producer id {holder} with epoch {epoch}, the request has {producer_id} with "
+        f"epoch {producer_epoch}"
+    )
+
+
+def wrong_state(transactional_id: str, entry: Transaction, commit: bool) -> KafkaError:
+    verb = "committed" if commit else "aborted"
+    return InvalidTxnState(f"the transaction of {transactional_id!r} is {entry.state.wire_name}: it cannot be {verb}")

@@ -66,7 +66,7 @@ mutants: $(READY)  ## bugs planted in a copy of the sources: the simulator finds
 	@$(BIN)/python tools/run_mutants.py --processes $(PROCESSES)
 
 # What talks to real servers on several connections, groups, and what searches: tests of these kinds once failed by chance.
-STEADY ?= $(wildcard tests/interop/test_*.py tests/api/test_*group*.py tests/api/test_fetch_session*.py tests/coordinator/group/test_*.py tests/*/test_*model*.py tests/coordinator/*/test_*model*.py)
+STEADY ?= $(wildcard tests/interop/test_*.py tests/broker/coordinators/groups/test_*.py tests/broker/fetch/test_*.py tests/coordinator/group/test_*.py tests/*/test_*model*.py tests/*/*/test_*model*.py)
 
 steady: tools  ## the tests that are prone to fail by chance, twenty times each beside a load on every core (TIMES=, STEADY=files)
 	@$(BIN)/python tools/run_again.py --times $(or $(TIMES),20) $(sort $(STEADY))

@@ -23,7 +23,7 @@ from bench.servers import KAFKA, TWOFOLD, Target, TwofoldServer, kafka
 from bench.transaction_curves import Committer
 from bench.transaction_folder import TOPIC
 from bench.wire import Client
-from support.server import memory_of
+from kits.processes.server import memory_of
 from twofold.records.batch import BatchBuilder
 from twofold.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from twofold.wire.messages.find_coordinator import FindCoordinatorRequest

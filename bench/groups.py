@@ -26,7 +26,7 @@ from twofold.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRe
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-from support.server import TwofoldServer  # noqa: E402
+from kits.processes.server import TwofoldServer  # noqa: E402
 
 PARTITIONS = 100
 PROBES = 500

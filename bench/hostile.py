@@ -21,10 +21,10 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 from fuzz.attacks import ATTACKS  # noqa: E402
+from kits.processes.server import TwofoldServer  # noqa: E402
 from oracle.batches import Record, batch  # noqa: E402
 from oracle.compare import produce_body  # noqa: E402
 from oracle.driver import Connection  # noqa: E402
-from support.server import TwofoldServer  # noqa: E402
 
 MB = 1024 * 1024
 PACE_S = 0.005

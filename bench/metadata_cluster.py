@@ -11,7 +11,7 @@ from pathlib import Path
 from bench.processor import precise_cpu_seconds
 from bench.servers import KAFKA, Oracle, TunedOracle, TwofoldServer, jars_or_skip
 from bench.wire import Client
-from support.server import memory_of
+from kits.processes.server import memory_of
 from twofold.records.batch import iter_headers
 from twofold.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from twofold.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest

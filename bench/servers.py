@@ -11,9 +11,9 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
+from kits.processes.server import TwofoldServer  # noqa: E402
 from oracle.kafka import Oracle, jars_or_skip  # noqa: E402
 from oracle.processes import free_port, spawn, stop, tail  # noqa: E402
-from support.server import TwofoldServer  # noqa: E402
 
 CEILING = "ceiling"
 TWOFOLD = "twofold"

@@ -20,7 +20,7 @@ from rich.table import Table
 
 from bench.report import Report, progress
 from bench.spark_source import create, session
-from support.transactional_ids import transactional_ids
+from kits.wire.transactional_ids import transactional_ids
 
 ROWS = {100: 2_000_000, 1024: 500_000}
 PARTITIONS = 4
@@ -184,7 +184,7 @@ def run_growth(spark: Any, address: str, report: Report, count: int) -> None:
 
 
 def run(report: Report, rounds: int = 3, sizes: tuple[int, ...] = (MANY_BATCHES,)) -> None:
-    from support.server import TwofoldServer
+    from kits.processes.server import TwofoldServer
 
     with ExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory())

@@ -26,7 +26,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "spark")]
 
 from connector import connector_jars  # noqa: E402
 
-from support.server import TwofoldServer  # noqa: E402
+from kits.processes.server import TwofoldServer  # noqa: E402
 
 PARTITIONS = 2
 KEY_BYTES = 16

@@ -15,9 +15,9 @@ from twofold.records.batch import BatchBuilder
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
+from kits.processes.server import TwofoldServer, memory_of  # noqa: E402
 from oracle.driver import Connection, WireClosed  # noqa: E402
 from oracle.kafka import running_oracle  # noqa: E402
-from support.server import TwofoldServer, memory_of  # noqa: E402
 
 
 def first_acknowledged(port: int, started: float) -> float:

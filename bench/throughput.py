@@ -21,9 +21,9 @@ from bench.report import Report, progress
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
+from kits.processes.server import TwofoldServer  # noqa: E402
 from oracle.kafka import running_oracle  # noqa: E402
 from oracle.processes import free_port, spawn, stop  # noqa: E402
-from support.server import TwofoldServer  # noqa: E402
 
 PARTITIONS = 4
 GOAL = 0.7

@@ -17,10 +17,10 @@ ROOT = Path(__file__).resolve().parent.parent
 FIXTURES = ROOT / "tests" / "fixtures"
 sys.path.insert(0, str(ROOT / "tests"))
 
+from kits.folders.oracle import SNAPSHOTS, TWO_PHASE, FolderOracle, add_foreign  # noqa: E402
+from kits.folders.story import Story, plain  # noqa: E402
+from kits.processes.server import TwofoldServer  # noqa: E402
 from oracle.kafka import COMMON_SETTINGS, Oracle  # noqa: E402
-from support.folder_oracle import SNAPSHOTS, TWO_PHASE, FolderOracle, add_foreign  # noqa: E402
-from support.folder_story import Story, plain  # noqa: E402
-from support.server import TwofoldServer  # noqa: E402
 from twofold.version import VERSION  # noqa: E402
 
 # One coordinator of each kind is enough, and an archive of two hundred empty directories is of no use to anybody.

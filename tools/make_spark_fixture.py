@@ -20,8 +20,8 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "spark")]
 
 from sink_kit import SETTINGS, App, Broker, Orders  # noqa: E402
 
-from support.dead_query import Query  # noqa: E402
-from support.server import TwofoldServer  # noqa: E402
+from kits.processes.dead_query import Query  # noqa: E402
+from kits.processes.server import TwofoldServer  # noqa: E402
 from twofold.sink.names import decision_topic, prefix_of_checkpoint  # noqa: E402
 from twofold.sink.register import Participant, Reader  # noqa: E402
 

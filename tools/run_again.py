@@ -1,6 +1,6 @@
 """Run files of tests again and again beside a load that keeps every core busy; tell which fail, and their times.
 
-    .venv/bin/python tools/run_again.py tests/api/test_fetch_session_rules.py
+    .venv/bin/python tools/run_again.py tests/broker/fetch/test_fetch_session_rules.py
     .venv/bin/python tools/run_again.py --times 5 --load 0 --at-once 2 tests/interop/test_groups_*.py
 
 A test that passes alone and fails now and then beside others believes in an order, a speed or a barrier that nobody

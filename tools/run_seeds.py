@@ -27,10 +27,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests"
-sys.path[:0] = [str(TESTS / "sim"), str(TESTS / "log"), str(TESTS)]
+sys.path.insert(0, str(TESTS))
 
-from sim_shrink import shrink  # noqa: E402
-from sim_worlds import KINDS, Failure, run  # noqa: E402
+from sim.shrink import shrink  # noqa: E402
+from sim.worlds import KINDS, Failure, run  # noqa: E402
 
 SEEDS = 10_000
 CHUNK = 4
@@ -127,7 +127,8 @@ class Ledger:
 
 def digest_of_sources() -> str:
     digest = hashlib.sha256()
-    for path in sorted([*(ROOT / "src").rglob("*.py"), *(TESTS / "sim").glob("*.py")]):
+    folders = (ROOT / "src", TESTS / "sim", TESTS / "kits")
+    for path in sorted(path for folder in folders for path in folder.rglob("*.py")):
         digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
 

@@ -11,8 +11,8 @@ import logging
 import uuid
 from typing import Any
 
-from api.sim_node import NODE, SimNode
 from fuzz import seeds
+from kits.node.sim_node import NODE, SimNode
 from oracle.batches import batch
 from oracle.compare import produce_body
 from oracle.wire import decode_response

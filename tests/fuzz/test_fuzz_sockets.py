@@ -11,10 +11,10 @@ import pytest
 
 from fuzz import seeds
 from fuzz.mutate import mutated
+from kits.processes.server import TwofoldServer
 from oracle.batches import batch, describe
 from oracle.compare import produce_body
 from oracle.driver import Connection
-from support.server import TwofoldServer
 from twofold.wire.apis import APIS
 from twofold.wire.schema import schema_of
 

@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 
 from bench.hostile import MB, measure, prepare
 from fuzz.attacks import ATTACKS
-from support.server import TwofoldServer
+from kits.processes.server import TwofoldServer
 
 LONG = bool(os.environ.get("TWOFOLD_LONG"))
 pytestmark = [pytest.mark.interop, pytest.mark.slow]

@@ -4,8 +4,8 @@ import struct
 
 import pytest
 
-from api.sockets import connected, framed, on_loop, until
-from api.test_server import OTHER, serving
+from broker.network.test_server import OTHER, serving
+from kits.node.sockets import connected, framed, on_loop, until
 from twofold.broker.network import server as server_module
 
 MB = 1024 * 1024

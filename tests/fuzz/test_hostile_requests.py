@@ -5,9 +5,9 @@ import struct
 
 import pytest
 
-from api.sim_node import SimNode, simulated
 from fuzz.attacks import _zigzag
 from fuzz.strategies import bomb
+from kits.node.sim_node import SimNode, simulated
 from oracle.batches import COMPRESS, batch
 from oracle.compare import produce_body
 from oracle.wire import encode_request

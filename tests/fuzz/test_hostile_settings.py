@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from api.running import running
-from api.sockets import on_loop, until
+from kits.node.running import running
+from kits.node.sockets import on_loop, until
 from oracle.wire import decode_response, encode_request
 
 

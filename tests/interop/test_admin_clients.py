@@ -12,7 +12,7 @@ from kafka import TopicPartition as PythonPartition
 from kafka.admin import ConfigResource as PythonResource
 from kafka.admin import KafkaAdminClient
 
-from support.server import TwofoldServer
+from kits.processes.server import TwofoldServer
 
 pytestmark = pytest.mark.interop
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from kits.processes.server import TwofoldServer
 from oracle.driver import Connection
-from support.server import TwofoldServer
 from twofold import aio
 from twofold.client import Admin, NewTopic
 

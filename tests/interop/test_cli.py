@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from support.server import TwofoldServer
+from kits.processes.server import TwofoldServer
 
 pytestmark = pytest.mark.interop
 

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, Protocol
 import confluent_kafka
 import pytest
 
+from kits.processes.server import TwofoldServer
 from oracle.batches import batch
 from oracle.driver import Connection
-from support.server import TwofoldServer
 from twofold.cli.app import run_app
 
 pytestmark = pytest.mark.interop

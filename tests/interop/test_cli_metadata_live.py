@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from support.server import TwofoldServer
+from kits.processes.server import TwofoldServer
 from twofold.cli.metadata.image import load_image
 from twofold.client import NewTopic
 from twofold.client.admin.blocking import Admin

@@ -16,8 +16,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from support.dead_query import OWNER, Query
-from support.server import TwofoldServer
+from kits.processes.dead_query import OWNER, Query
+from kits.processes.server import TwofoldServer
 from twofold.sink.errors import DecidedDataLost, Stale
 from twofold.sink.inspection import SinkState
 

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from oracle.processes import free_port
-from support.asked import Answered, Asked
-from support.server import TwofoldServer
-from support.txn_proxy import Proxy
-from support.txn_tools import (
+from kits.processes.asked import Answered, Asked
+from kits.processes.server import TwofoldServer
+from kits.wire.proxy import Proxy
+from kits.wire.tools import (
     SETTINGS,
     Cli,
     Server,
@@ -24,6 +23,7 @@ from support.txn_tools import (
     session,
     stable_offset,
 )
+from oracle.processes import free_port
 
 pytestmark = pytest.mark.interop
 

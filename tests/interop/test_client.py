@@ -11,7 +11,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from support.server import TwofoldServer
+from kits.processes.server import TwofoldServer
 from twofold.client import (
     Admin,
     AlterOperation,

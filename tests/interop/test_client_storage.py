@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from support.server import TwofoldServer
+from kits.processes.server import TwofoldServer
 from twofold.client import (
     ALL_RECORDS,
     Admin,

@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError
 
 from interop.test_kept_folders import FIXTURES, SETTINGS
+from kits.processes.server import TwofoldServer
 from oracle.kafka import Oracle
-from support.server import TwofoldServer
 from twofold import Admin
 from twofold.client.admin.model import FeatureUpdate, NewTopic
 from twofold.wire.errors import GroupIdNotFound, InvalidUpdateVersion

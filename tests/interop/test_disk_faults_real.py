@@ -17,10 +17,10 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from kits.processes.server import TwofoldServer
 from oracle.driver import Connection
 from oracle.kafka import is_ready
 from oracle.processes import spawn, wait_until
-from support.server import TwofoldServer
 from twofold.records.batch import BatchBuilder
 
 pytestmark = pytest.mark.interop

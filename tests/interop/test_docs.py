@@ -11,7 +11,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from docs_kit import (
+
+from interop.docs_kit import (
     LONG,
     ROOT,
     SPARK_TIMEOUT_S,
@@ -25,8 +26,7 @@ from docs_kit import (
     spark_environment,
     takes_long,
 )
-
-from support.server import TwofoldServer
+from kits.processes.server import TwofoldServer
 
 pytestmark = pytest.mark.interop
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from kits.processes.server import TwofoldServer
 from oracle.driver import Connection
 from oracle.kafka import Oracle, jars_or_skip
-from support.server import TwofoldServer
 from twofold import PreparedTxnState, Producer
 
 pytestmark = [pytest.mark.interop, pytest.mark.oracle]

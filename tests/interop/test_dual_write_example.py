@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 import twofold
-from support.dual_write_worker import example
-from support.server import TwofoldServer
+from kits.processes.dual_write_worker import example
+from kits.processes.server import TwofoldServer
 from twofold.client import Consumer, TopicPartition
 from twofold.client.transactions.states import diagram
 from twofold.runtime.real import run
 
 ROOT = Path(__file__).parent.parent.parent
-WORKER = ROOT / "tests" / "support" / "dual_write_worker.py"
+WORKER = ROOT / "tests" / "kits" / "processes" / "dual_write_worker.py"
 TAKING_OVER = ("fenced", "claiming", "owned", "recovered")
 WRITING = ("begun", "sent", "locked", "written", "prepared", "stored", "decided", "done")
 HOLDING_THE_LOCK = ("claiming", "locked", "written", "prepared", "stored")

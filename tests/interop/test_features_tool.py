@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from kits.processes.server import TwofoldServer
 from oracle.driver import Connection
 from oracle.kafka import Oracle, jars_or_skip
 from oracle.processes import free_port
-from support.server import TwofoldServer
 
 pytestmark = [pytest.mark.interop, pytest.mark.oracle]
 

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from kits.clients.remote import Remote, RemoteClient, java_command
+from kits.clients.single_requests import SingleRequests
+from kits.clients.transactional import STOCK, TransactionalClient
+from kits.groups.groups import create_topic
+from kits.processes.server import TwofoldServer
 from oracle.driver import Connection
 from oracle.processes import free_port
-from support.groups import create_topic
-from support.server import TwofoldServer
-from support.txn_clients import STOCK, TransactionalClient
-from support.txn_remote import Remote, RemoteClient, java_command
-from support.txn_single_requests import SingleRequests
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(120)]
 

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from kits.clients.remote import Remote, RemoteClient, go_command, java_command
+from kits.clients.transactional import Refused, Source
+from kits.copying.copies import SETTINGS
+from kits.groups.groups import Feed, create_topic
+from kits.processes.server import TwofoldServer
 from oracle.processes import free_port
-from support.groups import Feed, create_topic
-from support.server import TwofoldServer
-from support.txn_clients import Refused, Source
-from support.txn_copies import SETTINGS
-from support.txn_remote import Remote, RemoteClient, go_command, java_command
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer
 
+from kits.folders.oracle import ACLS, SNAPSHOTS, TWO_PHASE, FolderOracle, StaticOracle, add_foreign, foreign
+from kits.folders.story import Identity, Story, plain
+from kits.processes.server import TwofoldServer
 from oracle.kafka import COMMON_SETTINGS, Oracle, is_ready
 from oracle.processes import free_port, spawn, stop, wait_until
-from support.folder_oracle import ACLS, SNAPSHOTS, TWO_PHASE, FolderOracle, StaticOracle, add_foreign, foreign
-from support.folder_story import Identity, Story, plain
-from support.server import TwofoldServer
 
 pytestmark = [pytest.mark.interop, pytest.mark.oracle]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from kits.processes.server import TwofoldServer
 from oracle.driver import Connection
-from support.server import TwofoldServer
 from twofold.records.batch import BatchBuilder
 
 pytestmark = pytest.mark.interop

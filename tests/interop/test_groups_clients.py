@@ -16,8 +16,7 @@ from typing import Any
 
 import pytest
 
-from oracle.kafka import running_oracle
-from support.groups import (
+from kits.groups.groups import (
     CLIENTS,
     SESSION_S,
     SETTINGS,
@@ -28,7 +27,8 @@ from support.groups import (
     create_topic,
     crew,
 )
-from support.server import TwofoldServer
+from kits.processes.server import TwofoldServer
+from oracle.kafka import running_oracle
 
 LONG = bool(os.environ.get("TWOFOLD_LONG"))
 SERVERS = ("twofold", "oracle") if LONG else ("twofold",)

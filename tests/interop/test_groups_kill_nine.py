@@ -17,10 +17,10 @@ from typing import Protocol
 
 import pytest
 
+from kits.groups.groups import CLIENTS, SESSION_S, SETTINGS, Crew, Feed, Member, create_topic, crew
+from kits.groups.groups import Server as AnyServer
+from kits.processes.server import TwofoldServer
 from oracle.kafka import Oracle, jars_or_skip
-from support.groups import CLIENTS, SESSION_S, SETTINGS, Crew, Feed, Member, create_topic, crew
-from support.groups import Server as AnyServer
-from support.server import TwofoldServer
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(900)]
 

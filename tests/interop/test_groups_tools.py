@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from kits.groups.groups import Server, create_topic
 from oracle.kafka import Oracle, running_oracle
 from oracle.twofold import running_twofold
-from support.groups import Server, create_topic
 
 pytestmark = [pytest.mark.oracle, pytest.mark.interop]
 

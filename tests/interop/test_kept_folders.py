@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from support.folder_story import Identity, Story, end_what_is_open, plain
+from kits.folders.story import Identity, Story, end_what_is_open, plain
 from twofold.embedded import Broker
 from twofold.version import VERSION
 

@@ -25,12 +25,12 @@ from typing import Any
 
 import pytest
 
+from kits.metadata_kills.admins import ADMINS, Attempt
+from kits.metadata_kills.ledger import PREFIX, Change, Ledger, Topic, Transactions, read_transactions
+from kits.metadata_kills.readers import READERS
+from kits.processes.server import TwofoldServer
 from oracle.driver import Connection
 from oracle.processes import spawn, stop
-from support.metadata_kills import PREFIX, Change, Ledger, Topic, Transactions, read_transactions
-from support.metadata_kills_admins import ADMINS, Attempt
-from support.metadata_kills_readers import READERS
-from support.server import TwofoldServer
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -59,8 +59,8 @@ MOMENTS: tuple[Callable[[random.Random], float], ...] = (
     lambda _: 2.0,  # never: the change has happened
 )
 """How much of its bytes a change has written when the kill comes."""
-SUPPORT = Path(__file__).parent.parent / "support"
-BYSTANDER, WATCH = SUPPORT / "metadata_kills_bystander.py", SUPPORT / "metadata_kills_watch.py"
+KITS = Path(__file__).parent.parent / "kits" / "metadata_kills"
+BYSTANDER, WATCH = KITS / "bystander.py", KITS / "watch.py"
 RETRIABLE = (
     "ConnectionError", "ConnectionRefusedError", "ConnectionResetError", "BrokenPipeError", "WireClosed", "_TRANSPORT",
     "_TIMED_OUT", "_ALL_BROKERS_DOWN", "KafkaConnectionError", "NoBrokersAvailable", "NodeNotReadyError",

@@ -16,11 +16,11 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from kits.metadata_kills.ledger import read_transactions
+from kits.processes.server import TwofoldServer
 from oracle.driver import Connection
 from oracle.kafka import Oracle, jars_or_skip
 from oracle.processes import free_port
-from support.metadata_kills import read_transactions
-from support.server import TwofoldServer
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -29,7 +29,7 @@ TRIES = 25 if LONG else 3
 PARTITIONS = 20_000
 WHOLE, HALF = "whole", ("taken-back", "open")
 LOG = Path("__cluster_metadata-0") / f"{0:020d}.log"
-WATCH = Path(__file__).parent.parent / "support" / "metadata_kills_watch.py"
+WATCH = Path(__file__).parent.parent / "kits" / "metadata_kills" / "watch.py"
 Row = dict[str, Any]
 
 

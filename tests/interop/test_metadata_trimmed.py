@@ -13,9 +13,9 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from kits.folders.oracle import FolderOracle
+from kits.processes.server import TwofoldServer
 from oracle.processes import free_port
-from support.folder_oracle import FolderOracle
-from support.server import TwofoldServer
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 

@@ -13,9 +13,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 
 from interop.test_metrics_scrape import wait_for
+from kits.processes.server import TwofoldServer
+from kits.wire.tools import Cli, hang, make_cli, make_topic
 from oracle.processes import free_port
-from support.server import TwofoldServer
-from support.txn_tools import Cli, hang, make_cli, make_topic
 
 pytestmark = pytest.mark.interop
 

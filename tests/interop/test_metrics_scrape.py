@@ -18,9 +18,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 
+from kits.processes.server import TwofoldServer
 from oracle.kafka import Oracle
 from oracle.processes import free_port
-from support.server import TwofoldServer
 from twofold.broker.metrics.families import FAMILIES
 from twofold.embedded import Broker
 

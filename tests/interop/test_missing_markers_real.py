@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 import twofold
+from kits.folders.lost_tail import lose_markers, lose_markers_unnoticed
+from kits.processes.server import TwofoldServer
+from kits.wire.session import TV1, Session
+from kits.wire.tools import Cli, make_cli, make_topic, read_committed, session
 from oracle.driver import Connection
-from support.lost_tail import lose_markers, lose_markers_unnoticed
-from support.server import TwofoldServer
-from support.txn_session import TV1, Session
-from support.txn_tools import Cli, make_cli, make_topic, read_committed, session
 from twofold.client.admin.transaction_model import RepairTransactionSpec
 from twofold.types import TopicPartition
 from twofold.wire.errors import InvalidProducerEpoch, InvalidTxnState

@@ -17,7 +17,7 @@ import confluent_kafka
 import pytest
 
 import twofold
-from support.server import TwofoldServer
+from kits.processes.server import TwofoldServer
 from twofold.client import Admin, Consumer, FeatureUpdate, NewTopic, Producer, TopicPartition, UpgradeType
 from twofold.client.admin.group_model import ConsumerGroupMetadata
 from twofold.errors import Fenced, TransactionFailed, UnsupportedByBroker

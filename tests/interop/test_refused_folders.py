@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pytest
 
-from support.folder_story import Story
+from kits.folders.story import Story
 from twofold import Admin
 from twofold.controller.kept_records import AccessControlEntry
 from twofold.controller.records import FeatureLevel, MetadataRecord, encode

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from support.clients import CLIENTS, CODECS
-from support.server import TwofoldServer
+from kits.clients.plain import CLIENTS, CODECS
+from kits.processes.server import TwofoldServer
 
 pytestmark = pytest.mark.interop
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import twofold
-from support.server import TwofoldServer
+from kits.processes.server import TwofoldServer
 from twofold.aio import Consumer
 from twofold.client import TopicPartition
 from twofold.errors import PreparedAborted

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from kits.processes.server import TwofoldServer
+from kits.processes.two_phase_app import OFFSET, VALUES
+from kits.wire.driver import NO_IDENTITY, Fenced, Identity, TxnDriver
+from kits.wire.proxy import Proxy
+from kits.wire.reader import TxnReader
+from kits.wire.two_phase import TwoPhaseDriver, prepared_state, two_phase_driver
 from oracle.driver import Connection
 from oracle.processes import spawn, stop, tail
-from support.server import TwofoldServer
-from support.two_phase_app import OFFSET, VALUES
-from support.txn_driver import NO_IDENTITY, Fenced, Identity, TxnDriver
-from support.txn_proxy import Proxy
-from support.txn_reader import TxnReader
-from support.txn_two_phase import TwoPhaseDriver, prepared_state, two_phase_driver
 from twofold import aio
 from twofold.client import Admin, NewTopic
 from twofold.runtime.real import real_runtime
@@ -28,7 +28,7 @@ from twofold.wire.errors import KafkaError, UnstableOffsetCommit
 
 pytestmark = pytest.mark.interop
 
-APP = Path(__file__).parent.parent / "support" / "two_phase_app.py"
+APP = Path(__file__).parent.parent / "kits" / "processes" / "two_phase_app.py"
 PATIENCE_S = 25.0
 
 # Everything that a broker does by the clock, it does at once.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.server import TwofoldServer
+from kits.processes.server import TwofoldServer
 from twofold import aio
 from twofold.client import Admin, NewTopic, TopicPartition
 

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from kits.clients.single_requests import SingleRequests
+from kits.groups.groups import create_topic
+from kits.processes.server import TwofoldServer
+from kits.wire.look import UNSTABLE_OFFSET_COMMIT, await_group_offset, await_nothing_open, ends, group_offset
+from kits.wire.proxy import Caught, Proxy
+from kits.wire.session import GROUP_KEY, OLD, TV1, TV2, Session, Versions, produce_code
 from oracle.kafka import Oracle, jars_or_skip
 from oracle.wire import decode_response
-from support.groups import create_topic
-from support.server import TwofoldServer
-from support.txn_look import UNSTABLE_OFFSET_COMMIT, await_group_offset, await_nothing_open, ends, group_offset
-from support.txn_proxy import Caught, Proxy
-from support.txn_session import GROUP_KEY, OLD, TV1, TV2, Session, Versions, produce_code
-from support.txn_single_requests import SingleRequests
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(120)]
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from support.groups import create_topic
-from support.server import TwofoldServer
-from support.txn_clients import Confluent, Refused, TransactionalClient
-from support.txn_look import await_nothing_open, ends
-from support.txn_proxy import Held, Proxy, Request
-from support.txn_remote import Remote, RemoteClient, java_command
+from kits.clients.remote import Remote, RemoteClient, java_command
+from kits.clients.transactional import Confluent, Refused, TransactionalClient
+from kits.groups.groups import create_topic
+from kits.processes.server import TwofoldServer
+from kits.wire.look import await_nothing_open, ends
+from kits.wire.proxy import Held, Proxy, Request
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(120)]
 

@@ -12,14 +12,14 @@ from typing import Protocol
 
 import pytest
 
+from kits.clients.remote import Remote, RemoteClient, go_command, java_command
+from kits.clients.single_requests import SingleRequests
+from kits.clients.transactional import STOCK, Refused, TransactionalClient
+from kits.copying.copies import SETTINGS
+from kits.groups.groups import create_topic
+from kits.processes.server import TwofoldServer
+from kits.wire.look import await_group_offset, await_nothing_open, ends
 from oracle.kafka import running_oracle
-from support.groups import create_topic
-from support.server import TwofoldServer
-from support.txn_clients import STOCK, Refused, TransactionalClient
-from support.txn_copies import SETTINGS
-from support.txn_look import await_group_offset, await_nothing_open, ends
-from support.txn_remote import Remote, RemoteClient, go_command, java_command
-from support.txn_single_requests import SingleRequests
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(120)]
 

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from kits.clients.remote import go_command, java_command
+from kits.copying.copies import SETTINGS, Server, check_acknowledged, check_attempts, check_exactly_once
+from kits.copying.run import Plan, Verdict, run_copies
+from kits.processes.server import TwofoldServer
 from oracle.kafka import Oracle, jars_or_skip
-from support.server import TwofoldServer
-from support.txn_copies import SETTINGS, Server, check_acknowledged, check_attempts, check_exactly_once
-from support.txn_remote import go_command, java_command
-from support.txn_run import Plan, Verdict, run_copies
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(1200)]
 

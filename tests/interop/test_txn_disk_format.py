@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from kits.groups.groups import create_topic
+from kits.processes.server import TwofoldServer
+from kits.wire.look import await_nothing_open
+from kits.wire.session import OLD, TV1, TV2, Session
 from oracle.kafka import Oracle, jars_or_skip
-from support.groups import create_topic
-from support.server import TwofoldServer
-from support.txn_look import await_nothing_open
-from support.txn_session import OLD, TV1, TV2, Session
 
 pytestmark = [pytest.mark.oracle, pytest.mark.interop]
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from support.server import TwofoldServer
-from support.txn_driver import TV1, TV2, Abortable, Fatal, Fenced, Identity, TxnDriver, Versions, judge
-from support.txn_reader import Seen, TxnReader
-from support.txn_wire import GROUP_KEY
+from kits.processes.server import TwofoldServer
+from kits.wire.driver import TV1, TV2, Abortable, Fatal, Fenced, Identity, TxnDriver, Versions, judge
+from kits.wire.reader import Seen, TxnReader
+from kits.wire.requests import GROUP_KEY
 from twofold.client import Admin, NewTopic
 from twofold.runtime.api import Runtime
 from twofold.runtime.real import real_runtime

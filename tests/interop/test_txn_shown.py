@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 
 import twofold
-from oracle.kafka import Oracle, jars_or_skip
-from support.asked import Answered, Asked
-from support.server import TwofoldServer
-from support.txn_proxy import Proxy
-from support.txn_session import OLD, TV1, TV2, Session, Versions
-from support.txn_tools import (
+from kits.processes.asked import Answered, Asked
+from kits.processes.server import TwofoldServer
+from kits.wire.proxy import Proxy
+from kits.wire.session import OLD, TV1, TV2, Session, Versions
+from kits.wire.tools import (
     SETTINGS,
     Cli,
     Server,
@@ -31,6 +30,7 @@ from support.txn_tools import (
     session,
     stable_offset,
 )
+from oracle.kafka import Oracle, jars_or_skip
 from twofold.client import TopicPartition
 from twofold.client.admin.model import FeatureUpdate, UpgradeType
 from twofold.client.admin.transaction_model import AbortTransactionSpec, TransactionState

@@ -15,10 +15,9 @@ import confluent_kafka
 import pytest
 
 import twofold
-from oracle.processes import spawn, stop
-from support.server import TwofoldServer
-from support.txn_session import OLD, TV1, TV2
-from support.txn_tools import (
+from kits.processes.server import TwofoldServer
+from kits.wire.session import OLD, TV1, TV2
+from kits.wire.tools import (
     LONG,
     SETTINGS,
     Cli,
@@ -33,7 +32,8 @@ from support.txn_tools import (
     session,
     stable_offset,
 )
-from support.txn_two_phase import TwoPhaseDriver, two_phase_driver
+from kits.wire.two_phase import TwoPhaseDriver, two_phase_driver
+from oracle.processes import spawn, stop
 from twofold.client import TopicPartition
 from twofold.client.admin.transaction_model import AbortTransactionSpec, TransactionState
 from twofold.client.errors import Fenced, TransactionFailed
@@ -42,7 +42,7 @@ from twofold.wire.errors import InvalidTxnState, TransactionAbortable, Transacti
 
 pytestmark = pytest.mark.interop
 
-APP = Path(__file__).parent.parent / "support" / "two_phase_app.py"
+APP = Path(__file__).parent.parent / "kits" / "processes" / "two_phase_app.py"
 HEALTHY = 1000
 LOAD_S = 15.0 if LONG else 3.0
 INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, FENCED, ABORTABLE = 47, 48, 90, 120

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from kits.clients.remote import java_command
+from kits.copying.copies import INPUT, SETTINGS, SOURCES, Copy, Feed
+from kits.groups.groups import create_topic
+from kits.processes.server import TwofoldServer
+from kits.wire.proxy import Proxy
 from oracle.driver import Connection
 from oracle.kafka import Oracle, jars_or_skip
 from oracle.wire import KEYS
-from support.groups import create_topic
-from support.server import TwofoldServer
-from support.txn_copies import INPUT, SETTINGS, SOURCES, Copy, Feed
-from support.txn_proxy import Proxy
-from support.txn_remote import java_command
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from logkit import NOW, Kit
 
+from kits.log.partition import NOW, Kit
 from twofold.log.api import Bound, Origin
 from twofold.records.batch import BatchBuilder, crc_is_valid, read_header, single_record_batch
 

@@ -1,8 +1,8 @@
 """Append, read, roll, reopen: what everything else stands on."""
 
 import pytest
-from logkit import DATA, TP, Kit, data_batch, headers
 
+from kits.log.partition import DATA, TP, Kit, data_batch, headers
 from twofold.log.api import Bound
 from twofold.wire.errors import OffsetOutOfRange
 

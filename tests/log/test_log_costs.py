@@ -5,8 +5,8 @@ from random import Random
 from typing import Any
 
 import pytest
-from logkit import DATA, NOW, TP, data_batch, headers, make_runtime, marker
 
+from kits.log.partition import DATA, NOW, TP, data_batch, headers, make_runtime, marker
 from twofold.config.topic import LogConfig
 from twofold.log.api import Bound, Origin
 from twofold.log.log import PartitionLog

@@ -5,8 +5,8 @@ import re
 from pathlib import Path
 
 import pytest
-from logkit import NOW, TP, data_batch, make_runtime, marker
 
+from kits.log.partition import NOW, TP, data_batch, make_runtime, marker
 from oracle.kafka import Oracle
 from twofold.config.topic import LogConfig
 from twofold.log.api import Origin

@@ -7,8 +7,8 @@ from random import Random
 from typing import Any
 
 import pytest
-from logkit import DATA, NOW, TP, FakeClock, Kit, data_batch, headers, make_runtime
 
+from kits.log.partition import DATA, NOW, TP, FakeClock, Kit, data_batch, headers, make_runtime
 from twofold.config.settings import Settings
 from twofold.config.topic import LogConfig
 from twofold.log.api import Bound

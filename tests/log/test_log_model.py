@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from logkit import NOW, Kit, data_batch, headers, marker
 
+from kits.log.partition import NOW, Kit, data_batch, headers, marker
 from twofold.log.api import Bound, Origin
 from twofold.records.batch import Header
 from twofold.records.control import read_end_marker

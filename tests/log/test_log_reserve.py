@@ -3,8 +3,8 @@
 import logging
 
 import pytest
-from logkit import make_runtime
 
+from kits.log.partition import make_runtime
 from twofold.config.topic import LogConfig
 from twofold.log.api import Origin
 from twofold.log.log import PartitionLog

@@ -7,8 +7,8 @@ import asyncio
 import importlib
 
 import pytest
-from logkit import DATA, NOW, TP, Kit, headers, marker
 
+from kits.log.partition import DATA, NOW, TP, Kit, headers, marker
 from twofold.log.api import AbortedTransaction, Bound, MarkersResult, Origin, TransactionMarker
 from twofold.log.manager import LogOptions
 from twofold.log.producers.snapshots import CorruptProducerSnapshot, decode_snapshot
@@ -18,7 +18,7 @@ from twofold.wire.errors import InvalidProducerEpoch, InvalidTxnState, Transacti
 
 P = 7
 
-PRODUCERS, CLEANER = "test_log_producers", "test_log_cleaner"
+PRODUCERS, CLEANER = "log.producers.test_log_producers", "log.cleaning.test_log_cleaner"
 SCENARIOS = {
     55: (PRODUCERS, "seq-basic"),
     56: (PRODUCERS, "seq-wrap"),
@@ -48,7 +48,7 @@ SCENARIOS = {
     80: (PRODUCERS, "guard-survives-same-epoch-marker"),
     81: (PRODUCERS, "rc-fetch-empty-abort-list"),
     82: (PRODUCERS, "rc-fetch-cross-segment"),
-    83: (PRODUCERS, "delayed-rc-fetch"),  # over the wire: tests/api/test_write_txn_markers.py
+    83: (PRODUCERS, "delayed-rc-fetch"),  # over the wire: test_write_txn_markers.py
     84: (PRODUCERS, "listoffsets-rc"),
     85: (CLEANER, "cleaner-aborted"),
     86: (CLEANER, "cleaner-last-seq"),

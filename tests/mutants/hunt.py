@@ -10,11 +10,10 @@ import sys
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(TESTS / "sim"), str(TESTS / "log"), str(TESTS)]
-
-from sim_worlds import run  # noqa: E402
+sys.path.insert(0, str(TESTS))
 
 import twofold  # noqa: E402
+from sim.worlds import run  # noqa: E402
 
 
 def main() -> int:

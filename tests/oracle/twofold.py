@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from kits.processes.server import TwofoldServer
 from oracle.kafka import COMMON_SETTINGS
-from support.server import TwofoldServer
 
 
 class Twofold(TwofoldServer):

@@ -1,14 +1,9 @@
 """How many seeds, and how fast they go."""
 
 import os
-import sys
 import time
-from pathlib import Path
 
 import pytest
-
-# The slow and simple truth about a log (`replay`) is shared with the tests of the log.
-sys.path.insert(0, str(Path(__file__).parent.parent / "log"))
 
 DEFAULT_SEEDS = 60
 QUICK_SEEDS = 20

@@ -9,10 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from sim_run import Outcome, simulate
+from sim.broker.run import Outcome, simulate
 
-HERE = Path(__file__).parent
-DIGEST = "import sys; from sim_run import simulate; print(simulate(int(sys.argv[1])).digest)"
+TESTS = Path(__file__).parent.parent
+DIGEST = "import sys; from sim.broker.run import simulate; print(simulate(int(sys.argv[1])).digest)"
 
 
 outcomes: list[Outcome] = []
@@ -33,7 +33,7 @@ def test_the_same_seed_gives_the_same_run_in_another_process_with_other_hashes()
     digests = {
         subprocess.run(
             [sys.executable, "-c", DIGEST, "4"],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])},
+            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])},
             capture_output=True,
             text=True,
             check=True,

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from sim_plan import Plan, make_plan
-from sim_run import simulate
-from sim_watch import Violation
 
+from sim.broker.plan import Plan, make_plan
+from sim.broker.run import simulate
+from sim.broker.watch import Violation
 from twofold.broker.coordinators.transactions.producer_ids import Block, ProducerIdBlocks
 from twofold.broker.partitions.partition import Partition
 from twofold.client.producer.sequences import PartitionSequences

@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable
 from itertools import count
 
 import pytest
-from sim_txn_history import Outcome
-from sim_txn_stage import Player, Stage, play
 
-from support.txn_driver import TV1, TV2, Fatal, Fenced, Identity, Versions
+from kits.wire.driver import TV1, TV2, Fatal, Fenced, Identity, Versions
+from sim.transactions.history import Outcome
+from sim.transactions.stage import Player, Stage, play
 from twofold.coordinator.transaction.states import State
 
 START = 32764

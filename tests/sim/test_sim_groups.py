@@ -8,9 +8,9 @@ import os
 from dataclasses import replace
 
 import pytest
-from sim_groups import GroupOutcome, make_group_plan, simulate_group
-from sim_watch import Violation
 
+from sim.broker.watch import Violation
+from sim.groups.world import GroupOutcome, make_group_plan, simulate_group
 from twofold.coordinator.group.classic import ClassicGroup
 from twofold.coordinator.group.offsets import Offsets
 

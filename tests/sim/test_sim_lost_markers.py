@@ -7,10 +7,10 @@ are checked for, torn transactions first of all.
 from itertools import combinations, count
 
 import pytest
-from sim_lost_markers import PLACES, come_back, simulate_lost_markers
-from sim_txn_stage import NEVER, Stage, play
-from sim_world import BROKER
 
+from sim.broker.world import BROKER
+from sim.transactions.lost_markers import PLACES, come_back, simulate_lost_markers
+from sim.transactions.stage import NEVER, Stage, play
 from twofold.coordinator.transaction.states import State
 from twofold.types import TopicPartition
 

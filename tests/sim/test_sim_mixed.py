@@ -7,12 +7,12 @@ all cores. What is checked is what the other worlds check, and `sim_mixed_check`
 import os
 
 import pytest
-from sim_mixed_check import check_deleted, check_trimmed
-from sim_mixed_world import MixedOutcome, simulate_mixed
-from sim_txn_history import TABLE, History, Txn, Value
-from sim_txn_log import LogTruth
-from sim_watch import Violation
 
+from sim.broker.watch import Violation
+from sim.mixed.check import check_deleted, check_trimmed
+from sim.mixed.world import MixedOutcome, simulate_mixed
+from sim.transactions.history import TABLE, History, Txn, Value
+from sim.transactions.log import LogTruth
 from twofold.records.batch import BatchBuilder
 from twofold.types import TopicPartition
 

@@ -10,13 +10,13 @@ from itertools import count
 from random import Random
 
 import pytest
-from sim_quorum_files import DATA, NODE, MetadataSimulation
-from sim_quorum_plan import FILES, MetadataPlan
-from sim_quorum_requests import Ask
-from sim_quorum_stage import small_appends
-from sim_quorum_world import FilesWorld
-from sim_world import ErrorLog
 
+from sim.broker.world import ErrorLog
+from sim.metadata.files import DATA, NODE, MetadataSimulation
+from sim.metadata.plan import FILES, MetadataPlan
+from sim.metadata.requests import Ask
+from sim.metadata.stage import small_appends
+from sim.metadata.world import FilesWorld
 from twofold.log.recovery.rescue import is_distrusted
 from twofold.metadata_log.damage import TornTail, cut_tail
 from twofold.runtime.sim import CutMode, SimDisk

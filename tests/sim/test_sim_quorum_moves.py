@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable
 from enum import Enum
 
 import pytest
-from sim_quorum_log import Batch, Member
-from sim_quorum_requests import Ask
-from sim_quorum_stage import Stage, play, turns
-from sim_quorum_truth import FAILOVER, Transaction
 
+from sim.metadata.log import Batch, Member
+from sim.metadata.requests import Ask
+from sim.metadata.stage import Stage, play, turns
+from sim.metadata.truth import FAILOVER, Transaction
 from twofold.controller.features import initial_levels
 from twofold.controller.records import (
     AbortTransaction,

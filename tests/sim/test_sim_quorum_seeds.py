@@ -8,9 +8,10 @@ import dataclasses
 import os
 
 import pytest
-from sim_quorum_plan import FILES, QUORUM, make_metadata_plan
-from sim_quorum_world import MetadataOutcome, simulate_metadata
-from sim_worlds import KINDS, changed, parts
+
+from sim.metadata.plan import FILES, QUORUM, make_metadata_plan
+from sim.metadata.world import MetadataOutcome, simulate_metadata
+from sim.worlds import KINDS, changed, parts
 
 pytestmark = pytest.mark.slow  # it enumerates
 

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from sim_mixed_plan import make_mixed_plan
-from sim_run import simulate
-from sim_shrink import Shrinker, shrink
-from sim_worlds import KINDS, Failure, changed, parts, run
 
+from sim.broker.run import simulate
+from sim.mixed.plan import make_mixed_plan
+from sim.shrink import Shrinker, shrink
+from sim.worlds import KINDS, Failure, changed, parts, run
 from twofold.broker.coordinators.transactions.producer_ids import Block, ProducerIdBlocks
 
 

@@ -12,12 +12,12 @@ from itertools import count
 from typing import Any
 
 import pytest
-from sim_sink_plan import RESTORE, SinkPlan, make_sink_plan
-from sim_sink_spark import QUERY
-from sim_sink_stage import CALM
-from sim_sink_world import SinkOutcome, SinkWorld, simulate_sink
-from sim_world import BROKER
 
+from sim.broker.world import BROKER
+from sim.sink.plan import RESTORE, SinkPlan, make_sink_plan
+from sim.sink.spark import QUERY
+from sim.sink.stage import CALM
+from sim.sink.world import SinkOutcome, SinkWorld, simulate_sink
 from twofold.runtime.sim.disk import CutMode
 from twofold.sink import recognition, slots
 from twofold.sink.completion import Completion, CompletionOutcome

@@ -6,11 +6,11 @@ from contextlib import suppress
 from contextvars import Context
 
 import pytest
-from sim_sink_plan import make_sink_plan
-from sim_sink_spark import TOPIC, Died, Process
-from sim_sink_stage import RUN, SinkStage, play, within
-from sim_world import BROKER
 
+from sim.broker.world import BROKER
+from sim.sink.plan import make_sink_plan
+from sim.sink.spark import TOPIC, Died, Process
+from sim.sink.stage import RUN, SinkStage, play, within
 from twofold.client.transactions.calls import Terms
 from twofold.connections.errors import NoAnswer
 from twofold.connections.waiting import Deadline

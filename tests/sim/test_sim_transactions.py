@@ -10,13 +10,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from sim_txn_world import TxnOutcome, simulate_txn
+
+from sim.transactions.world import TxnOutcome, simulate_txn
 
 DEFAULT_SEEDS = 60
 QUICK_SEEDS = 12
 TESTS = Path(__file__).parent.parent
-PATHS = [str(TESTS / name) for name in ("sim", "log", "")]
-DIGEST = "import sys; from sim_txn_world import simulate_txn; print(simulate_txn(int(sys.argv[1])).digest)"
+DIGEST = "import sys; from sim.transactions.world import simulate_txn; print(simulate_txn(int(sys.argv[1])).digest)"
 
 outcomes: list[TxnOutcome] = []
 
@@ -47,7 +47,7 @@ def test_the_same_seed_gives_the_same_run_of_transactions_with_other_hashes() ->
     digests = {
         subprocess.run(
             [sys.executable, "-c", DIGEST, "8"],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join([*PATHS, *sys.path])},
+            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])},
             capture_output=True,
             text=True,
             check=True,

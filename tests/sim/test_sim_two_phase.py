@@ -10,15 +10,15 @@ import os
 from itertools import count
 
 import pytest
-from sim_two_phase_plan import LAST_EPOCH, make_two_phase_plan
-from sim_two_phase_world import Database, SimTwoPhaseDriver, TwoPhaseOutcome, simulate_two_phase
-from sim_txn_clients import BOOTSTRAP
-from sim_txn_history import Outcome, Txn
-from sim_txn_stage import ID, Player, Stage, play
-from sim_watch import Violation
 
-from support.txn_driver import NO_IDENTITY, Abortable, Identity
-from support.txn_two_phase import prepared_state
+from kits.wire.driver import NO_IDENTITY, Abortable, Identity
+from kits.wire.two_phase import prepared_state
+from sim.broker.watch import Violation
+from sim.transactions.clients import BOOTSTRAP
+from sim.transactions.history import Outcome, Txn
+from sim.transactions.stage import ID, Player, Stage, play
+from sim.two_phase.plan import LAST_EPOCH, make_two_phase_plan
+from sim.two_phase.world import Database, SimTwoPhaseDriver, TwoPhaseOutcome, simulate_two_phase
 
 DEFAULT_SEEDS = 30
 QUICK_SEEDS = 12

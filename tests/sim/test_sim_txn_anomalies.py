@@ -8,12 +8,12 @@ A request that a proxy would hold back and release later is simply sent late, by
 from typing import Any
 
 import pytest
-from sim_txn_history import Outcome, Txn, Value, Write
-from sim_txn_log import Fate
-from sim_txn_stage import ID, A, B, Player, Stage, play
 
-from support.txn_driver import TV1, TV2, Abortable, Fenced, Versions
-from support.txn_reader import TxnReader
+from kits.wire.driver import TV1, TV2, Abortable, Fenced, Versions
+from kits.wire.reader import TxnReader
+from sim.transactions.history import Outcome, Txn, Value, Write
+from sim.transactions.log import Fate
+from sim.transactions.stage import ID, A, B, Player, Stage, play
 from twofold.coordinator.transaction.states import State
 from twofold.types import TopicPartition
 from twofold.wire.errors import (

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from immutables import Map
-from sim_txn_plan import TxnPlan, make_txn_plan
-from sim_txn_world import simulate_txn
 
+from sim.transactions.plan import TxnPlan, make_txn_plan
+from sim.transactions.world import simulate_txn
 from twofold.broker.coordinators.transactions.markers import MarkerSender
 from twofold.broker.coordinators.transactions.shard import TransactionShard
 from twofold.coordinator.group.state import _Draft

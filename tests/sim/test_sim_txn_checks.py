@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 
 import pytest
-from sim_txn_check import (
+
+from sim.broker.watch import Violation
+from sim.transactions.check import (
     acknowledged_stays,
     all_or_nothing,
     at_most_once,
@@ -16,11 +18,9 @@ from sim_txn_check import (
     reached_the_end,
     readers_see_committed,
 )
-from sim_txn_cycles import edges, find_cycle, no_cycles
-from sim_txn_history import History, OffsetRead, Outcome, Polled, Reading, Txn, Value, Write, at, decode_value
-from sim_txn_log import LogTruth
-from sim_watch import Violation
-
+from sim.transactions.cycles import edges, find_cycle, no_cycles
+from sim.transactions.history import History, OffsetRead, Outcome, Polled, Reading, Txn, Value, Write, at, decode_value
+from sim.transactions.log import LogTruth
 from twofold.types import TopicPartition
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 from itertools import count
 
 import pytest
-from sim_txn_history import Outcome
-from sim_txn_stage import Stage, play
 
-from support.txn_driver import TV1, TV2, Fenced, Versions
+from kits.wire.driver import TV1, TV2, Fenced, Versions
+from sim.transactions.history import Outcome
+from sim.transactions.stage import Stage, play
 from twofold.coordinator.transaction.states import State
 
 pytestmark = pytest.mark.slow

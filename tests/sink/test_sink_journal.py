@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 
-from support.server import TwofoldServer
+from kits.processes.server import TwofoldServer
 from twofold.client.admin.admin import Admin
 from twofold.client.admin.model import ConfigResource, ResourceType
 from twofold.client.cluster.cluster import Cluster

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from support.server import TwofoldServer
+from kits.processes.server import TwofoldServer
 from twofold.client.cluster.cluster import Cluster
 from twofold.client.config import ProducerConfig
 from twofold.runtime.real import real_runtime, run

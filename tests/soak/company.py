@@ -13,11 +13,11 @@ import threading
 import time
 from pathlib import Path
 
+from kits.copying import copies as txn_copies
+from kits.copying.copies import INPUT, SOURCES, Copy
+from kits.groups.groups import Crew, Feed, Server, create_topic
 from oracle.driver import Connection, WireClosed
 from soak.loads import PATIENCE_S, Numbered
-from support import txn_copies
-from support.groups import Crew, Feed, Server, create_topic
-from support.txn_copies import INPUT, SOURCES, Copy
 
 TOPIC_CONFIG = 2
 SET = 0

@@ -20,9 +20,9 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 
+from kits.groups.groups import Server
+from kits.wire.look import ends
 from oracle.driver import Connection
-from support.groups import Server
-from support.txn_look import ends
 
 KEYS = 50
 NONE = -1

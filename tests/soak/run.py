@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from kits.copying import copies as txn_copies
+from kits.processes.server import TwofoldServer
 from oracle.processes import free_port
 from soak.company import Admin, Copies, Group, OurReader, Reader
 from soak.loads import Compacted, Load, Numbered, Ours, Plain, Retained, Wide
 from soak.watch import Sample, Watch, at_age, growth, slope
-from support import txn_copies
-from support.server import TwofoldServer
 
 TICK_S = 0.1
 SETTLE_S = 20.0

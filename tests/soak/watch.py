@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from support.server import TwofoldServer, memory_of
+from kits.processes.server import TwofoldServer, memory_of
 
 EVERY_S = 1.0
 TASKS = "twofold_tasks "

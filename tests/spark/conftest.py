@@ -15,7 +15,7 @@ from connector import LONG, connector_jars
 from sink_kit import SETTINGS
 from spark_kit import Kit
 
-from support.server import TwofoldServer
+from kits.processes.server import TwofoldServer
 
 # A session on a busy machine takes its time, and the first test that needs it pays.
 TIMEOUT_S = 300

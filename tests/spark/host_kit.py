@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 from sink_kit import CONF, HERE, PATIENCE_S, Broker, Orders, check_exactly_once, spark_env
 
-from support.server import TwofoldServer
+from kits.processes.server import TwofoldServer
 from twofold.sink import names
 
 KEYS = 16

@@ -18,7 +18,7 @@ from typing import Any
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from support.transactional_ids import transactional_ids
+from kits.wire.transactional_ids import transactional_ids
 
 HERE = Path(__file__).parent
 PATIENCE_S = 150

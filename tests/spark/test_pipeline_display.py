@@ -21,7 +21,7 @@ from connector import LONG
 from pipeline_kit import COPY, SPARK, Command
 from sink_kit import SETTINGS, Broker
 
-from support.server import TwofoldServer
+from kits.processes.server import TwofoldServer
 from twofold.pipeline.config import Flags, PipelineConfig, build
 from twofold.pipeline.display import Display, JsonLines, Table, display_for
 from twofold.pipeline.running import SinkProgress

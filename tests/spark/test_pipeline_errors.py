@@ -16,7 +16,7 @@ from connector import LONG
 from pipeline_kit import COPY, Command, check_message, log_of
 from sink_kit import SETTINGS, Broker, check_exactly_once
 
-from support.server import TwofoldServer
+from kits.processes.server import TwofoldServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 needs_java = pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs a JDK")

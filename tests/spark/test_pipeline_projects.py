@@ -17,8 +17,8 @@ from pipeline_kit import JVM, Command, check_message
 from sink_kit import SETTINGS, Broker, check_exactly_once, spark_env
 from standalone_kit import Standalone
 
+from kits.processes.server import TwofoldServer
 from oracle.processes import free_port
-from support.server import TwofoldServer
 
 pytestmark = [
     pytest.mark.spark,

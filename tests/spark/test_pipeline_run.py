@@ -14,7 +14,7 @@ from connector import LONG
 from pipeline_kit import Command, check_message
 from sink_kit import SETTINGS, Broker, check_exactly_once
 
-from support.server import TwofoldServer
+from kits.processes.server import TwofoldServer
 
 pytestmark = [
     pytest.mark.spark,

@@ -13,7 +13,7 @@ from sink_kit import SETTINGS, Broker, Orders
 from standalone_kit import CORES, Standalone
 from steps_hook import java_above
 
-from support.server import TwofoldServer
+from kits.processes.server import TwofoldServer
 
 pytestmark = [
     pytest.mark.spark,

@@ -12,7 +12,7 @@ from connector import LONG
 from host_kit import Host, Pipe, restarted, wait_for
 from sink_kit import SETTINGS, Broker
 
-from support.server import TwofoldServer
+from kits.processes.server import TwofoldServer
 from twofold.client.cluster.cluster import Cluster
 from twofold.client.config import ProducerConfig
 from twofold.runtime.real import real_runtime, run

@@ -17,7 +17,7 @@ from connector import LONG
 from host_kit import Host, Pipe, restarted, wait_for
 from sink_kit import PATIENCE_S, SETTINGS, Broker
 
-from support.server import TwofoldServer
+from kits.processes.server import TwofoldServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 rest = pytest.mark.skipif(not LONG, reason="TWOFOLD_LONG=1 runs all of them")

@@ -17,7 +17,7 @@ import pytest
 from host_kit import Host, Pipe
 from sink_kit import SETTINGS, App, Broker, Orders
 
-from support.server import TwofoldServer
+from kits.processes.server import TwofoldServer
 from twofold.client.cluster.cluster import Cluster
 from twofold.client.config import ProducerConfig
 from twofold.runtime.real import real_runtime, run

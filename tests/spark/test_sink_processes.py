@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sink_kit import SETTINGS
 
-from support.server import TwofoldServer
+from kits.processes.server import TwofoldServer
 from twofold.spark.clients import MAX_CLUSTERS
 from twofold.spark.options import WriteOptions, write_options
 from twofold.spark.sink import MAX_SINKS, identified, owner_of, sink_for

@@ -16,8 +16,8 @@ import pytest
 from connector import LONG
 from protocol_kit import Crash, Pause, Process, Query, Steps, closing, set_level
 
+from kits.processes.server import TwofoldServer
 from oracle.kafka import EXACT_SETTINGS, running_oracle
-from support.server import TwofoldServer
 from twofold.client.admin.transaction_model import NO_TIMEOUT_MS
 from twofold.sink.driver import Votes
 from twofold.sink.errors import DecidedDataLost, Revoked, Stale, Unsupported, VoteFailed

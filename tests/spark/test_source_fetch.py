@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from support.server import TwofoldServer
+from kits.processes.server import TwofoldServer
 from twofold.spark.errors import DataLoss
 from twofold.spark.fetch import read_range
 from twofold.spark.offsets import EARLIEST, LATEST, Range

@@ -16,7 +16,7 @@ from connector import CHECKOUT, LONG
 from sink_kit import SETTINGS, App, Broker, Orders, check_exactly_once
 from standalone_kit import Standalone
 
-from support.server import TwofoldServer
+from kits.processes.server import TwofoldServer
 
 pytestmark = [
     pytest.mark.spark,

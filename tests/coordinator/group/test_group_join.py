@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from group_kit import REBALANCE, SESSION, World, subscription
 
+from kits.coordinator.groups import REBALANCE, SESSION, World, subscription
 from twofold.coordinator.group.context import NEW_MEMBER_JOIN_TIMEOUT_MS
 from twofold.coordinator.group.records import GroupRecord, GroupValue
 from twofold.coordinator.group.states import State

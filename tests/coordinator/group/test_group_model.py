@@ -13,11 +13,11 @@ import os
 from dataclasses import dataclass, field
 from typing import Any
 
-from group_kit import REBALANCE, SESSION, World
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
+from kits.coordinator.groups import REBALANCE, SESSION, World
 from twofold.coordinator.group.states import State
 from twofold.wire.errors import KafkaError, NotEnoughReplicas
 

@@ -4,8 +4,8 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from group_kit import WALL, World
 
+from kits.coordinator.groups import WALL, World
 from twofold.coordinator.group.context import MINUTE_MS
 from twofold.coordinator.group.offsets import Commit, Committer, Wanted
 from twofold.coordinator.group.records import GroupRecord, LogRecord, OffsetRecord

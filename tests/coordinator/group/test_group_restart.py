@@ -2,10 +2,10 @@
 
 import itertools
 
-from group_kit import REBALANCE, SESSION, World, subscription
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kits.coordinator.groups import REBALANCE, SESSION, World, subscription
 from twofold.coordinator.group.overview import describe_group, list_groups
 from twofold.coordinator.group.records import (
     EndTransaction,

@@ -1,8 +1,8 @@
 """Static members: an instance id keeps its place through a restart of the client."""
 
 import pytest
-from group_kit import REBALANCE, SESSION, World
 
+from kits.coordinator.groups import REBALANCE, SESSION, World
 from twofold.coordinator.group.states import State
 from twofold.wire.errors import NotEnoughReplicas
 

@@ -1,8 +1,8 @@
 """SyncGroup, Heartbeat, LeaveGroup, sessions."""
 
 import pytest
-from group_kit import REBALANCE, SESSION, World
 
+from kits.coordinator.groups import REBALANCE, SESSION, World
 from twofold.coordinator.group.records import GroupRecord
 from twofold.coordinator.group.states import State
 from twofold.wire.errors import NotCoordinator, NotEnoughReplicas

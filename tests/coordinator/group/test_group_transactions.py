@@ -1,8 +1,8 @@
 """Offsets in transactions: pending until the marker, and what the log alone makes of them."""
 
 import pytest
-from group_kit import World
 
+from kits.coordinator.groups import World
 from twofold.coordinator.group.offsets import Wanted
 from twofold.wire.errors import KafkaError
 

@@ -1,7 +1,8 @@
 """AddPartitionsToTxn and AddOffsetsToTxn: adding to a transaction, and asking whether something belongs to it."""
 
 import pytest
-from transaction_kit import (
+
+from kits.coordinator.transactions import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
     CONCURRENT_TRANSACTIONS,
@@ -27,7 +28,6 @@ from transaction_kit import (
     partitions,
     told,
 )
-
 from twofold.coordinator.transaction.coordinator import Coordinator, TransactionConfig
 from twofold.types import TopicPartition
 

@@ -1,7 +1,8 @@
 """EndTxn: both protocols, every state, and what a retry is told."""
 
 import pytest
-from transaction_kit import (
+
+from kits.coordinator.transactions import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
     CONCURRENT_TRANSACTIONS,
@@ -28,7 +29,6 @@ from transaction_kit import (
     partitions,
     told,
 )
-
 from twofold.coordinator.transaction.coordinator import Coordinator, TransactionConfig
 
 NAME = lambda state: state.wire_name  # noqa: E731

@@ -2,7 +2,7 @@
 
 import pytest
 
-from coordinator.transaction.transaction_kit import OK, P, World
+from kits.coordinator.transactions import OK, P, World
 from twofold.coordinator.transaction.coordinator import Expected
 from twofold.coordinator.transaction.states import State
 from twofold.wire.errors import ConcurrentTransactions, InvalidTxnState, TransactionalIdNotFound

@@ -1,7 +1,8 @@
 """KIP-1309: the decisions that need neither a clock nor a socket."""
 
 import pytest
-from transaction_kit import (
+
+from kits.coordinator.transactions import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
     DAY_MS,
@@ -30,7 +31,6 @@ from transaction_kit import (
     ids_from,
     told,
 )
-
 from twofold.coordinator.transaction.coordinator import Coordinator, InitRequest, TransactionConfig
 from twofold.coordinator.transaction.heartbeats import AbortCause, heartbeat, is_silent, sweep_period_ms
 from twofold.coordinator.transaction.records import encode_value

@@ -1,7 +1,8 @@
 """InitProducerId: the checks of the request, the checks of the entry, and the numbers that come out."""
 
 import pytest
-from transaction_kit import (
+
+from kits.coordinator.transactions import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
     CONCURRENT_TRANSACTIONS,
@@ -29,7 +30,6 @@ from transaction_kit import (
     no_ids,
     told,
 )
-
 from twofold.config.settings import Settings
 from twofold.coordinator.transaction.coordinator import Coordinator, InitRequest, TransactionConfig, check_identity
 

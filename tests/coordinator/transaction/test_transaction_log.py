@@ -3,7 +3,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from transaction_kit import (
+
+from kits.coordinator.transactions import (
     COMPLETE_COMMIT,
     EMPTY,
     NEVER,
@@ -15,7 +16,6 @@ from transaction_kit import (
     World,
     a_transaction,
 )
-
 from twofold.coordinator.transaction.records import TransactionRecord
 from twofold.coordinator.transaction.state import (
     CorruptTransactionLog,

@@ -17,7 +17,8 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from transaction_kit import (
+
+from kits.coordinator.transactions import (
     CONCURRENT_TRANSACTIONS,
     EMPTY,
     NEVER,
@@ -29,7 +30,6 @@ from transaction_kit import (
     a_transaction,
     partitions,
 )
-
 from twofold.coordinator.transaction.records import Transaction
 from twofold.coordinator.transaction.states import EXPIRABLE, PREPARING, State
 from twofold.coordinator.transaction.transitions import client_pair, has_kept

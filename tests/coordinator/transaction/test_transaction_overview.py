@@ -1,7 +1,8 @@
 """DescribeTransactions and ListTransactions."""
 
 import pytest
-from transaction_kit import (
+
+from kits.coordinator.transactions import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
     EMPTY,
@@ -21,7 +22,6 @@ from transaction_kit import (
     partitions,
     told,
 )
-
 from twofold.coordinator.transaction.overview import Description, Filter, describe, list_transactions
 
 # --- describing ---

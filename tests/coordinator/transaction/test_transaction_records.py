@@ -6,7 +6,8 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from transaction_kit import (
+
+from kits.coordinator.transactions import (
     COMPLETE_COMMIT,
     EMPTY,
     NEVER,
@@ -16,7 +17,6 @@ from transaction_kit import (
     a_transaction,
     partitions,
 )
-
 from twofold.coordinator.transaction.records import (
     Ended,
     NextTerms,

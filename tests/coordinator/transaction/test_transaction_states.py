@@ -5,7 +5,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from transaction_kit import (
+
+from kits.coordinator.transactions import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
     EMPTY,
@@ -16,7 +17,6 @@ from transaction_kit import (
     a_transaction,
     ids_from,
 )
-
 from twofold.coordinator.transaction import transitions
 from twofold.coordinator.transaction.states import (
     EXPIRABLE,

@@ -1,7 +1,8 @@
 """What the clock does to transactions and to unused ids, and what a client is told that comes too late."""
 
 import pytest
-from transaction_kit import (
+
+from kits.coordinator.transactions import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
     CONCURRENT_TRANSACTIONS,
@@ -25,7 +26,6 @@ from transaction_kit import (
     ids_from,
     partitions,
 )
-
 from twofold.coordinator.transaction.coordinator import Coordinator, TransactionConfig
 from twofold.coordinator.transaction.states import EXPIRABLE, RefusedTransition
 

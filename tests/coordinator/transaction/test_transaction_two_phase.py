@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from transaction_kit import (
+
+from kits.coordinator.transactions import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
     CONCURRENT_TRANSACTIONS,
@@ -33,7 +34,6 @@ from transaction_kit import (
     ids_from,
     partitions,
 )
-
 from twofold.coordinator.transaction.coordinator import TransactionConfig
 from twofold.coordinator.transaction.heartbeats import heartbeat, is_silent
 from twofold.coordinator.transaction.records import Ended

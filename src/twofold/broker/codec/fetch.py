@@ -1,6 +1,6 @@
 """Fetch responses by hand: the record bytes go from the log to the socket as they are, between pieces of header.
 
-`tests/api` holds the result against `twofold.wire.codec` in every version.
+`tests/broker/codec` holds the result against `twofold.wire.codec` in every version.
 """
 
 import struct

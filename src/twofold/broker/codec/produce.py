@@ -1,7 +1,7 @@
 """Produce by hand: requests read without copying records, responses written without a tree of objects.
 
 kio's reader copies the records out of the frame, which for a request of 1 MB costs more than everything else that is
-done with it. Here they are views into the frame. `tests/api` holds both functions against `twofold.wire.codec`.
+done with it. Here they are views into the frame. A test compares both functions with `twofold.wire.codec`.
 """
 
 import struct

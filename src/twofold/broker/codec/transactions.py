@@ -1,8 +1,7 @@
 """AddPartitionsToTxn and EndTxn by hand, in the versions that most clients send: two of the three requests of every
 transaction.
 
-Other versions, and whatever does not read as it should, are left to `twofold.wire.codec`; `tests/api` holds the results
-against it.
+Other versions, and whatever does not read as it should, are left to `twofold.wire.codec`; a test compares the results.
 """
 
 import struct

@@ -1,1 +1,0 @@
-"""What several suites share: servers as processes, stock clients as drivers."""

@@ -3,6 +3,7 @@
 Where it says `blind`, nobody watches the broker: what clients were told and saw is enough to find it.
 """
 
+import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -86,7 +87,9 @@ def test_a_coordinator_that_answers_before_it_writes(monkeypatch: pytest.MonkeyP
                 original(self, name, lambda *_: decision)
 
         self._runtime.timers.call_later(0.02, later)
-        return decision
+        too_early: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
+        too_early.set_result(decision)
+        return too_early
 
     monkeypatch.setattr(TransactionShard, "decide", decide)
     text = found(blind=blind)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from kits.node.sockets import framed
 from twofold.broker.network.context import NO_RESPONSE, Frame, Later
-from twofold.broker.network.server import Connection, Server, ServerOptions
+from twofold.broker.network.server import Server, ServerConnection, ServerOptions
 from twofold.broker.partitions.purgatory import MAX_CHUNKS, Unseen
 from twofold.runtime.real import real_runtime
 
@@ -93,7 +93,7 @@ def test_answers_leave_in_the_order_of_their_requests_whatever_happens_when(sent
         handler = Handler()
         server = Server(real_runtime(), handler, ServerOptions(max_queued_requests=3))
         server.open()
-        connection = Connection(server, "PLAINTEXT")
+        connection = ServerConnection(server, "PLAINTEXT")
         transport = Transport()
         connection.connection_made(transport)
         left = stream

@@ -87,7 +87,7 @@ class Server:
         self.quiet = QuietLog(log, runtime.clock)
         self.spare_buffers: list[bytearray] = []
         self.shared_buffer = memoryview(bytearray(SHARED_BUFFER_BYTES))
-        self.connections: dict[Connection, None] = {}  # in order: a set's would differ from run to run
+        self.connections: dict[ServerConnection, None] = {}  # in order: a set's would differ from run to run
         self.held_bytes = 0  # of answers, for clients that do not read them fast enough
         self.request_bytes = 0  # of requests that are not handled yet, whole or not
         self.draining = False
@@ -98,7 +98,7 @@ class Server:
         self._all_gone: asyncio.Event = asyncio.Event()
 
     async def listen(self, host: str, port: int, name: str = "PLAINTEXT") -> Listener:
-        listener = await self.runtime.network.listen(lambda: Connection(self, name), host, port)
+        listener = await self.runtime.network.listen(lambda: ServerConnection(self, name), host, port)
         self._listeners.append(listener)
         if self._sweep is None and self.options.max_idle_ms >= 0:
             self._schedule_sweep()
@@ -152,7 +152,7 @@ class Server:
         if len(buffer) == LARGE_BUFFER_BYTES and len(self.spare_buffers) < SPARE_BUFFERS:
             self.spare_buffers.append(buffer)
 
-    def admit(self, connection: "Connection") -> bool:
+    def admit(self, connection: "ServerConnection") -> bool:
         """Count a new connection, unless there are too many."""
         host = connection.peer.client_host
         options = self.options
@@ -182,7 +182,7 @@ class Server:
         self._per_host[host] = count + 1
         return True
 
-    def forget(self, connection: "Connection") -> None:
+    def forget(self, connection: "ServerConnection") -> None:
         if connection not in self.connections:
             return
         del self.connections[connection]
@@ -198,7 +198,9 @@ class Server:
     def shed_requests(self) -> None:
         """Too much is held of requests: close those who have gone longest without sending a whole one."""
         bound = self.options.max_request_memory
-        for connection in sorted(filter(Connection.holds_requests, self.connections), key=Connection.last_activity):
+        for connection in sorted(
+            filter(ServerConnection.holds_requests, self.connections), key=ServerConnection.last_activity
+        ):
             if self.request_bytes <= bound * SHED_TO:
                 return
             self.quiet.warning(
@@ -211,7 +213,9 @@ class Server:
     def shed_answers(self) -> None:
         """Too much is held of answers: close those who have gone longest without reading theirs."""
         bound = 2 * MAX_HELD_BYTES
-        for connection in sorted(filter(Connection.holds_answers, self.connections), key=Connection.last_activity):
+        for connection in sorted(
+            filter(ServerConnection.holds_answers, self.connections), key=ServerConnection.last_activity
+        ):
             if self.held_bytes <= bound * SHED_TO:
                 return
             self.quiet.warning(
@@ -234,7 +238,7 @@ class Server:
         self._schedule_sweep()
 
 
-class Connection(asyncio.BufferedProtocol):
+class ServerConnection(asyncio.BufferedProtocol):
     """One client. There is no task per connection: what arrives drives it."""
 
     __slots__ = (

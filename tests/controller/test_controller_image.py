@@ -13,7 +13,7 @@ from kits.metadata.controller import broker_records, fold, image_with
 from twofold.controller.activation import activate
 from twofold.controller.delta import delta_between, full_delta
 from twofold.controller.features import initial_levels
-from twofold.controller.image import ConfigResource, MetadataImage
+from twofold.controller.image import ConfigOwner, MetadataImage
 from twofold.controller.records import (
     AbortTransaction,
     BeginTransaction,
@@ -76,7 +76,7 @@ def test_an_empty_list_in_a_change_empties_and_an_absent_one_keeps():
 def test_removing_a_topic_takes_its_configs_and_leaves_those_of_others():
     records = [Topic("a", id_(1)), Topic("b", id_(2)), Config(2, "a", "k", "1"), Config(2, "b", "k", "2")]
     image = fold([*records, RemoveTopic(id_(1))]).image
-    assert list(image.configs) == [ConfigResource(2, "b")]
+    assert list(image.configs) == [ConfigOwner(2, "b")]
     assert list(image.topics) == ["b"]
 
 
@@ -306,7 +306,7 @@ def test_a_delta_names_only_what_is_different():
     after = fold(records, before)
     delta = delta_between(before.image, after.image, records)
     assert [(c.topic.name, c.partitions, c.is_new) for c in delta.changed_topics] == [("a", (1,), False)]
-    assert list(delta.changed_configs) == [ConfigResource(2, "b")]
+    assert list(delta.changed_configs) == [ConfigOwner(2, "b")]
     assert (delta.deleted_topics, dict(delta.changed_brokers), delta.features) == ((), {}, None)
 
 

@@ -25,7 +25,7 @@ from twofold.controller.image import (
     BROKER_RESOURCE,
     CLUSTER_DEFAULT,
     TOPIC_RESOURCE,
-    ConfigResource,
+    ConfigOwner,
     MetadataImage,
 )
 from twofold.controller.operation import Operation
@@ -62,7 +62,7 @@ _OPERATIONS = frozenset(AlterOperation)
 
 R = TypeVar("R", AlterConfigsResource, alter_messages.AlterConfigsResource)
 Changes: TypeAlias = Mapping[str, str | None]
-Row: TypeAlias = tuple[ConfigResource, int, str | None]
+Row: TypeAlias = tuple[ConfigOwner, int, str | None]
 
 
 def incremental_alter_configs(
@@ -109,7 +109,7 @@ def _decide(
     counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     rows: list[Row] = []
     for resource in resources:
-        target = ConfigResource(resource.resource_type, resource.resource_name)
+        target = ConfigOwner(resource.resource_type, resource.resource_name)
         code, message = NONE, None
         try:
             if counts[target] > 1:
@@ -126,7 +126,7 @@ def _decide(
 
 
 def _alter(
-    image: MetadataImage, target: ConfigResource, resource: R, changes_of: Callable[[R, Mapping[str, str]], Changes]
+    image: MetadataImage, target: ConfigOwner, resource: R, changes_of: Callable[[R, Mapping[str, str]], Changes]
 ) -> list[Config]:
     before: Mapping[str, str] = image.configs.get(target, {})
     changes = changes_of(resource, before)
@@ -167,12 +167,12 @@ def _changes(resource: AlterConfigsResource, before: Mapping[str, str], settings
     _check_type(resource.resource_type)
     if any(config.config_operation not in _OPERATIONS for config in resource.configs):
         raise UnknownServerError()
-    target = ConfigResource(resource.resource_type, resource.resource_name)
+    target = ConfigOwner(resource.resource_type, resource.resource_name)
     return {config.name: _new_value(target, config, before, settings) for config in resource.configs}
 
 
 def _new_value(
-    target: ConfigResource, config: AlterableConfig, before: Mapping[str, str], settings: Settings
+    target: ConfigOwner, config: AlterableConfig, before: Mapping[str, str], settings: Settings
 ) -> str | None:
     if config.config_operation == AlterOperation.DELETE:
         return None
@@ -197,7 +197,7 @@ def _items(text: str) -> list[str]:
     return [item.strip() for item in text.split(",")] if text.strip() else []
 
 
-def _inherited(target: ConfigResource, name: str, settings: Settings) -> str:
+def _inherited(target: ConfigOwner, name: str, settings: Settings) -> str:
     """What holds for the resource as long as it has no value of its own."""
     if target.type == TOPIC_RESOURCE:
         key = TOPIC_CONFIGS[name]

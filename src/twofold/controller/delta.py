@@ -17,7 +17,7 @@ from twofold.controller.image import (
     METADATA_VERSION,
     TOPIC_RESOURCE,
     BrokerRegistration,
-    ConfigResource,
+    ConfigOwner,
     MetadataImage,
     PartitionState,
     TopicImage,
@@ -60,7 +60,7 @@ class ImageDelta:
     offset: int
     changed_topics: tuple[TopicChange, ...] = ()
     deleted_topics: tuple[TopicImage, ...] = ()
-    changed_configs: Mapping[ConfigResource, Map[str, str]] = Map()
+    changed_configs: Mapping[ConfigOwner, Map[str, str]] = Map()
     changed_brokers: Mapping[int, BrokerRegistration | None] = Map()
     features: Map[str, int] | None = None  # None where they did not change
     next_producer_id: int | None = None
@@ -176,7 +176,7 @@ def whole_difference(old: MetadataImage, new: MetadataImage) -> ImageDelta:
 def _difference(old: MetadataImage, new: MetadataImage, touched: "_Touched") -> ImageDelta:
     changed, deleted = _changed_topics(old, new, touched.partitions)
     names = {topic.name for topic in deleted}
-    resources = touched.configs | {ConfigResource(TOPIC_RESOURCE, name) for name in names}
+    resources = touched.configs | {ConfigOwner(TOPIC_RESOURCE, name) for name in names}
     return ImageDelta(
         offset=new.offset,
         changed_topics=changed,
@@ -202,7 +202,7 @@ class _Touched:
 
     def __init__(self, records: Sequence[MetadataRecord | PartitionRun], image: MetadataImage) -> None:
         self.partitions: dict[UUID, set[int]] = {}
-        self.configs: set[ConfigResource] = set()
+        self.configs: set[ConfigOwner] = set()
         self.brokers: set[int] = set()
         for record in records:
             if isinstance(record, PartitionRun):
@@ -212,7 +212,7 @@ class _Touched:
             elif isinstance(record, Topic | RemoveTopic):
                 self.partitions.setdefault(record.topic_id, set())
             elif isinstance(record, Config):
-                self.configs.add(ConfigResource(record.resource_type, record.resource_name))
+                self.configs.add(ConfigOwner(record.resource_type, record.resource_name))
             elif isinstance(record, RegisterBroker | UnregisterBroker | BrokerRegistrationChange):
                 self.brokers.add(record.broker_id)
             elif isinstance(record, FeatureLevel):

@@ -23,7 +23,7 @@ GROUP_RESOURCE = 32
 CLUSTER_DEFAULT = ""  # the name of the broker resource that holds for every broker
 
 
-class ConfigResource(NamedTuple):
+class ConfigOwner(NamedTuple):
     """What a configuration belongs to."""
 
     type: int
@@ -96,7 +96,7 @@ class MetadataImage:
     # Names that differ from each other only by '.' and '_' cannot be told apart in metrics: normal form -> name.
     collidable: Map[str, frozenset[str]] = field(default_factory=Map)
     brokers: Map[int, BrokerRegistration] = field(default_factory=Map)
-    configs: Map[ConfigResource, Map[str, str]] = field(default_factory=Map)
+    configs: Map[ConfigOwner, Map[str, str]] = field(default_factory=Map)
     features: Map[str, int] = field(default_factory=Map)
     kept: Map[KeptKey, MetadataRecord] = field(default_factory=Map)  # what has no meaning here (kept_records.py)
     next_producer_id: int = 0
@@ -118,12 +118,12 @@ class MetadataImage:
 
     def topic_configs(self, name: str) -> Map[str, str]:
         """What was set for the topic itself."""
-        return self.configs.get(ConfigResource(TOPIC_RESOURCE, name), _NO_CONFIGS)
+        return self.configs.get(ConfigOwner(TOPIC_RESOURCE, name), _NO_CONFIGS)
 
     def broker_configs(self, broker_id: int | None = None) -> Map[str, str]:
         """What was set for one broker; without an id, for all of them."""
         name = CLUSTER_DEFAULT if broker_id is None else str(broker_id)
-        return self.configs.get(ConfigResource(BROKER_RESOURCE, name), _NO_CONFIGS)
+        return self.configs.get(ConfigOwner(BROKER_RESOURCE, name), _NO_CONFIGS)
 
     def topics_in_order(self) -> Iterator[TopicImage]:
         """By name: the order of a map depends on the process."""

@@ -22,7 +22,7 @@ from twofold.controller.image import (
     METADATA_VERSION,
     TOPIC_RESOURCE,
     BrokerRegistration,
-    ConfigResource,
+    ConfigOwner,
     MetadataImage,
     PartitionState,
     TopicImage,
@@ -264,7 +264,7 @@ def _remove_topic(draft: _Draft, record: RemoveTopic, offset: int) -> None:
     draft.forget_partitions(record.topic_id)
     del draft.table("topics")[name]
     del draft.table("topic_names")[record.topic_id]
-    draft.table("configs").pop(ConfigResource(TOPIC_RESOURCE, name), None)
+    draft.table("configs").pop(ConfigOwner(TOPIC_RESOURCE, name), None)
     collidable = draft.table("collidable")
     key = collision_key(name)
     others = collidable.get(key, frozenset()) - {name}
@@ -328,7 +328,7 @@ def _given(value: V | None, otherwise: V) -> V:
 
 def _set_config(draft: _Draft, record: Config, offset: int) -> None:
     configs = draft.table("configs")
-    resource = ConfigResource(record.resource_type, record.resource_name)
+    resource = ConfigOwner(record.resource_type, record.resource_name)
     values: Map[str, str] = configs.get(resource, Map())
     if record.value is not None:
         values = values.set(record.name, record.value)

@@ -17,7 +17,7 @@ from sim.broker.watch import require
 from sim.metadata.log import CLUSTER_ID
 from sim.metadata.truth import Truth
 from twofold.controller.features import SUPPORTED_FEATURES
-from twofold.controller.image import TOPIC_RESOURCE, ConfigResource, MetadataImage
+from twofold.controller.image import TOPIC_RESOURCE, ConfigOwner, MetadataImage
 from twofold.quorum.quorum_controller import QuorumController
 from twofold.wire.errors import KafkaError
 from twofold.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
@@ -302,7 +302,7 @@ def _size(image: MetadataImage, name: str) -> int:
 
 
 def _config(image: MetadataImage, name: str) -> str | None:
-    return image.configs.get(ConfigResource(TOPIC_RESOURCE, name), {}).get(CONFIG)
+    return image.configs.get(ConfigOwner(TOPIC_RESOURCE, name), {}).get(CONFIG)
 
 
 def _check_leaders(image: MetadataImage) -> None:

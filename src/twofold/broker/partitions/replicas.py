@@ -14,7 +14,7 @@ from twofold.broker.partitions.purgatory import Purgatory
 from twofold.config.settings import Settings
 from twofold.config.topic import LogConfig
 from twofold.controller.delta import ImageDelta, TopicChange
-from twofold.controller.image import TOPIC_RESOURCE, ConfigResource, MetadataImage, PartitionState, TopicImage
+from twofold.controller.image import TOPIC_RESOURCE, ConfigOwner, MetadataImage, PartitionState, TopicImage
 from twofold.log.log import PartitionLog
 from twofold.log.manager import LogManager
 from twofold.runtime.api import Runtime
@@ -113,7 +113,7 @@ class ReplicaManager:
                 self._follow_topic(change)
         for partition_log in self._logs.logs() if settings_changed or delta.changed_configs else ():
             name = partition_log.topic_partition.topic
-            if settings_changed or ConfigResource(TOPIC_RESOURCE, name) in delta.changed_configs:
+            if settings_changed or ConfigOwner(TOPIC_RESOURCE, name) in delta.changed_configs:
                 partition_log.update_config(self.log_config(name))
 
     def _follow_topic(self, change: TopicChange) -> None:

@@ -21,7 +21,7 @@ from twofold.controller.image import (
     GROUP_RESOURCE,
     METADATA_VERSION,
     TOPIC_RESOURCE,
-    ConfigResource,
+    ConfigOwner,
     MetadataImage,
     TopicImage,
 )
@@ -199,12 +199,12 @@ def _configs(image: MetadataImage) -> Folder:
     return Folder(lambda: sorted(names), child)
 
 
-def _resource_name(resource: ConfigResource) -> str:
+def _resource_name(resource: ConfigOwner) -> str:
     kind = _RESOURCES.get(resource.type, f"TYPE_{resource.type}")
     return f"{kind}:{resource.name}" if resource.name else kind
 
 
-def _config(resource: ConfigResource, key: str, value: str) -> Any:
+def _config(resource: ConfigOwner, key: str, value: str) -> Any:
     return without_secrets({"resource_name": resource.name, "name": key, "value": value})["value"]
 
 

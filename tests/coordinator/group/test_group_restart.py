@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from kits.coordinator.groups import REBALANCE, SESSION, World, subscription
 from twofold.coordinator.group.overview import describe_group, list_groups
 from twofold.coordinator.group.records import (
-    EndTransaction,
     GroupRecord,
     GroupValue,
     LogRecord,
     OffsetRecord,
     OffsetValue,
+    TransactionEnd,
     encode_offset_value,
 )
 from twofold.coordinator.group.state import GroupMachine, GroupsState, committed, log_offset
@@ -160,7 +160,7 @@ producers = st.sampled_from([-1, -1, 1, 2])
 records = st.one_of(
     st.builds(OffsetRecord, names, names, st.integers(0, 1), values, producers, st.just(0)),
     st.builds(GroupRecord, names, st.none() | st.builds(GroupValue, names, st.integers(0, 5))),
-    st.builds(EndTransaction, st.sampled_from([1, 2]), st.just(0), st.just(0), st.booleans()),
+    st.builds(TransactionEnd, st.sampled_from([1, 2]), st.just(0), st.just(0), st.booleans()),
 )
 
 
@@ -174,7 +174,7 @@ def model(log: list[LogRecord]) -> tuple[dict, dict, dict]:
             groups.pop(record.group_id, None)
             if record.value is not None:
                 groups[record.group_id] = record.value
-        elif isinstance(record, EndTransaction):
+        elif isinstance(record, TransactionEnd):
             for key, entry in pending.pop(record.producer_id, {}).items():
                 if record.committed and (key not in main or main[key][0] < entry[0]):
                     main[key] = entry

@@ -8,7 +8,7 @@ from typing import Any
 from twofold.coordinator.group.context import Client, GroupConfig, Instant, Outcome
 from twofold.coordinator.group.membership import Membership
 from twofold.coordinator.group.offsets import Commit, Committer, Offsets, Wanted
-from twofold.coordinator.group.records import EndTransaction, GroupRecord, LogRecord
+from twofold.coordinator.group.records import GroupRecord, LogRecord, TransactionEnd
 from twofold.coordinator.group.state import GroupMachine, GroupsState
 from twofold.coordinator.group.states import State
 from twofold.machine.runtime import Result
@@ -287,7 +287,7 @@ class World:
         return self.apply(result)
 
     def end(self, producer_id: int, *, committed: bool) -> None:
-        self.write([EndTransaction(producer_id, 0, 0, committed)])
+        self.write([TransactionEnd(producer_id, 0, 0, committed)])
 
     def offset(self, topic: str = "t", partition: int = 0, *, group: str = "g", stable: bool = False) -> int | str:
         """The committed offset, or the word for why there is none to tell."""

@@ -101,7 +101,7 @@ class GroupRecord(NamedTuple):
     value: GroupValue | None
 
 
-class EndTransaction(NamedTuple):
+class TransactionEnd(NamedTuple):
     """The marker that ends a producer's transaction: a control batch, not a record of a key and a value."""
 
     producer_id: int
@@ -112,7 +112,7 @@ class EndTransaction(NamedTuple):
     by_hand: bool = False
 
 
-LogRecord: TypeAlias = OffsetRecord | GroupRecord | EndTransaction
+LogRecord: TypeAlias = OffsetRecord | GroupRecord | TransactionEnd
 
 
 class UnknownRecordType(Exception):

@@ -21,12 +21,12 @@ from typing import TypeAlias
 from immutables import Map, MapMutation
 
 from twofold.coordinator.group.records import (
-    EndTransaction,
     GroupRecord,
     GroupValue,
     LogRecord,
     OffsetRecord,
     OffsetValue,
+    TransactionEnd,
     decode_offset_value,
 )
 from twofold.machine.runtime import Machine
@@ -117,7 +117,7 @@ class GroupMachine(Machine[GroupsState, LogRecord]):
                 draft.commit(record, offset)
             elif type(record) is GroupRecord:
                 draft.set_group(record)
-            elif type(record) is EndTransaction:
+            elif type(record) is TransactionEnd:
                 draft.end_transaction(record)
             else:
                 raise TypeError(f"{record!r} is no record of a group")
@@ -216,7 +216,7 @@ class _Draft:
             opened = opened.delete((topic, partition))
         self._open = self._open.set(group_id, opened) if opened else self._open.delete(group_id)
 
-    def end_transaction(self, record: EndTransaction) -> None:
+    def end_transaction(self, record: TransactionEnd) -> None:
         """Nothing happens for a producer that has no offsets here."""
         producer_id = record.producer_id
         pending = self._pending.get(producer_id)

@@ -17,7 +17,7 @@ from twofold.config.internal_topics import CONSUMER_OFFSETS
 from twofold.controller.delta import ImageDelta
 from twofold.controller.image import MetadataImage
 from twofold.coordinator.group.context import Client, GroupConfig
-from twofold.coordinator.group.records import EndTransaction, LogRecord
+from twofold.coordinator.group.records import LogRecord, TransactionEnd
 from twofold.coordinator.group.state import GroupsState
 from twofold.log.api import TransactionMarker
 from twofold.machine.runtime import Result
@@ -154,7 +154,7 @@ class GroupService(CoordinatorService[GroupShard]):
         if shard is None:
             raise NotCoordinator(f"{CONSUMER_OFFSETS}-{partition} is led by another broker")
         shard.check_active()
-        marker = EndTransaction(*ending)
+        marker = TransactionEnd(*ending)
         shard.partition.two_phase.pop(ending.producer_id, None)
         return shard.write_in_transaction(lambda state, now: Result([marker], None), durable=durable)
 

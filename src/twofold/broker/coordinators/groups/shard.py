@@ -22,10 +22,10 @@ from twofold.coordinator.group.context import GroupConfig, Instant, Outcome
 from twofold.coordinator.group.membership import Membership
 from twofold.coordinator.group.offsets import Offsets
 from twofold.coordinator.group.records import (
-    EndTransaction,
     GroupRecord,
     LogRecord,
     OffsetRecord,
+    TransactionEnd,
     UnknownRecordType,
     decode,
     encode_key,
@@ -59,20 +59,20 @@ class GroupPort(ShardPort[LogRecord]):
 
     def write(self, partition: Partition, records: Sequence[LogRecord]) -> AppendResult:
         first = records[0]
-        by_hand = type(first) is EndTransaction and first.by_hand
+        by_hand = type(first) is TransactionEnd and first.by_hand
         return partition.append(
             self._encode(partition, records),
             ALL_REPLICAS,
             origin=Origin.ADMINISTRATOR if by_hand else Origin.COORDINATOR,
             guard=self.guard,
             durable=self.durable,
-            transaction_version=first.transaction_version if type(first) is EndTransaction else 2,
+            transaction_version=first.transaction_version if type(first) is TransactionEnd else 2,
         )
 
     def _encode(self, partition: Partition, records: Sequence[LogRecord]) -> bytes:
         now_ms = self._runtime.clock.wall_ms()
         first = records[0]
-        if type(first) is EndTransaction:
+        if type(first) is TransactionEnd:
             return end_transaction_marker(
                 commit=first.committed,
                 producer_id=first.producer_id,
@@ -138,7 +138,7 @@ class GroupShard(CoordinatorShard[GroupsState, LogRecord]):
             if marker is not None:
                 yield (
                     header.last_offset,
-                    EndTransaction(header.producer_id, header.producer_epoch, marker.coordinator_epoch, marker.commit),
+                    TransactionEnd(header.producer_id, header.producer_epoch, marker.coordinator_epoch, marker.commit),
                 )
             return
         producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID

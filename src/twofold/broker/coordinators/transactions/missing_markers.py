@@ -49,7 +49,7 @@ NAMED = 100
 log = logging.getLogger(__name__)
 
 
-class Outcome(NamedTuple):
+class MarkerOutcome(NamedTuple):
     """How a transaction was decided, and by which coordinator."""
 
     transactional_id: str
@@ -62,7 +62,7 @@ class Outcome(NamedTuple):
         )
 
 
-def proven_outcome(shards: Iterable["TransactionShard"], pair: Pair) -> Outcome | None:
+def proven_outcome(shards: Iterable["TransactionShard"], pair: Pair) -> MarkerOutcome | None:
     """What the newest records of the ids prove about a pair."""
     producer_id = pair.producer_id
     for shard in shards:
@@ -71,7 +71,7 @@ def proven_outcome(shards: Iterable["TransactionShard"], pair: Pair) -> Outcome 
                 continue  # almost always; a million ids take a second, as in ListTransactions
             commit = outcome_of(entry, pair)
             if commit is not None:
-                return Outcome(transactional_id, commit, shard.epoch)
+                return MarkerOutcome(transactional_id, commit, shard.epoch)
     return None
 
 
@@ -190,7 +190,7 @@ class ShardRepairs:
         self._markers.send_missing(
             shard.index,
             name,
-            Outcome(name, commit, shard.epoch).marker(pair),
+            MarkerOutcome(name, commit, shard.epoch).marker(pair),
             partitions,
             partial(shard.let_go, name),
         )

@@ -20,7 +20,7 @@ from twofold.broker.coordinators.groups.service import GroupService
 from twofold.broker.coordinators.service import CoordinatorService
 from twofold.broker.coordinators.transactions.effects import TransactionCounts
 from twofold.broker.coordinators.transactions.markers import MarkerSender
-from twofold.broker.coordinators.transactions.missing_markers import MissingMarkers, Outcome, proven_outcome
+from twofold.broker.coordinators.transactions.missing_markers import MarkerOutcome, MissingMarkers, proven_outcome
 from twofold.broker.coordinators.transactions.producer_ids import ProducerIdBlocks
 from twofold.broker.coordinators.transactions.shard import Decide, TransactionShard
 from twofold.broker.coordinators.transactions.sweeps import TransactionSweeps
@@ -167,7 +167,7 @@ class TransactionService(CoordinatorService[TransactionShard]):
             shard.check_active()
         return shards
 
-    def proven_outcome(self, pair: Pair) -> Outcome | None:
+    def proven_outcome(self, pair: Pair) -> MarkerOutcome | None:
         """How the transaction with this pair was decided, where a record proves it; raises while one cannot be read."""
         return proven_outcome(self.all_active(), pair)
 

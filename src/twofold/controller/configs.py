@@ -10,7 +10,6 @@ names is set, what it does not name is deleted.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from enum import IntEnum
 from typing import TypeAlias, TypeVar
 
 from twofold.config.definition import ConfigError, ConfigKey, ConfigType, text_of
@@ -46,16 +45,10 @@ from twofold.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from twofold.wire.values import AlterOperation
 
 # What each broker has its own of: it makes no sense for all of them at once.
 PER_BROKER = frozenset({"listeners", "advertised.listeners", "cordoned.log.dirs"})
-
-
-class AlterOperation(IntEnum):
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
 
 
 _OPERATIONS = frozenset(AlterOperation)

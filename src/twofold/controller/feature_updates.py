@@ -20,7 +20,6 @@ Level 0 switches a feature off: it is no longer among the finalized ones. A leve
 """
 
 from collections.abc import Iterator, Mapping
-from enum import IntEnum
 
 from twofold.controller.context import Context
 from twofold.controller.features import ELIGIBLE_LEADER_REPLICAS_VERSION, SUPPORTED_FEATURES
@@ -35,13 +34,7 @@ from twofold.wire.messages.update_features import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
-
-
-class UpgradeType(IntEnum):
-    UPGRADE = 1
-    SAFE_DOWNGRADE = 2
-    UNSAFE_DOWNGRADE = 3
-
+from twofold.wire.values import UpgradeType
 
 _UPGRADE_TYPES = frozenset(UpgradeType)
 _SUPPORTED = {feature.name: feature for feature in SUPPORTED_FEATURES}

@@ -8,6 +8,8 @@ from typing import Generic, NamedTuple, TypeVar
 from twofold.client.cluster.metadata import Node
 from twofold.types import TopicId
 from twofold.wire.errors import KafkaError
+from twofold.wire.values import AlterOperation as AlterOperation
+from twofold.wire.values import UpgradeType as UpgradeType
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -62,13 +64,6 @@ class ConfigResource(NamedTuple):
         return f"{self.type.name.lower()} {self.name!r}"
 
 
-class AlterOperation(IntEnum):
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
-
-
 class ConfigChange(NamedTuple):
     name: str
     value: str | None = None
@@ -105,12 +100,6 @@ class ClusterDescription(NamedTuple):
     cluster_id: str
     controller_id: int
     brokers: tuple[Node, ...]
-
-
-class UpgradeType(IntEnum):
-    UPGRADE = 1
-    SAFE_DOWNGRADE = 2
-    UNSAFE_DOWNGRADE = 3
 
 
 class FeatureUpdate(NamedTuple):

@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 
 from oracle.wire import decode_response, encode_request
 from twofold.broker.coordinators.transactions.producer_ids import ProducerIdBlocks
-from twofold.broker.network.authorizer import AllowAll, Operation, ResourceType
+from twofold.broker.network.authorizer import AclResourceType, AllowAll, Operation
 from twofold.broker.network.context import Frame, Peer, RequestContext
 from twofold.broker.network.dispatch import Dispatcher
 from twofold.broker.topics.auto_creation import AutoTopics
@@ -77,15 +77,15 @@ class Deny:
 
     def __init__(self, *denied: tuple[Operation, str]) -> None:
         self.denied = set(denied)
-        self.asked: list[tuple[Operation, ResourceType, str]] = []
+        self.asked: list[tuple[Operation, AclResourceType, str]] = []
 
     def authorize(
-        self, context: RequestContext, operation: Operation, resource_type: ResourceType, resource_name: str
+        self, context: RequestContext, operation: Operation, resource_type: AclResourceType, resource_name: str
     ) -> bool:
         self.asked.append((operation, resource_type, resource_name))
         return (operation, resource_name) not in self.denied
 
-    def authorize_any(self, context: RequestContext, operation: Operation, resource_type: ResourceType) -> bool:
+    def authorize_any(self, context: RequestContext, operation: Operation, resource_type: AclResourceType) -> bool:
         return not any(denied == operation for denied, _ in self.denied)
 
 

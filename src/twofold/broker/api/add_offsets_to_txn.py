@@ -11,7 +11,7 @@
 from collections.abc import Awaitable
 
 from twofold.broker.coordinators.waiting import when_done
-from twofold.broker.network.authorizer import Operation, ResourceType
+from twofold.broker.network.authorizer import AclResourceType, Operation
 from twofold.broker.network.context import RequestContext
 from twofold.broker.services import Services
 from twofold.config.internal_topics import CONSUMER_OFFSETS, coordinator_partition
@@ -38,9 +38,9 @@ def handle(
 ) -> AddOffsetsToTxnResponse | Awaitable[AddOffsetsToTxnResponse]:
     transactional_id, group_id = request.transactional_id, request.group_id
     authorize = services.authorizer.authorize
-    if not authorize(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+    if not authorize(context, Operation.WRITE, AclResourceType.TRANSACTIONAL_ID, transactional_id):
         raise TransactionalIdAuthorizationFailed(f"no WRITE on the transactional id {transactional_id}")
-    if not authorize(context, Operation.READ, ResourceType.GROUP, group_id):
+    if not authorize(context, Operation.READ, AclResourceType.GROUP, group_id):
         raise GroupAuthorizationFailed(f"no READ on group {group_id}")
     decided = services.transactions.add_partitions(
         transactional_id,

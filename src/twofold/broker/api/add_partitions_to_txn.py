@@ -23,7 +23,7 @@ from typing import TypeAlias
 from twofold.broker.codec import transactions as txn_codec
 from twofold.broker.coordinators.transactions.service import Admission
 from twofold.broker.coordinators.waiting import is_done
-from twofold.broker.network.authorizer import Operation, ResourceType, cluster_allows
+from twofold.broker.network.authorizer import AclResourceType, Operation, cluster_allows
 from twofold.broker.network.context import Frame, RequestContext
 from twofold.broker.services import Services
 from twofold.config.internal_topics import is_internal
@@ -92,11 +92,11 @@ def _handle_one(
 ) -> Frame | AddPartitionsToTxnResponse | Awaitable[AddPartitionsToTxnResponse]:
     transactional_id, topics = request.v3_and_below_transactional_id, request.v3_and_below_topics
     authorize = services.authorizer.authorize
-    if not authorize(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+    if not authorize(context, Operation.WRITE, AclResourceType.TRANSACTIONAL_ID, transactional_id):
         raise TransactionalIdAuthorizationFailed(f"no WRITE on the transactional id {transactional_id}")
     refused: dict[TopicPartition, int] = {}
     for topic in topics:
-        if is_internal(topic.name) or not authorize(context, Operation.WRITE, ResourceType.TOPIC, topic.name):
+        if is_internal(topic.name) or not authorize(context, Operation.WRITE, AclResourceType.TOPIC, topic.name):
             for index in topic.partitions:
                 refused[TopicPartition(topic.name, index)] = TopicAuthorizationFailed.code
     partitions = _partitions(services, topics, refused)

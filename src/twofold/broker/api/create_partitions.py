@@ -8,7 +8,7 @@
 4. A full disk: KAFKA_STORAGE_ERROR (56) for every topic, unless `validate_only`.
 """
 
-from twofold.broker.network.authorizer import Operation, ResourceType
+from twofold.broker.network.authorizer import AclResourceType, Operation
 from twofold.broker.network.context import RequestContext
 from twofold.broker.network.forwarding import forward
 from twofold.broker.services import Services
@@ -27,7 +27,7 @@ async def handle(
     services: Services, context: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
     def may_alter(name: str) -> bool:
-        return services.authorizer.authorize(context, Operation.ALTER, ResourceType.TOPIC, name)
+        return services.authorizer.authorize(context, Operation.ALTER, AclResourceType.TOPIC, name)
 
     names = dict.fromkeys(topic.name for topic in request.topics)
     refused = [name for name in names if not may_alter(name)]

@@ -11,7 +11,7 @@
    end of transactions. `validate_only` is answered as ever.
 """
 
-from twofold.broker.network.authorizer import Operation, ResourceType, cluster_allows
+from twofold.broker.network.authorizer import AclResourceType, Operation, cluster_allows
 from twofold.broker.network.context import RequestContext
 from twofold.broker.network.forwarding import forward
 from twofold.broker.services import Services
@@ -45,7 +45,7 @@ def error_response(request: CreateTopicsRequest, error: KafkaError, version: int
 
 
 def _may(services: Services, context: RequestContext, operation: Operation, topic: str) -> bool:
-    return services.authorizer.authorize(context, operation, ResourceType.TOPIC, topic)
+    return services.authorizer.authorize(context, operation, AclResourceType.TOPIC, topic)
 
 
 def _failed(name: str, error: KafkaError) -> CreatableTopicResult:

@@ -9,7 +9,7 @@
 import asyncio
 from collections.abc import Awaitable
 
-from twofold.broker.network.authorizer import Operation, ResourceType
+from twofold.broker.network.authorizer import AclResourceType, Operation
 from twofold.broker.network.context import RequestContext
 from twofold.broker.services import Services
 from twofold.coordinator.group.records import LogRecord
@@ -36,7 +36,7 @@ def error_response(request: DeleteGroupsRequest, error: KafkaError, version: int
 
 async def _delete(services: Services, context: RequestContext, group_id: str) -> int:
     try:
-        if not services.authorizer.authorize(context, Operation.DELETE, ResourceType.GROUP, group_id):
+        if not services.authorizer.authorize(context, Operation.DELETE, AclResourceType.GROUP, group_id):
             raise GroupAuthorizationFailed(f"no DELETE on group {group_id}")
         await _write(services, group_id)
     except KafkaError as error:

@@ -14,7 +14,7 @@
 5. A partition that is named twice has one row, and the offset that was named last.
 """
 
-from twofold.broker.network.authorizer import Operation, ResourceType
+from twofold.broker.network.authorizer import AclResourceType, Operation
 from twofold.broker.network.context import RequestContext
 from twofold.broker.partitions.partition import Partition
 from twofold.broker.services import Services
@@ -71,7 +71,7 @@ def _wanted(request: DeleteRecordsRequest) -> dict[TopicPartition, int]:
 
 
 def _delete(services: Services, context: RequestContext, name: TopicPartition, offset: int) -> PartitionLog:
-    if not services.authorizer.authorize(context, Operation.DELETE, ResourceType.TOPIC, name.topic):
+    if not services.authorizer.authorize(context, Operation.DELETE, AclResourceType.TOPIC, name.topic):
         raise TopicAuthorizationFailed(f"{context.principal} may not delete from {name.topic}")
     services.replicas.state(*name)
     if is_internal(name.topic):

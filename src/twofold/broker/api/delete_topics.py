@@ -14,7 +14,7 @@
 
 from uuid import UUID
 
-from twofold.broker.network.authorizer import Operation, ResourceType
+from twofold.broker.network.authorizer import AclResourceType, Operation
 from twofold.broker.network.context import RequestContext
 from twofold.broker.network.forwarding import forward
 from twofold.broker.services import Services
@@ -68,7 +68,7 @@ def _name_of(services: Services, state: DeleteTopicState) -> str | None:
 def _may_delete(services: Services, context: RequestContext, name: str | None) -> bool:
     """A row that is no topic's is for the controller to refuse."""
     return name is None or all(
-        services.authorizer.authorize(context, operation, ResourceType.TOPIC, name)
+        services.authorizer.authorize(context, operation, AclResourceType.TOPIC, name)
         for operation in (Operation.DESCRIBE, Operation.DELETE)
     )
 

@@ -13,8 +13,8 @@ from twofold.broker.api.metadata import any_living_broker
 from twofold.broker.network.authorizer import (
     CLUSTER_NAME,
     OPERATIONS_NOT_ASKED,
+    AclResourceType,
     Operation,
-    ResourceType,
     authorized_operations,
     cluster_allows,
 )
@@ -80,4 +80,4 @@ def _operations(services: Services, context: RequestContext, request: DescribeCl
         return OPERATIONS_NOT_ASKED
     if not cluster_allows(services.authorizer, context, Operation.DESCRIBE):
         return 0
-    return authorized_operations(services.authorizer, context, ResourceType.CLUSTER, CLUSTER_NAME)
+    return authorized_operations(services.authorizer, context, AclResourceType.CLUSTER, CLUSTER_NAME)

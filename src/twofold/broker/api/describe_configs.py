@@ -12,7 +12,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from twofold.broker.network.authorizer import Operation, ResourceType, cluster_allows
+from twofold.broker.network.authorizer import AclResourceType, Operation, cluster_allows
 from twofold.broker.network.context import RequestContext
 from twofold.broker.services import Services
 from twofold.config.describe import ConfigRow, describe_broker, describe_cluster_defaults, describe_topic
@@ -86,7 +86,7 @@ def _rows(services: Services, context: RequestContext, resource: DescribeConfigs
 def _topic_rows(
     services: Services, context: RequestContext, name: str, keys: Sequence[str] | None
 ) -> Iterable[ConfigRow]:
-    if not services.authorizer.authorize(context, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name):
+    if not services.authorizer.authorize(context, Operation.DESCRIBE_CONFIGS, AclResourceType.TOPIC, name):
         raise TopicAuthorizationFailed(f"no DESCRIBE_CONFIGS on topic {name}")
     check_topic_name(name)
     if services.image.topic(name) is None:

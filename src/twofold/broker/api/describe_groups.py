@@ -8,7 +8,7 @@
 5. Not the coordinator 16, loading 14: on the rows of the groups that it concerns.
 """
 
-from twofold.broker.network.authorizer import Operation, ResourceType, authorized_operations
+from twofold.broker.network.authorizer import AclResourceType, Operation, authorized_operations
 from twofold.broker.network.context import RequestContext
 from twofold.broker.services import Services
 from twofold.coordinator.group.overview import describe_group
@@ -34,7 +34,7 @@ def error_response(request: DescribeGroupsRequest, error: KafkaError, version: i
 
 def _row(services: Services, context: RequestContext, group_id: str, with_operations: bool) -> DescribedGroup:
     try:
-        if not services.authorizer.authorize(context, Operation.DESCRIBE, ResourceType.GROUP, group_id):
+        if not services.authorizer.authorize(context, Operation.DESCRIBE, AclResourceType.GROUP, group_id):
             raise GroupAuthorizationFailed(f"no DESCRIBE on group {group_id}")
         shard = services.groups.shard(group_id, allow_empty=True)
         found = describe_group(shard.committed, shard.membership, group_id)
@@ -47,7 +47,7 @@ def _row(services: Services, context: RequestContext, group_id: str, with_operat
     except KafkaError as error:
         return _failed(group_id, error)
     if with_operations:
-        mask = authorized_operations(services.authorizer, context, ResourceType.GROUP, group_id)
+        mask = authorized_operations(services.authorizer, context, AclResourceType.GROUP, group_id)
         return replace(found, authorized_operations=mask)
     return found
 

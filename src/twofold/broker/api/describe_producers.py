@@ -11,7 +11,7 @@
    (tag 102).
 """
 
-from twofold.broker.network.authorizer import Operation, ResourceType
+from twofold.broker.network.authorizer import AclResourceType, Operation
 from twofold.broker.network.context import RequestContext
 from twofold.broker.services import Services
 from twofold.config.names import check_topic_name
@@ -47,7 +47,7 @@ def error_response(request: DescribeProducersRequest, error: KafkaError, version
 def _topic(services: Services, context: RequestContext, topic: TopicRequest) -> TopicResponse:
     try:
         check_topic_name(topic.name)
-        if not services.authorizer.authorize(context, Operation.READ, ResourceType.TOPIC, topic.name):
+        if not services.authorizer.authorize(context, Operation.READ, AclResourceType.TOPIC, topic.name):
             raise TopicAuthorizationFailed(f"no READ on topic {topic.name}")
         if services.image.topic(topic.name) is None:
             raise UnknownTopicOrPartition(f"there is no topic {topic.name}")

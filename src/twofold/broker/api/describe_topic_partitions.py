@@ -12,7 +12,7 @@
 5. What may be done with a topic is always told.
 """
 
-from twofold.broker.network.authorizer import Operation, ResourceType, authorized_operations
+from twofold.broker.network.authorizer import AclResourceType, Operation, authorized_operations
 from twofold.broker.network.context import RequestContext
 from twofold.broker.services import Services
 from twofold.broker.topics.rows import reachable_brokers
@@ -52,7 +52,7 @@ def handle(
             next_cursor = CursorResult(topic_name=name, partition_index=0)
             break
         topic = services.image.topic(name)
-        operations = authorized_operations(services.authorizer, context, ResourceType.TOPIC, name)
+        operations = authorized_operations(services.authorizer, context, AclResourceType.TOPIC, name)
         if topic is None:
             code = UnknownTopicOrPartition.code if is_valid_topic(name) else InvalidTopicException.code
             rows.append(_missing(name, code, operations))
@@ -89,7 +89,7 @@ def _names(
     allowed: list[str] = []
     refused: list[str] = []
     for name in sorted(names):
-        may = services.authorizer.authorize(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
+        may = services.authorizer.authorize(context, Operation.DESCRIBE, AclResourceType.TOPIC, name)
         (allowed if may else refused).append(name)
     return allowed, refused if request.topics else []
 

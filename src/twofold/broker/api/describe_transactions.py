@@ -11,7 +11,7 @@
    of the id proves (`coordinator.transaction.proofs`), by the pair of producer id and epoch that wrote it.
 """
 
-from twofold.broker.network.authorizer import Operation, ResourceType
+from twofold.broker.network.authorizer import AclResourceType, Operation
 from twofold.broker.network.context import RequestContext
 from twofold.broker.services import Services
 from twofold.coordinator.transaction.overview import Description, describe
@@ -69,7 +69,7 @@ def _row(services: Services, context: RequestContext, transactional_id: str, out
         topics=[
             TopicData(topic=topic, partitions=partitions)
             for topic, partitions in found.topics.items()
-            if authorize(context, Operation.DESCRIBE, ResourceType.TOPIC, topic)
+            if authorize(context, Operation.DESCRIBE, AclResourceType.TOPIC, topic)
         ],
         last_two_phase_producer_id=ended.producer_id,
         last_two_phase_epoch=ended.producer_epoch,
@@ -81,7 +81,9 @@ def _row(services: Services, context: RequestContext, transactional_id: str, out
 
 
 def _describe(services: Services, context: RequestContext, transactional_id: str) -> Description:
-    if not services.authorizer.authorize(context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+    if not services.authorizer.authorize(
+        context, Operation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID, transactional_id
+    ):
         raise TransactionalIdAuthorizationFailed(f"no DESCRIBE on the transactional id {transactional_id}")
     if not transactional_id:
         raise InvalidRequest("the transactional id is empty")

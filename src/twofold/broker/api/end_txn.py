@@ -18,7 +18,7 @@ from collections.abc import Awaitable
 
 from twofold.broker.codec import transactions as txn_codec
 from twofold.broker.coordinators.waiting import is_done, when_done
-from twofold.broker.network.authorizer import Operation, ResourceType
+from twofold.broker.network.authorizer import AclResourceType, Operation
 from twofold.broker.network.context import Frame, RequestContext
 from twofold.broker.services import Services
 from twofold.coordinator.transaction.coordinator import Decision
@@ -43,7 +43,7 @@ def handle(
     services: Services, context: RequestContext, request: EndTxnRequest
 ) -> Frame | EndTxnResponse | Awaitable[EndTxnResponse]:
     transactional_id = request.transactional_id
-    if not services.authorizer.authorize(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+    if not services.authorizer.authorize(context, Operation.WRITE, AclResourceType.TRANSACTIONAL_ID, transactional_id):
         raise TransactionalIdAuthorizationFailed(f"no WRITE on the transactional id {transactional_id}")
     decided = services.transactions.end(
         transactional_id,

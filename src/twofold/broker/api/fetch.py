@@ -24,7 +24,7 @@ from twofold.broker.codec import fetch as fetch_codec
 from twofold.broker.codec.fetch import FetchRow
 from twofold.broker.fetch.entry import Entry
 from twofold.broker.fetch.sessions import FetchContext, PartitionKey, TopicKey
-from twofold.broker.network.authorizer import Operation, ResourceType, cluster_allows
+from twofold.broker.network.authorizer import AclResourceType, Operation, cluster_allows
 from twofold.broker.network.context import Answer, Later, RequestContext
 from twofold.broker.partitions.partition import Partition
 from twofold.broker.services import Services
@@ -208,7 +208,7 @@ class _Fetch:
         if self._is_replica:
             if not cluster_allows(authorizer, self._context, Operation.CLUSTER_ACTION):
                 raise ClusterAuthorizationFailed(f"{self._context.principal} may not fetch as a replica")
-        elif not authorizer.authorize(self._context, Operation.READ, ResourceType.TOPIC, name):
+        elif not authorizer.authorize(self._context, Operation.READ, AclResourceType.TOPIC, name):
             raise TopicAuthorizationFailed(f"{self._context.principal} may not read {name}")
 
     def _find(self, entry: Entry, error: KafkaError | None) -> None:

@@ -16,7 +16,7 @@
 from collections.abc import Awaitable
 from typing import NamedTuple
 
-from twofold.broker.network.authorizer import Operation, ResourceType
+from twofold.broker.network.authorizer import AclResourceType, Operation
 from twofold.broker.network.context import RequestContext
 from twofold.broker.services import Services
 from twofold.config.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE, coordinator_partition
@@ -91,11 +91,11 @@ def error_response(request: FindCoordinatorRequest, error: KafkaError, version: 
 def _find(services: Services, context: RequestContext, key_type: int, key: str) -> Found:
     authorize = services.authorizer.authorize
     if key_type == GROUP:
-        if not authorize(context, Operation.DESCRIBE, ResourceType.GROUP, key):
+        if not authorize(context, Operation.DESCRIBE, AclResourceType.GROUP, key):
             return Found(GroupAuthorizationFailed.code)
         return _leader(services, context, CONSUMER_OFFSETS, key)
     if key_type == TRANSACTION:
-        if not authorize(context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key):
+        if not authorize(context, Operation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID, key):
             return Found(TransactionalIdAuthorizationFailed.code)
         return _leader(services, context, TRANSACTION_STATE, key)
     return Found(InvalidRequest.code)

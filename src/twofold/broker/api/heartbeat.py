@@ -6,7 +6,7 @@
 4. While the group is being loaded: NONE. Its members get a full session when that is done.
 """
 
-from twofold.broker.network.authorizer import Operation, ResourceType
+from twofold.broker.network.authorizer import AclResourceType, Operation
 from twofold.broker.network.context import RequestContext
 from twofold.broker.services import Services
 from twofold.wire.errors import NONE, CoordinatorLoadInProgress, GroupAuthorizationFailed, KafkaError
@@ -16,7 +16,7 @@ KEY = 12
 
 
 def handle(services: Services, context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
-    if not services.authorizer.authorize(context, Operation.READ, ResourceType.GROUP, request.group_id):
+    if not services.authorizer.authorize(context, Operation.READ, AclResourceType.GROUP, request.group_id):
         raise GroupAuthorizationFailed(f"no READ on group {request.group_id}")
     try:
         shard = services.groups.shard(request.group_id)

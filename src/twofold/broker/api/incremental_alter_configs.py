@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 from twofold.broker.api.describe_configs import check_own_id
-from twofold.broker.network.authorizer import Operation, ResourceType, cluster_allows
+from twofold.broker.network.authorizer import AclResourceType, Operation, cluster_allows
 from twofold.broker.network.context import RequestContext
 from twofold.broker.network.forwarding import forward
 from twofold.broker.services import Services
@@ -83,7 +83,7 @@ def authorized_alterations(
 def authorize_alteration(services: Services, context: RequestContext, resource_type: int, name: str) -> None:
     """Whether the client may change a resource, and whether this is the broker to ask."""
     if resource_type == TOPIC_RESOURCE:
-        if not services.authorizer.authorize(context, Operation.ALTER_CONFIGS, ResourceType.TOPIC, name):
+        if not services.authorizer.authorize(context, Operation.ALTER_CONFIGS, AclResourceType.TOPIC, name):
             raise TopicAuthorizationFailed(f"no ALTER_CONFIGS on topic {name}")
         return
     if not cluster_allows(services.authorizer, context, Operation.ALTER_CONFIGS):

@@ -27,7 +27,7 @@
     ExpectedChecked, also with an error.
 """
 
-from twofold.broker.network.authorizer import Operation, ResourceType, cluster_allows
+from twofold.broker.network.authorizer import AclResourceType, Operation, cluster_allows
 from twofold.broker.network.context import RequestContext
 from twofold.broker.services import Services
 from twofold.coordinator.transaction.coordinator import Expected, InitRequest, check_identity
@@ -99,11 +99,11 @@ def _authorize(services: Services, context: RequestContext, transactional_id: st
     if transactional_id is not None:
         needed = [Operation.WRITE, Operation.TWO_PHASE_COMMIT] if two_phase else [Operation.WRITE]
         for operation in needed:
-            if not authorizer.authorize(context, operation, ResourceType.TRANSACTIONAL_ID, transactional_id):
+            if not authorizer.authorize(context, operation, AclResourceType.TRANSACTIONAL_ID, transactional_id):
                 raise TransactionalIdAuthorizationFailed(
                     f"no {operation.name} on the transactional id {transactional_id}"
                 )
     elif not cluster_allows(authorizer, context, Operation.IDEMPOTENT_WRITE) and not authorizer.authorize_any(
-        context, Operation.WRITE, ResourceType.TOPIC
+        context, Operation.WRITE, AclResourceType.TOPIC
     ):
         raise ClusterAuthorizationFailed("neither IDEMPOTENT_WRITE on the cluster nor WRITE on any topic")

@@ -21,7 +21,7 @@ from functools import partial
 
 from twofold.broker.coordinators.groups.service import client_of
 from twofold.broker.coordinators.waiting import when_done
-from twofold.broker.network.authorizer import Operation, ResourceType
+from twofold.broker.network.authorizer import AclResourceType, Operation
 from twofold.broker.network.context import RequestContext
 from twofold.broker.services import Services
 from twofold.coordinator.group.answers import join_error
@@ -37,7 +37,7 @@ NULL_PROTOCOL_SINCE = 7
 def handle(
     services: Services, context: RequestContext, request: JoinGroupRequest
 ) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
-    if not services.authorizer.authorize(context, Operation.READ, ResourceType.GROUP, request.group_id):
+    if not services.authorizer.authorize(context, Operation.READ, AclResourceType.GROUP, request.group_id):
         raise GroupAuthorizationFailed(f"no READ on group {request.group_id}")
     shard = services.groups.shard(request.group_id)
     client = client_of(context)

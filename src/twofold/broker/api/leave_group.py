@@ -12,7 +12,7 @@ from collections.abc import Awaitable
 from functools import partial
 
 from twofold.broker.coordinators.waiting import when_done
-from twofold.broker.network.authorizer import Operation, ResourceType
+from twofold.broker.network.authorizer import AclResourceType, Operation
 from twofold.broker.network.context import RequestContext
 from twofold.broker.services import Services
 from twofold.wire.errors import NONE, GroupAuthorizationFailed, KafkaError
@@ -27,7 +27,7 @@ BATCHES_SINCE = 3
 def handle(
     services: Services, context: RequestContext, request: LeaveGroupRequest
 ) -> LeaveGroupResponse | Awaitable[LeaveGroupResponse]:
-    if not services.authorizer.authorize(context, Operation.READ, ResourceType.GROUP, request.group_id):
+    if not services.authorizer.authorize(context, Operation.READ, AclResourceType.GROUP, request.group_id):
         raise GroupAuthorizationFailed(f"no READ on group {request.group_id}")
     shard = services.groups.shard(request.group_id)
     if context.version < BATCHES_SINCE:

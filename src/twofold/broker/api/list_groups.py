@@ -7,7 +7,7 @@
 3. While a partition is being loaded: COORDINATOR_LOAD_IN_PROGRESS (14) and no groups, for the list would be incomplete.
 """
 
-from twofold.broker.network.authorizer import Operation, ResourceType, cluster_allows
+from twofold.broker.network.authorizer import AclResourceType, Operation, cluster_allows
 from twofold.broker.network.context import RequestContext
 from twofold.broker.services import Services
 from twofold.coordinator.group.overview import list_groups
@@ -28,7 +28,7 @@ def handle(services: Services, context: RequestContext, request: ListGroupsReque
                 group_id=row.group_id, protocol_type=row.protocol_type, group_state=row.state, group_type=row.type
             )
             for row in list_groups(shard.committed, shard.membership, request.states_filter, request.types_filter)
-            if sees_all or authorizer.authorize(context, Operation.DESCRIBE, ResourceType.GROUP, row.group_id)
+            if sees_all or authorizer.authorize(context, Operation.DESCRIBE, AclResourceType.GROUP, row.group_id)
         ]
     return ListGroupsResponse(error_code=NONE, groups=sorted(groups, key=lambda row: row.group_id))
 

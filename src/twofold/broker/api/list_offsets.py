@@ -14,7 +14,7 @@
 
 from collections import Counter
 
-from twofold.broker.network.authorizer import Operation, ResourceType
+from twofold.broker.network.authorizer import AclResourceType, Operation
 from twofold.broker.network.context import RequestContext
 from twofold.broker.partitions.partition import Partition
 from twofold.broker.services import Services
@@ -99,7 +99,7 @@ def _row(
 ) -> ListOffsetsPartitionResponse:
     index = asked.partition_index
     try:
-        if not services.authorizer.authorize(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
+        if not services.authorizer.authorize(context, Operation.DESCRIBE, AclResourceType.TOPIC, topic.name):
             raise TopicAuthorizationFailed(f"{context.principal} may not describe {topic.name}")
         if (topic.name, index) in twice:
             raise InvalidRequest(f"{topic.name}-{index} is named more than once")

@@ -10,7 +10,7 @@
 4. Many ids are looked at in slices; other connections are served in between.
 """
 
-from twofold.broker.network.authorizer import Operation, ResourceType
+from twofold.broker.network.authorizer import AclResourceType, Operation
 from twofold.broker.network.context import RequestContext
 from twofold.broker.services import Services
 from twofold.coordinator.transaction.overview import Filter, Listing, list_transactions
@@ -50,7 +50,7 @@ async def handle(
                 transactional_id=row.transactional_id, producer_id=row.producer_id, transaction_state=row.state
             )
             for row in found
-            if authorize(context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, row.transactional_id)
+            if authorize(context, Operation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID, row.transactional_id)
         ],
     )
 

@@ -23,8 +23,8 @@ from uuid import UUID
 from twofold.broker.network.authorizer import (
     CLUSTER_NAME,
     OPERATIONS_NOT_ASKED,
+    AclResourceType,
     Operation,
-    ResourceType,
     authorized_operations,
     cluster_allows,
 )
@@ -179,7 +179,7 @@ def _missing(name: str | None, error_code: int, topic_id: UUID | None = None) ->
 
 
 def _may(services: Services, context: RequestContext, operation: Operation, topic: str) -> bool:
-    return services.authorizer.authorize(context, operation, ResourceType.TOPIC, topic)
+    return services.authorizer.authorize(context, operation, AclResourceType.TOPIC, topic)
 
 
 def _may_create(services: Services, context: RequestContext, topic: str) -> bool:
@@ -193,7 +193,7 @@ def _with_operations(
 ) -> MetadataResponseTopic:
     if topic.name is None or topic.error_code == TopicAuthorizationFailed.code:
         return topic
-    mask = authorized_operations(services.authorizer, context, ResourceType.TOPIC, topic.name)
+    mask = authorized_operations(services.authorizer, context, AclResourceType.TOPIC, topic.name)
     return replace(topic, topic_authorized_operations=mask)
 
 
@@ -202,4 +202,4 @@ def _cluster_operations(services: Services, context: RequestContext, request: Me
         return OPERATIONS_NOT_ASKED
     if not cluster_allows(services.authorizer, context, Operation.DESCRIBE):
         return 0
-    return authorized_operations(services.authorizer, context, ResourceType.CLUSTER, CLUSTER_NAME)
+    return authorized_operations(services.authorizer, context, AclResourceType.CLUSTER, CLUSTER_NAME)

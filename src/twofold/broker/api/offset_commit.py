@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 
 from twofold.broker.coordinators.groups.committed_topics import CommitRows
 from twofold.broker.coordinators.waiting import guarded
-from twofold.broker.network.authorizer import Operation, ResourceType
+from twofold.broker.network.authorizer import AclResourceType, Operation
 from twofold.broker.network.context import RequestContext
 from twofold.broker.services import Services
 from twofold.coordinator.group.offsets import Committer
@@ -38,7 +38,7 @@ def handle(
     services: Services, context: RequestContext, request: OffsetCommitRequest
 ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
     group_id = request.group_id
-    if not services.authorizer.authorize(context, Operation.READ, ResourceType.GROUP, group_id):
+    if not services.authorizer.authorize(context, Operation.READ, AclResourceType.GROUP, group_id):
         raise GroupAuthorizationFailed(f"no READ on group {group_id}")
     rows = CommitRows(services.core, context, request.topics, by_id=context.version >= TOPIC_IDS_SINCE)
     answer = _answer(request, rows)

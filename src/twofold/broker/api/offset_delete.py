@@ -12,7 +12,7 @@ from collections.abc import Awaitable
 from functools import partial
 
 from twofold.broker.coordinators.waiting import when_done
-from twofold.broker.network.authorizer import Operation, ResourceType
+from twofold.broker.network.authorizer import AclResourceType, Operation
 from twofold.broker.network.context import RequestContext
 from twofold.broker.services import Services
 from twofold.coordinator.group.offsets import Codes, Wanted
@@ -38,7 +38,7 @@ def handle(
     services: Services, context: RequestContext, request: OffsetDeleteRequest
 ) -> OffsetDeleteResponse | Awaitable[OffsetDeleteResponse]:
     group_id = request.group_id
-    if not services.authorizer.authorize(context, Operation.DELETE, ResourceType.GROUP, group_id):
+    if not services.authorizer.authorize(context, Operation.DELETE, AclResourceType.GROUP, group_id):
         raise GroupAuthorizationFailed(f"no DELETE on group {group_id}")
     shard = services.groups.shard(group_id)
     checked = [_check(services, context, topic) for topic in request.topics]
@@ -56,7 +56,7 @@ def error_response(request: OffsetDeleteRequest, error: KafkaError, version: int
 
 def _check(services: Services, context: RequestContext, topic: OffsetDeleteRequestTopic) -> list[tuple[int, int]]:
     """The partitions, each with its error so far."""
-    may_read = services.authorizer.authorize(context, Operation.READ, ResourceType.TOPIC, topic.name)
+    may_read = services.authorizer.authorize(context, Operation.READ, AclResourceType.TOPIC, topic.name)
     rows = []
     for row in topic.partitions:
         if not may_read:

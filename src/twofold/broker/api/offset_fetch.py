@@ -16,7 +16,7 @@
 from collections.abc import Awaitable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from twofold.broker.network.authorizer import Operation, ResourceType
+from twofold.broker.network.authorizer import AclResourceType, Operation
 from twofold.broker.network.context import RequestContext
 from twofold.broker.services import Services
 from twofold.coordinator.group.offsets import Fetched, Wanted
@@ -120,7 +120,7 @@ async def _stable(
 
 
 def _shard(services: Services, context: RequestContext, group_id: str) -> "GroupShard":
-    if not services.authorizer.authorize(context, Operation.DESCRIBE, ResourceType.GROUP, group_id):
+    if not services.authorizer.authorize(context, Operation.DESCRIBE, AclResourceType.GROUP, group_id):
         raise GroupAuthorizationFailed(f"no DESCRIBE on group {group_id}")
     return services.groups.shard(group_id, allow_empty=True)
 
@@ -140,7 +140,7 @@ def _wanted(
                 refused[place] = UnknownTopicId.code
                 continue
             name = known.name
-        if not services.authorizer.authorize(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
+        if not services.authorizer.authorize(context, Operation.DESCRIBE, AclResourceType.TOPIC, name):
             refused[place] = TopicAuthorizationFailed.code
             continue
         topic = services.image.topic(name)
@@ -180,7 +180,7 @@ def _all(
         topic = services.image.topic(name)
         if context.version >= TOPIC_IDS_SINCE and topic is None:
             continue  # there is no way to name it
-        if services.authorizer.authorize(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
+        if services.authorizer.authorize(context, Operation.DESCRIBE, AclResourceType.TOPIC, name):
             topic_id = None if topic is None else topic.topic_id
             topics.append(OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=_partitions(fetched)))
     return OffsetFetchResponseGroup(group_id=group_id, topics=topics)

@@ -7,7 +7,7 @@
 3. Unknown topic or partition 3, not allowed 29, led by another broker 6.
 """
 
-from twofold.broker.network.authorizer import Operation, ResourceType, cluster_allows
+from twofold.broker.network.authorizer import AclResourceType, Operation, cluster_allows
 from twofold.broker.network.context import RequestContext
 from twofold.broker.services import Services
 from twofold.wire.errors import KafkaError, TopicAuthorizationFailed
@@ -69,5 +69,5 @@ def _check_allowed(services: Services, context: RequestContext, replica_id: int,
     authorizer = services.authorizer
     if replica_id >= 0 and cluster_allows(authorizer, context, Operation.CLUSTER_ACTION):
         return
-    if not authorizer.authorize(context, Operation.DESCRIBE, ResourceType.TOPIC, topic):
+    if not authorizer.authorize(context, Operation.DESCRIBE, AclResourceType.TOPIC, topic):
         raise TopicAuthorizationFailed(f"{context.principal} may not describe {topic}")

@@ -27,7 +27,7 @@ from twofold.broker.codec import produce as produce_codec
 from twofold.broker.codec.produce import Partitions, ProduceRequest, ProduceRow, TopicKey, Topics
 from twofold.broker.coordinators.transactions import verification
 from twofold.broker.coordinators.transactions.verification import Verdicts
-from twofold.broker.network.authorizer import Operation, ResourceType
+from twofold.broker.network.authorizer import AclResourceType, Operation
 from twofold.broker.network.context import NO_RESPONSE, Answer, Buffer, CloseConnection, Frame, Later, RequestContext
 from twofold.broker.partitions.append_fate import append_fate
 from twofold.broker.partitions.partition import ALL_REPLICAS, Partition
@@ -206,7 +206,7 @@ class _Produce:
     def _writable_topic(self, key: TopicKey) -> str:
         replicas = self._services.replicas
         name = key if isinstance(key, str) else replicas.topic_name(UUID(bytes=key))
-        if not self._services.authorizer.authorize(self._context, Operation.WRITE, ResourceType.TOPIC, name):
+        if not self._services.authorizer.authorize(self._context, Operation.WRITE, AclResourceType.TOPIC, name):
             raise TopicAuthorizationFailed(f"{self._context.principal} may not write to {name}")
         if is_internal(name) and replicas.image.topic(name) is not None:
             raise InvalidTopicException(f"{name} is written by the broker only")
@@ -450,7 +450,9 @@ def _check_request(services: Services, context: RequestContext, request: Produce
     if not producers:
         return False
     name = request.transactional_id
-    if name is None or not services.authorizer.authorize(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name):
+    if name is None or not services.authorizer.authorize(
+        context, Operation.WRITE, AclResourceType.TRANSACTIONAL_ID, name
+    ):
         raise TransactionalIdAuthorizationFailed(f"{context.principal} may not write with transactional id {name}")
     if len(producers) > 1:
         raise InvalidProducerIdMapping(f"batches of {len(producers)} transactional producers in one request")

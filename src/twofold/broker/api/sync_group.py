@@ -12,7 +12,7 @@
 from collections.abc import Awaitable
 
 from twofold.broker.coordinators.waiting import when_done
-from twofold.broker.network.authorizer import Operation, ResourceType
+from twofold.broker.network.authorizer import AclResourceType, Operation
 from twofold.broker.network.context import RequestContext
 from twofold.broker.services import Services
 from twofold.coordinator.group.answers import sync_error
@@ -29,7 +29,7 @@ def handle(
 ) -> SyncGroupResponse | Awaitable[SyncGroupResponse]:
     if context.version >= PROTOCOL_REQUIRED_SINCE and None in (request.protocol_type, request.protocol_name):
         raise InconsistentGroupProtocol(f"version {context.version} needs protocol type and name")
-    if not services.authorizer.authorize(context, Operation.READ, ResourceType.GROUP, request.group_id):
+    if not services.authorizer.authorize(context, Operation.READ, AclResourceType.GROUP, request.group_id):
         raise GroupAuthorizationFailed(f"no READ on group {request.group_id}")
     shard = services.groups.shard(request.group_id)
     future = shard.call(lambda state, token, now: shard.membership.sync(request, token, now))

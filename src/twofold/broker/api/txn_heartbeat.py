@@ -10,7 +10,7 @@
 5. Served unless transaction.heartbeat.enable is false.
 """
 
-from twofold.broker.network.authorizer import Operation, ResourceType
+from twofold.broker.network.authorizer import AclResourceType, Operation
 from twofold.broker.network.context import RequestContext
 from twofold.broker.services import Services
 from twofold.wire.errors import NONE, KafkaError, TransactionalIdAuthorizationFailed
@@ -21,7 +21,7 @@ KEY = 95
 
 def handle(services: Services, context: RequestContext, request: TxnHeartbeatRequest) -> TxnHeartbeatResponse:
     transactional_id = request.transactional_id
-    if not services.authorizer.authorize(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+    if not services.authorizer.authorize(context, Operation.WRITE, AclResourceType.TRANSACTIONAL_ID, transactional_id):
         raise TransactionalIdAuthorizationFailed(f"no WRITE on the transactional id {transactional_id}")
     services.transactions.heartbeat(transactional_id, request.producer_id, request.producer_epoch)
     return TxnHeartbeatResponse(error_code=NONE)

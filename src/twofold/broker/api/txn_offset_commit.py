@@ -23,7 +23,7 @@ from twofold.broker.coordinators.groups.shard import GroupShard
 from twofold.broker.coordinators.transactions import verification
 from twofold.broker.coordinators.transactions.verification import Verdicts
 from twofold.broker.coordinators.waiting import guarded
-from twofold.broker.network.authorizer import Operation, ResourceType
+from twofold.broker.network.authorizer import AclResourceType, Operation
 from twofold.broker.network.context import RequestContext
 from twofold.broker.services import Services
 from twofold.coordinator.group.offsets import Committer
@@ -106,9 +106,9 @@ def error_response(request: TxnOffsetCommitRequest, error: KafkaError, version: 
 
 def _authorize(services: Services, context: RequestContext, request: TxnOffsetCommitRequest) -> None:
     authorize = services.authorizer.authorize
-    if not authorize(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+    if not authorize(context, Operation.WRITE, AclResourceType.TRANSACTIONAL_ID, request.transactional_id):
         raise TransactionalIdAuthorizationFailed(f"no WRITE on the transactional id {request.transactional_id}")
-    if not authorize(context, Operation.READ, ResourceType.GROUP, request.group_id):
+    if not authorize(context, Operation.READ, AclResourceType.GROUP, request.group_id):
         raise GroupAuthorizationFailed(f"no READ on group {request.group_id}")
 
 

@@ -38,7 +38,7 @@ class Operation(IntEnum):
     TWO_PHASE_COMMIT = 15
 
 
-class ResourceType(IntEnum):
+class AclResourceType(IntEnum):
     UNKNOWN = 0
     ANY = 1
     TOPIC = 2
@@ -53,26 +53,26 @@ _READ, _WRITE, _CREATE, _DELETE = Operation.READ, Operation.WRITE, Operation.CRE
 _ALTER, _DESCRIBE, _ACTION = Operation.ALTER, Operation.DESCRIBE, Operation.CLUSTER_ACTION
 _DESCRIBE_CONFIGS, _ALTER_CONFIGS = Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS
 
-OPERATIONS: Mapping[ResourceType, tuple[Operation, ...]] = {
-    ResourceType.TOPIC: (
+OPERATIONS: Mapping[AclResourceType, tuple[Operation, ...]] = {
+    AclResourceType.TOPIC: (
         _READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS,
     ),
-    ResourceType.GROUP: (_READ, _DELETE, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS),
-    ResourceType.CLUSTER: (
+    AclResourceType.GROUP: (_READ, _DELETE, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS),
+    AclResourceType.CLUSTER: (
         _CREATE, _ALTER, _DESCRIBE, _ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, Operation.IDEMPOTENT_WRITE,
     ),
-    ResourceType.TRANSACTIONAL_ID: (_WRITE, _DESCRIBE, Operation.TWO_PHASE_COMMIT),
-    ResourceType.DELEGATION_TOKEN: (_DESCRIBE,),
-    ResourceType.USER: (Operation.CREATE_TOKENS, Operation.DESCRIBE_TOKENS),
+    AclResourceType.TRANSACTIONAL_ID: (_WRITE, _DESCRIBE, Operation.TWO_PHASE_COMMIT),
+    AclResourceType.DELEGATION_TOKEN: (_DESCRIBE,),
+    AclResourceType.USER: (Operation.CREATE_TOKENS, Operation.DESCRIBE_TOKENS),
 }  # fmt: skip
 
 
 class Authorizer(Protocol):
     def authorize(
-        self, context: RequestContext, operation: Operation, resource_type: ResourceType, resource_name: str
+        self, context: RequestContext, operation: Operation, resource_type: AclResourceType, resource_name: str
     ) -> bool: ...
 
-    def authorize_any(self, context: RequestContext, operation: Operation, resource_type: ResourceType) -> bool:
+    def authorize_any(self, context: RequestContext, operation: Operation, resource_type: AclResourceType) -> bool:
         """Whether there is at least one resource of the type on which the operation is allowed."""
         ...
 
@@ -83,16 +83,16 @@ class AllowAll:
     __slots__ = ()
 
     def authorize(
-        self, context: RequestContext, operation: Operation, resource_type: ResourceType, resource_name: str
+        self, context: RequestContext, operation: Operation, resource_type: AclResourceType, resource_name: str
     ) -> bool:
         return True
 
-    def authorize_any(self, context: RequestContext, operation: Operation, resource_type: ResourceType) -> bool:
+    def authorize_any(self, context: RequestContext, operation: Operation, resource_type: AclResourceType) -> bool:
         return True
 
 
 def authorized_operations(
-    authorizer: Authorizer, context: RequestContext, resource_type: ResourceType, resource_name: str
+    authorizer: Authorizer, context: RequestContext, resource_type: AclResourceType, resource_name: str
 ) -> int:
     """The mask of what the principal may do with a resource."""
     mask = 0
@@ -103,4 +103,4 @@ def authorized_operations(
 
 
 def cluster_allows(authorizer: Authorizer, context: RequestContext, operation: Operation) -> bool:
-    return authorizer.authorize(context, operation, ResourceType.CLUSTER, CLUSTER_NAME)
+    return authorizer.authorize(context, operation, AclResourceType.CLUSTER, CLUSTER_NAME)

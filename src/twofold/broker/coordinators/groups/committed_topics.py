@@ -5,7 +5,7 @@ from typing import Protocol
 from uuid import UUID
 
 from twofold.broker.core import BrokerCore
-from twofold.broker.network.authorizer import Operation, ResourceType
+from twofold.broker.network.authorizer import AclResourceType, Operation
 from twofold.broker.network.context import RequestContext
 from twofold.coordinator.group.offsets import Commit
 from twofold.wire.errors import NONE, TopicAuthorizationFailed, UnknownTopicId, UnknownTopicOrPartition
@@ -53,7 +53,7 @@ class CommitRows:
             if known is None:
                 return [UnknownTopicId.code] * len(rows)
             name = known.name
-        if not core.authorizer.authorize(context, Operation.READ, ResourceType.TOPIC, name):
+        if not core.authorizer.authorize(context, Operation.READ, AclResourceType.TOPIC, name):
             return [TopicAuthorizationFailed.code] * len(rows)
         found = image.topic(name)
         if found is None:

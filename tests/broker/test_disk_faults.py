@@ -264,7 +264,7 @@ async def test_a_damaged_batch_is_corrupt_for_its_reader_only(node: FaultyNode) 
         assert await node.put(str(number)) == 0
         if number == 2:
             node.log().roll()
-    size = node.log()._segments[0].size // 3
+    size = node.log()._segments.all[0].size // 3
     damage(node, "/data/t-0/00000000000000000000.log", size + 8, bytes(20))  # length and magic of the second batch
     with log_lines() as lines:
         assert (await node.fetch(1))[0] == CORRUPT_MESSAGE

@@ -91,7 +91,7 @@ def cost_of_reads(disk: CountedDisk, log: PartitionLog) -> list[Counts]:
     log.advance_high_watermark(log.log_end_offset)
     found = []
     end = log.log_end_offset
-    for segment in log._segments[:-1]:
+    for segment in log._segments.all[:-1]:
         segment.unload()
     for offset in (3, end // 2, end - 3, end - 3, end // 2, 3):
         result = log.read(offset, 2 * len(BATCH), Bound.LAST_STABLE)
@@ -165,7 +165,7 @@ def test_appends_do_not_walk_the_producers_or_the_open_transactions(producers: i
     log.update_config(LogConfig())
     for pid in range(producers):
         log.append(data_batch(pid=pid, seq=0, txn=True), leader_epoch=0)
-    log._producers.entries = CountedLookups(log._producers.entries)
+    log._producers.table.entries = CountedLookups(log._producers.table.entries)
     CountedLookups.walks = 0
     for pid in range(0, producers, 3):
         log.append(data_batch(pid=pid, seq=1, txn=True), leader_epoch=0)

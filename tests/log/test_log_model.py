@@ -171,7 +171,7 @@ class LogModel(RuleBasedStateMachine):
     def truncate(self, data: st.DataObject) -> None:
         offset = data.draw(st.integers(self.log_start, self.end))
         keep = [batch for batch in self.batches if batch.end <= offset]
-        if self.batches and offset <= self.kit.log._bases[0] and len(keep) < len(self.batches):
+        if self.batches and offset <= self.kit.log._segments.bases[0] and len(keep) < len(self.batches):
             return  # below what is there: it starts anew, which has its own tests
         self.kit.log.truncate_to(offset)
         self.batches = keep
@@ -202,7 +202,7 @@ class LogModel(RuleBasedStateMachine):
         """The producers were found again in what is on disk."""
         self.kit.log.ensure_open()
         self.reloaded = True
-        there = self.kit.log._bases[0] if self.kit.log._bases else self.end
+        there = self.kit.log._segments.bases[0] if self.kit.log._segments.bases else self.end
         self.sure = max(self.sure, sum(batch.base < there for batch in self.batches))
 
     # What always holds

@@ -17,7 +17,7 @@ from sim.metadata.plan import FILES, MetadataPlan
 from sim.metadata.requests import Ask
 from sim.metadata.stage import small_appends
 from sim.metadata.world import FilesWorld
-from twofold.log.recovery.rescue import is_distrusted
+from twofold.log.recovery.rescue import has_sync_failed
 from twofold.metadata_log.damage import TornTail, cut_tail
 from twofold.runtime.sim import CutMode, SimDisk
 
@@ -151,4 +151,4 @@ def test_a_torn_tail_that_cannot_be_synced_away_leaves_a_mark_that_its_file_is_n
     disk.fail_syncs(1, match=".log", lose=True)
     with pytest.raises(OSError, match="Input/output"):
         cut_tail(disk, DATA, (0,), TornTail(path, 5, "torn"))
-    assert is_distrusted(disk, DATA)
+    assert has_sync_failed(disk, DATA)

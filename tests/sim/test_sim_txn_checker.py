@@ -21,7 +21,7 @@ from twofold.coordinator.transaction.records import Transaction, TransactionReco
 from twofold.coordinator.transaction.state import TransactionMachine, TransactionsState
 from twofold.coordinator.transaction.states import PREPARING, State
 from twofold.coordinator.transaction.transitions import ended_with_epoch_kept
-from twofold.log.log import PartitionLog
+from twofold.log.indexes.aborted import AbortedIndex
 from twofold.log.producers.table import ProducerTable
 
 pytestmark = pytest.mark.slow
@@ -212,7 +212,7 @@ def test_a_group_that_drops_the_offsets_of_a_commit(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_fetch_that_does_not_say_what_was_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PartitionLog, "_aborted_between", lambda *args: ())
+    monkeypatch.setattr(AbortedIndex, "between", lambda *args: ())
     assert "aborted read" in found()
 
 

@@ -1,22 +1,22 @@
 """A partition's log: batches appended at the end, read by offset.
 
 1. LSO <= high watermark <= log end, and no reader gets an offset at or beyond its bound.
-2. A batch is in the log or it is not: a rejected one leaves no trace (checks first, then bytes, then state).
+2. A batch is in the log or it is not: a rejected one leaves no trace.
 3. The producers' table, the indexes and the epochs are what a replay of the batches gives.
 4. Appending and reading cost the same whatever the length of the log, the number of producers and of open transactions.
 5. Batches are not unpacked, except on compacted topics and to answer a look-up by time.
 
-All methods run on the event loop; the files are the business of the classes it extends.
+A log is made of parts, each with its own state and rules: bounds, health, durability and syncing, segments, producers,
+epochs, aborted transactions, the appender, the reader, truncation and the swap of cleaned segments. This class puts
+them together, opens the log when it is first used, and checks before each change that the log works. All methods run
+on the event loop.
 """
 
-import errno
 import logging
-from bisect import bisect_left
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Callable, Sequence
 
+from twofold.config.topic import LogConfig
 from twofold.log.api import (
-    AbortedTransaction,
     AppendResult,
     Bound,
     MarkersResult,
@@ -27,37 +27,292 @@ from twofold.log.api import (
     TimestampOffset,
     TransactionMarker,
 )
-from twofold.log.cutting import CuttableLog
-from twofold.log.producers.entry import NO_OFFSET, ProducerEntry
-from twofold.log.producers.table import AppendChecks, Change, marker_checks
-from twofold.log.segments.lookup import find_max_timestamp, find_timestamp
+from twofold.log.appending.appender import LogAppender
+from twofold.log.appending.writer import BatchWriter
+from twofold.log.bounds import LogBounds
+from twofold.log.cleaning.dirty_range import CleanableRange
+from twofold.log.cleaning.swap import SegmentSwap
+from twofold.log.durability.flush_plan import FlushPlan
+from twofold.log.durability.health import LogHealth
+from twofold.log.durability.points import Durability
+from twofold.log.durability.syncing import LogSync
+from twofold.log.environment import LogContext, LogEnvironment
+from twofold.log.indexes.aborted import AbortedIndex
+from twofold.log.producers.log_producers import LogProducers
+from twofold.log.producers.times import TimesToKeep
+from twofold.log.recovery.epochs import EpochCache
+from twofold.log.recovery.opening import DirectoryListing, OpenedLog
+from twofold.log.recovery.unopened import UnopenedLog
+from twofold.log.segments.reading import LogReader
 from twofold.log.segments.scan import InvalidBatch
-from twofold.log.segments.segment import Segment
-from twofold.log.stamping import (
-    StoredBatch,
-    internal_batches,
-    marker_batch,
-    marker_of,
-    replicated_batches,
-    stamp_batch,
-    stored_bytes,
-)
-from twofold.records.batch import MAGIC, MAGIC_POSITION, Buffer, Header, single_record_batch
-from twofold.records.client_batch_checks import validate_client_batch
-from twofold.types import NO_TIMESTAMP
-from twofold.wire.errors import CorruptMessage, KafkaError, KafkaStorageError, OffsetOutOfRange
+from twofold.log.segments.segment_list import SegmentList
+from twofold.log.truncation import LogTruncation
+from twofold.records.batch import Buffer
+from twofold.types import NO_TIMESTAMP, TopicId, TopicPartition
 
 log = logging.getLogger("twofold.log")
 
-POSITION_CACHE_SIZE = 32
-COMPLAIN_EVERY_S = 10.0
-NEVER_MS = 2**63 - 1  # flush.ms that nobody set
 
-_new_tuple = tuple.__new__
+class PartitionLog:
+    __slots__ = (
+        "_aborted",
+        "_appender",
+        "_bounds",
+        "_context",
+        "_durability",
+        "_epochs",
+        "_health",
+        "_producers",
+        "_reader",
+        "_segments",
+        "_swap",
+        "_sync",
+        "_unopened",
+        "_writer",
+        "__weakref__",
+    )
 
+    def __init__(
+        self,
+        environment: LogEnvironment,
+        directory: str,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        *,
+        topic_id: TopicId | None = None,
+        listing: DirectoryListing | None = None,
+        closed_cleanly: bool = False,
+        sync_failed: bool = False,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        high_watermark: int = 0,
+        cleaned_offset: int = 0,
+    ) -> None:
+        """With a `listing` the log is there and is opened when it is first used; without, it is a new one."""
+        context = self._context = LogContext(self, environment, directory, topic_partition, config, topic_id)
+        log_end = max(recovery_point, log_start_offset)
+        bounds = self._bounds = LogBounds(log_start_offset, log_end, high_watermark, cleaned_offset)
+        health = self._health = LogHealth(context, bounds, sync_failed=sync_failed)
+        durability = self._durability = Durability(recovery_point, closed_cleanly=closed_cleanly)
+        producers = self._producers = LogProducers(context)
+        epochs = self._epochs = EpochCache()
+        segments = self._segments = SegmentList(context, bounds, health, durability, producers)
+        aborted = self._aborted = AbortedIndex(segments, producers)
+        self._reader = LogReader(context, bounds, segments, aborted)
+        sync = self._sync = LogSync(context, bounds, health, durability, segments, producers, epochs)
+        self._writer = BatchWriter(context, bounds, health, durability, segments, producers, epochs, aborted, sync)
+        self._appender = LogAppender(context, bounds, producers, self._writer)
+        self._swap: SegmentSwap | None = None
+        self._unopened: UnopenedLog | None = None
+        if listing is not None:
+            self._unopened = UnopenedLog(context, bounds, health, durability, listing, closed_cleanly=closed_cleanly)
 
-class PartitionLog(CuttableLog):
-    __slots__ = ()
+    def __repr__(self) -> str:
+        return f"<log {self.topic_partition} [{self.log_start_offset}, {self.log_end_offset})>"
+
+    # What it is
+
+    @property
+    def directory(self) -> str:
+        return self._context.directory
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return self._context.topic_partition
+
+    @property
+    def config(self) -> LogConfig:
+        return self._context.config
+
+    def update_config(self, config: LogConfig) -> None:
+        self._context.config = config
+
+    @property
+    def topic_id(self) -> TopicId | None:
+        return self._context.topic_id
+
+    @topic_id.setter
+    def topic_id(self, topic_id: TopicId | None) -> None:
+        self._context.topic_id = topic_id
+
+    def set_topic_id(self, topic_id: TopicId) -> None:
+        """Say which topic the log belongs to; a log whose file that says so was lost gets it again."""
+        if self._context.topic_id is None:
+            self._context.topic_id = topic_id
+            if self.exists:
+                self._segments.write_topic_id()
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is anything on disk."""
+        return bool(self._segments.all) or self._unopened is not None
+
+    @property
+    def size_bytes(self) -> int:
+        if self._unopened is not None:
+            return self._unopened.size_bytes
+        return sum(segment.size for segment in self._segments.all)
+
+    @property
+    def segment_count(self) -> int:
+        return len(self._segments.all) if self._unopened is None else len(self._unopened.listing.bases)
+
+    def segment_sizes(self) -> list[tuple[int, int]]:
+        """(base offset, bytes) of every segment of an open log, the active one last."""
+        return [(segment.base_offset, segment.size) for segment in self._segments.all]
+
+    # How far it reaches
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._bounds.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        return self._bounds.log_end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        return self._bounds.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        if self._unopened is not None:
+            self._open()
+        return self._bounds.last_stable_offset
+
+    @property
+    def recovery_point(self) -> int:
+        return self._durability.recovery_point
+
+    @property
+    def durable_log_start(self) -> int:
+        """The log start that a checkpoint may claim: what lies below it is not looked at after a crash."""
+        return self._sync.durable_log_start
+
+    @property
+    def cleaned_offset(self) -> int:
+        """Compaction has been through the whole segments below it."""
+        return self._bounds.cleaned_offset
+
+    @cleaned_offset.setter
+    def cleaned_offset(self, offset: int) -> None:
+        self._bounds.cleaned_offset = offset
+
+    def bound(self, bound: Bound) -> int:
+        """The first offset that a reader with this bound may not see."""
+        if self._unopened is not None and bound is Bound.LAST_STABLE:
+            self._open()
+        return self._bounds.of(bound)
+
+    def advance_high_watermark(self, offset: int) -> bool:
+        """Raise the high watermark, at most to the log end; False when it stays."""
+        bounds = self._bounds
+        if offset > bounds.log_end_offset:
+            offset = bounds.log_end_offset
+        if offset <= bounds.high_watermark:
+            return False
+        self._set_high_watermark(offset)
+        return True
+
+    def clamp_high_watermark(self) -> None:
+        """A checkpointed high watermark may lie outside of what is left of the log."""
+        self._set_high_watermark(self._bounds.clamped_high_watermark())
+
+    def _set_high_watermark(self, offset: int) -> None:
+        if self._unopened is None:
+            self._bounds.set_high_watermark(offset, self._producers.table)
+        else:
+            self._bounds.high_watermark = offset  # the rest follows when the log is opened
+
+    # Whether it works
+
+    @property
+    def failure(self) -> str | None:
+        """Why the log takes no more appends; None while it does."""
+        return self._health.failure
+
+    @property
+    def sync_failed(self) -> bool:
+        """Whether a sync failed, so that pages which can be read need not be on disk."""
+        return self._health.sync_failed
+
+    def mark_sync_failed(self) -> None:
+        """A sync failed: later ones may succeed and mean nothing."""
+        self._health.mark_sync_failed()
+
+    @property
+    def generation(self) -> int:
+        """Changes when the log is cut or given up: what was planned before must not happen after."""
+        return self._durability.generation
+
+    # Opening
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the files were looked at since the start; a new log is open without having any."""
+        return self._unopened is None
+
+    def ensure_open(self) -> None:
+        """Read what is on disk, if that did not happen yet."""
+        if self._unopened is not None:
+            self._open()
+
+    def read_ahead(self) -> Callable[[], None]:
+        """What a thread may do before a log is opened, so that the opening does not have to wait for the disk."""
+        assert self._unopened is not None
+        return self._unopened.read_ahead()
+
+    async def open_in_background(self, is_over: Callable[[], bool]) -> None:
+        """`ensure_open` in a thread, for a log that is not in use yet; raises what went wrong."""
+        assert self._unopened is not None
+        self._adopt(await self._unopened.open_in_background(is_over))
+
+    def _check_usable(self) -> None:
+        self._health.check()
+        self.ensure_open()
+
+    def _open(self) -> None:
+        self._health.check()
+        assert self._unopened is not None
+        try:
+            self._adopt(self._unopened.open())
+        except (OSError, InvalidBatch) as error:
+            self._health.fail("cannot be opened", error)
+
+    def _adopt(self, opened: OpenedLog) -> None:
+        """Hand out to the parts what an opening found."""
+        assert self._unopened is not None
+        expected = self.log_end_offset if self._unopened.skip_recovery_on_open else opened.log_end_offset
+        self._unopened = None
+        latest = self._epochs.latest
+        self._segments.adopt(opened.segments)
+        self._aborted.bases = opened.aborted_bases
+        self._producers.adopt(opened.producers, opened.snapshots, times_are_kept=opened.times_are_kept)
+        self._epochs.adopt(opened.epochs)
+        self._adopt_bounds(opened, expected)
+        durability = self._durability
+        durability.unchanged_since_clean_shutdown = not opened.recovered
+        if opened.recovered:
+            durability.epochs.note()
+            durability.note_directory()
+        if durability.cut(opened.recovery_point):
+            self._context.recovery_point_changed()
+        durability.derived_point = opened.derived_point
+        if latest > self._epochs.latest:
+            self._writer.assign_epoch(latest, opened.log_end_offset)
+        self.clamp_high_watermark()
+
+    def _adopt_bounds(self, opened: OpenedLog, expected: int) -> None:
+        bounds, directory = self._bounds, self.directory
+        bounds.log_start_offset = opened.log_start_offset
+        bounds.log_end_offset = opened.log_end_offset
+        if expected != opened.log_end_offset:
+            log.warning("%s ends at %d, its checkpoint said %d", directory, opened.log_end_offset, expected)
+        if bounds.cleaned_offset > opened.log_end_offset:
+            text = "%s: compacted up to %d, its checkpoint says, and it ends at %d; it counts as not compacted"
+            log.warning(text, directory, bounds.cleaned_offset, opened.log_end_offset)
+            bounds.cleaned_offset = 0
 
     # Appending
 
@@ -77,409 +332,74 @@ class PartitionLog(CuttableLog):
         With `defer_flush` the caller awaits `sync()` before it acknowledges a result that has `flush_due`; without, an
         append that reaches flush.messages syncs before it returns.
         """
-        if self._failure is not None or self._listing is not None:
+        if self._health.failure is not None or self._unopened is not None:
             self._check_usable()
-        if origin is not Origin.CLIENT:
-            return self._append_internal(records, origin, leader_epoch, transaction_version, guard, defer_flush)
-        config = self.config
-        now_ms = self._environment.clock.wall_ms()
-        header = validate_client_batch(
-            records,
-            max_message_bytes=config.max_message_bytes,
-            compacted=config.is_compacted,
-            now_ms=now_ms,
-            timestamp_type=config.message_timestamp_type,
-            before_max_ms=config.message_timestamp_before_max_ms,
-            after_max_ms=config.message_timestamp_after_max_ms,
-            allow_zstd=allow_zstd,
-            topic_partition=self.topic_partition,
-        )
-        append_time_ms = now_ms if config.message_timestamp_type == "LogAppendTime" else None
-        if append_time_ms is not None:
-            header = header._replace(max_timestamp=append_time_ms)
-        base_offset = self.log_end_offset
-        change = None
-        if header.producer_id >= 0:
-            known = self._producers.find_duplicate(header)
-            if known is not None:
-                # Kafka answers with the stored timestamp whatever the topic's timestamp type is.
-                time_ms = known.timestamp
-                return AppendResult(known.first_offset, known.last_offset, time_ms, self.log_start_offset, True)
-            checks = AppendChecks(origin, transaction_version, guard, self._environment.verification_enabled)
-            change = self._producers.evaluate(header, base_offset, None, checks, now_ms)
-        data, stored = stored_bytes(records, header, config)
-        stamp_batch(data, 0, stored, base_offset, leader_epoch, append_time_ms)
-        if stored.batch_length != header.batch_length:
-            # Compressed anew. The time to index stays the one that was stamped.
-            header = stored._replace(max_timestamp=header.max_timestamp)
-        reserve = self._environment.reserve
-        if reserve is None:
-            return self._commit_one(
-                data, header, base_offset, change, leader_epoch, now_ms, append_time_ms, defer_flush
+        if origin is Origin.CLIENT:
+            return self._appender.append_client(
+                records, leader_epoch, transaction_version, guard, allow_zstd, defer_flush
             )
-        reserve.serves_client = True
-        try:
-            return self._commit_one(
-                data, header, base_offset, change, leader_epoch, now_ms, append_time_ms, defer_flush
-            )
-        finally:
-            reserve.serves_client = False
+        return self._appender.append_internal(records, origin, leader_epoch, transaction_version, guard, defer_flush)
 
     def append_record(
         self, key: bytes, value: bytes | None, *, leader_epoch: int, defer_flush: bool = False
     ) -> AppendResult:
-        """Append one record of a coordinator, outside of any transaction, in a batch of its own.
-
-        What `append` does with a batch of a coordinator, without building it first and parsing it again.
-        """
-        if self._failure is not None or self._listing is not None:
+        """Append one record of a coordinator, outside of any transaction, in a batch of its own."""
+        if self._health.failure is not None or self._unopened is not None:
             self._check_usable()
-        now_ms = self._environment.clock.wall_ms()
-        stamps = self.config.stamps_append_time
-        offset = self.log_end_offset
-        header, data = single_record_batch(key, value, now_ms, offset, leader_epoch, stamps)
-        append_time_ms = now_ms if stamps else None
-        return self._commit_one(data, header, offset, None, leader_epoch, now_ms, append_time_ms, defer_flush)
-
-    def _append_internal(
-        self,
-        records: Buffer,
-        origin: Origin,
-        leader_epoch: int,
-        transaction_version: int,
-        guard: int | None,
-        defer_flush: bool,
-    ) -> AppendResult:
-        """Any number of batches, all or none; nobody checks their sequence numbers."""
-        now_ms = self._environment.clock.wall_ms()
-        append_time_ms = now_ms if self.config.stamps_append_time else None
-        checks = AppendChecks(origin, transaction_version, guard, self._environment.verification_enabled)
-        pending: dict[int, ProducerEntry] = {}
-        batches: list[StoredBatch] = []
-        data = bytearray(records)
-        offset = self.log_end_offset
-        for at, header in internal_batches(records):
-            if append_time_ms is not None:
-                header = header._replace(max_timestamp=append_time_ms)
-            change = None
-            marker = marker_of(records, at, header)
-            if header.producer_id >= 0 and (marker is not None or not header.is_control):
-                change = self._producers.evaluate(header, offset, marker, checks, now_ms, pending)
-                pending[header.producer_id] = change.entry
-            stamp_batch(data, at, header, offset, leader_epoch, append_time_ms)
-            batches.append(StoredBatch(at, header, offset, change))
-            offset += header.last_offset_delta + 1
-        return self._commit(data, batches, leader_epoch, now_ms, append_time_ms, defer_flush)
+        return self._appender.append_record(key, value, leader_epoch, defer_flush)
 
     def append_markers(
         self, markers: Sequence[TransactionMarker], *, leader_epoch: int, defer_flush: bool = False
     ) -> MarkersResult:
-        """End transactions, each on its own: what refuses one marker does not concern the others, and one write does.
-
-        Every transaction passes here. Unlike `append` it writes bytes of its own, of which nothing is to be checked.
-        """
-        if self._failure is not None or self._listing is not None:
+        """End transactions with one write. Each marker is checked on its own: one that is refused stops no other."""
+        if self._health.failure is not None or self._unopened is not None:
             self._check_usable()
-        if len(markers) == 1:
-            return self._append_marker(markers[0], leader_epoch, defer_flush)
-        now_ms = self._environment.clock.wall_ms()
-        stamps = self.config.stamps_append_time
-        outcomes: list[int | KafkaError] = []
-        pending: dict[int, ProducerEntry] = {}
-        batches: list[StoredBatch] = []
-        data = b""
-        offset = self.log_end_offset
-        for marker in markers:
-            header, batch = marker_batch(marker, offset, leader_epoch, now_ms, stamps)
-            try:
-                change = self._producers.evaluate(header, offset, marker, marker_checks(marker), now_ms, pending)
-            except KafkaError as error:
-                outcomes.append(error)
-                continue
-            pending[marker.producer_id] = change.entry
-            batches.append(StoredBatch(len(data), header, offset, change))
-            outcomes.append(offset)
-            data += batch
-            offset += 1
-        if not batches:
-            return MarkersResult(outcomes, None)
-        append_time_ms = now_ms if stamps else None
-        appended = self._commit(data, batches, leader_epoch, now_ms, append_time_ms, defer_flush)
-        return MarkersResult(outcomes, appended)
-
-    def _append_marker(self, marker: TransactionMarker, leader_epoch: int, defer_flush: bool) -> MarkersResult:
-        now_ms = self._environment.clock.wall_ms()
-        stamps = self.config.stamps_append_time
-        offset = self.log_end_offset
-        header, data = marker_batch(marker, offset, leader_epoch, now_ms, stamps)
-        try:
-            change = self._producers.evaluate(header, offset, marker, marker_checks(marker), now_ms)
-        except KafkaError as error:
-            return MarkersResult([error], None)
-        append_time_ms = now_ms if stamps else None
-        appended = self._commit_one(data, header, offset, change, leader_epoch, now_ms, append_time_ms, defer_flush)
-        return MarkersResult([offset], appended)
+        return self._appender.append_markers(markers, leader_epoch, defer_flush)
 
     def append_replicated(self, records: Buffer) -> None:
         """Append what the leader has: batches that carry their offsets and epochs. A cut-off last one is left out."""
         self._check_usable()
-        now_ms = self._environment.clock.wall_ms()
-        pending: dict[int, ProducerEntry] = {}
-        batches: list[StoredBatch] = []
-        end = 0
-        for at, header in replicated_batches(records, self.log_end_offset):
-            change = None
-            marker = marker_of(records, at, header)
-            if header.producer_id >= 0 and (marker is not None or not header.is_control):
-                change = self._producers.evaluate(header, header.base_offset, marker, None, now_ms, pending)
-                pending[header.producer_id] = change.entry
-            batches.append(StoredBatch(at, header, header.base_offset, change))
-            end = at + header.size
-        if batches:
-            with memoryview(records) as view:
-                self._commit(view[:end], batches, None, now_ms, None, False)
+        self._appender.append_replicated(records)
 
-    def _commit(
-        self,
-        data: Buffer,
-        batches: list[StoredBatch],
-        leader_epoch: int | None,
-        now_ms: int,
-        append_time_ms: int | None,
-        defer_flush: bool,
-    ) -> AppendResult:
-        """Write checked batches and let them act. The epochs are those of the batches where no leader says one."""
-        base_offset = batches[0].base_offset
-        last = batches[-1]
-        last_offset = last.base_offset + last.header.last_offset_delta
-        try:
-            max_timestamp = last.header.max_timestamp
-            segment = self._segment_for(len(data), base_offset, last_offset, max_timestamp, now_ms)
-            segment.append(data, batches, self.config.index_interval_bytes)
-        except OSError as error:
-            self._not_written(error)
-        self.log_end_offset = self._producers.end_offset = last_offset + 1
-        for _, header, offset, change in batches:
-            epoch = header.leader_epoch if leader_epoch is None else leader_epoch
-            if epoch > self._epochs.latest:
-                self._assign_epoch(epoch, offset)
-            if change is not None:
-                self._take_change(change, header, segment)
-        due = self._flush_after_append(defer_flush)
-        time_ms = NO_TIMESTAMP if append_time_ms is None else append_time_ms
-        return AppendResult(base_offset, last_offset, time_ms, self.log_start_offset, False, due)
-
-    def _commit_one(
-        self,
-        data: Buffer,
-        header: Header,
-        base_offset: int,
-        change: Change | None,
-        leader_epoch: int,
-        now_ms: int,
-        append_time_ms: int | None,
-        defer_flush: bool,
-    ) -> AppendResult:
-        """`_commit` of a single batch, which is what almost every append is."""
-        last_offset = base_offset + header.last_offset_delta
-        config = self.config
-        try:
-            segment = self._segment_for(len(data), base_offset, last_offset, header.max_timestamp, now_ms)
-            segment.append_one(data, header, base_offset, config.index_interval_bytes)
-        except OSError as error:
-            self._not_written(error)
-        self.log_end_offset = self._producers.end_offset = last_offset + 1
-        if leader_epoch > self._epochs.latest:
-            self._assign_epoch(leader_epoch, base_offset)
-        if change is not None:
-            self._take_change(change, header, segment)
-        due = False
-        if last_offset - self._durability.recovery_point >= config.flush_messages - 1 or config.flush_ms < NEVER_MS:
-            due = self._flush_after_append(defer_flush)
-        time_ms = NO_TIMESTAMP if append_time_ms is None else append_time_ms
-        return _new_tuple(AppendResult, (base_offset, last_offset, time_ms, self.log_start_offset, False, due))
-
-    def _not_written(self, error: OSError) -> NoReturn:
-        """A full disk is no broken one: what was written of the batch goes, and the log works when there is room."""
-        if error.errno in (errno.ENOSPC, errno.EDQUOT) and self._segments:
-            try:
-                self._segments[-1].forget_rest()
-            except OSError as worse:
-                self._fail("cannot be written", worse, only_written=True)
-            raise KafkaStorageError(f"{self.topic_partition}: the disk is full") from error
-        self._fail("cannot be written", error, only_written=True)
-
-    def _take_change(self, change: Change, header: Header, segment: Segment) -> None:
-        """Let a batch act on its producer.
-
-        The last stable offset stays: what begins or ends here lies beyond the high watermark, and counts when that
-        moves.
-        """
-        aborted = self._producers.apply(change, header)
-        if aborted is not None:
-            segment.note_aborted(aborted)
-            self._note_aborts_in(segment)
-
-    def _note_aborts_in(self, segment: Segment) -> None:
-        if not self._aborted_bases or self._aborted_bases[-1] != segment.base_offset:
-            self._aborted_bases.append(segment.base_offset)
-
-    def _flush_after_append(self, defer_flush: bool) -> bool:
-        config = self.config
-        if self.log_end_offset - self._durability.recovery_point >= config.flush_messages:
-            if not defer_flush:
-                self.flush()
-            return defer_flush
-        if config.flush_ms < NEVER_MS and not self.flush_is_scheduled:
-            self.flush_is_scheduled = True
-            self._environment.owner.flush_wanted(self, config.flush_ms)
-        return False
+    def roll(self) -> None:
+        """Seal the active segment and begin a new one; nothing where nothing was written."""
+        self._check_usable()
+        self._segments.roll()
 
     # Reading
-
-    @property
-    def last_stable_offset(self) -> int:
-        if self._listing is not None:
-            self._open()
-        return self._last_stable_offset
-
-    def bound(self, bound: Bound) -> int:
-        """The first offset that a reader with this bound may not see."""
-        if bound is Bound.HIGH_WATERMARK:
-            return self.high_watermark
-        return self.log_end_offset if bound is Bound.LOG_END else self.last_stable_offset
 
     def read(self, offset: int, max_bytes: int, bound: Bound, *, at_least_one: bool = True) -> ReadResult:
         """Whole batches from the one that holds `offset`, at most `max_bytes` of one segment, none beyond the bound.
 
         With `at_least_one` the first batch is given even if it alone is larger.
         """
-        if self._listing is not None:
+        if self._unopened is not None:
             self._open()
-        if not self.log_start_offset <= offset <= self.log_end_offset:
-            raise OffsetOutOfRange(
-                f"{self.topic_partition}: offset {offset} is outside of [{self.log_start_offset}, "
-                f"{self.log_end_offset}]"
-            )
-        records = b""
-        end_offset = upper = self.bound(bound)
-        if offset < upper:
-            try:
-                records, end_offset = self._read(offset, max_bytes, upper, at_least_one)
-            except (OSError, InvalidBatch) as error:
-                records, end_offset = self._read_again(offset, max_bytes, upper, at_least_one, error)
-        aborted = None
-        if bound is Bound.LAST_STABLE:
-            aborted = self._aborted_between(offset, end_offset) if records and self._aborted_bases else ()
-        return ReadResult(records, self.high_watermark, self._last_stable_offset, self.log_start_offset, aborted)
-
-    def _read_again(
-        self, offset: int, max_bytes: int, upper: int, at_least_one: bool, error: Exception
-    ) -> tuple[bytes, int]:
-        """After bytes that are no batch: perhaps it is the index of the segment that is wrong."""
-        segment = self._segments[self._floor(offset)]
-        try:
-            if isinstance(error, InvalidBatch) and segment is not self._segments[-1] and segment.rebuild_once():
-                self._positions.clear()
-                return self._read(offset, max_bytes, upper, at_least_one)
-        except (OSError, InvalidBatch) as again:
-            error = again
-        raise self._unreadable(f"at {offset}", error, segment.log_path) from error
-
-    def _read(self, offset: int, max_bytes: int, upper: int, at_least_one: bool) -> tuple[bytes, int]:
-        """(records, an offset that none of them reaches)."""
-        at = self._floor(offset)
-        while at < len(self._segments):
-            segment = self._segments[at]
-            next_base = self._end_of(at)
-            start = self._position(segment, offset)
-            limit = segment.size if upper >= next_base else self._position(segment, upper)
-            if at < len(self._segments) - 1:
-                self._environment.indexes.touch(segment)
-            if start < limit:
-                return self._read_segment(segment, start, limit, max_bytes, min(upper, next_base), at_least_one)
-            if upper <= next_base:
-                break
-            at += 1
-        return b"", upper
-
-    def _read_segment(
-        self, segment: Segment, start: int, limit: int, max_bytes: int, upper: int, at_least_one: bool
-    ) -> tuple[bytes, int]:
-        end = segment.end_of_read(start, max_bytes, limit, at_least_one)
-        if end == start:
-            return b"", upper
-        end_offset = upper if end == limit else segment.base_offset_at(end)
-        # Where this reader goes on, and where a bound lies, is asked for again soon.
-        if len(self._positions) >= POSITION_CACHE_SIZE:
-            del self._positions[next(iter(self._positions))]
-        self._positions[end_offset] = (segment.base_offset, end)
-        records = segment.read(start, end)
-        if len(records) > MAGIC_POSITION and records[MAGIC_POSITION] != MAGIC:
-            raise InvalidBatch(start, f"magic {records[MAGIC_POSITION]} where {MAGIC} is known")
-        return records, end_offset
-
-    def _position(self, segment: Segment, offset: int) -> int:
-        known = self._positions.get(offset)
-        if known is not None and known[0] == segment.base_offset:
-            return known[1]
-        return segment.position_of(offset)
-
-    def _aborted_between(self, start: int, end: int) -> tuple[AbortedTransaction, ...]:
-        """Aborted transactions with records in [start, end); their markers may lie in later segments."""
-        found: list[AbortedTransaction] = []
-        first = self._bases[self._floor(start)]
-        for at in range(bisect_left(self._aborted_bases, first), len(self._aborted_bases)):
-            segment = self._segments[self._floor(self._aborted_bases[at])]
-            for producer_id, first_offset, _, stable in self._txn_index(segment).entries(start):
-                if first_offset < end:
-                    found.append(_new_tuple(AbortedTransaction, (producer_id, first_offset)))
-                if stable >= end:
-                    return tuple(found)
-        return tuple(found)
-
-    def _unreadable(self, what: str, error: Exception, path: str = "") -> KafkaError:
-        """A failed read says nothing about what is written: it stops nobody but the reader, who may ask very often."""
-        now = self._environment.clock.monotonic()
-        if now - self._complained_at >= COMPLAIN_EVERY_S:
-            self._complained_at = now
-            log.error("%s cannot be read %s: %s", path or self.directory, what, error)
-        kind = CorruptMessage if isinstance(error, InvalidBatch) else KafkaStorageError
-        return kind(f"{self.topic_partition} cannot be read {what}: {error}")
-
-    # Looking up
+        return self._reader.read(offset, max_bytes, bound, at_least_one)
 
     def offset_for_timestamp(self, timestamp: int, bound: Bound) -> TimestampOffset | None:
         """The first record from this time on; None when there is none below the bound."""
         self.ensure_open()
-        try:
-            found = find_timestamp(self._segments, timestamp, self.log_start_offset)
-        except (OSError, InvalidBatch) as error:
-            raise self._unreadable(f"to find timestamp {timestamp}", error) from error
-        return found if found is not None and found.offset < self.bound(bound) else None
+        return self._reader.offset_for_timestamp(timestamp, bound)
 
     def offset_of_max_timestamp(self, bound: Bound) -> TimestampOffset | None:
         """The first record with the greatest timestamp; None when it is at or beyond the bound."""
         self.ensure_open()
-        try:
-            found = find_max_timestamp(self._segments)
-        except (OSError, InvalidBatch) as error:
-            raise self._unreadable("to find its greatest timestamp", error) from error
-        return found if found is not None and found.offset < self.bound(bound) else None
+        return self._reader.offset_of_max_timestamp(bound)
 
     # Leadership
 
     @property
     def leader_epoch(self) -> int:
         """The latest epoch that is known here, -1 before the first."""
-        if self._listing is not None and self._epochs.latest < 0:
+        if self._unopened is not None and self._epochs.latest < 0:
             self._open()
         return self._epochs.latest
 
     def assign_leader_epoch(self, epoch: int) -> None:
         """Begin an epoch at the log end; it is forgotten again if no record follows before the next."""
         if epoch > self._epochs.latest:
-            self._assign_epoch(epoch, self.log_end_offset)
+            self._writer.assign_epoch(epoch, self.log_end_offset)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(epoch, end offset) of the last epoch up to this one, (-1, -1) for one that has not begun."""
@@ -492,72 +412,169 @@ class PartitionLog(CuttableLog):
         self.ensure_open()
         return self._epochs.epoch_for(offset)
 
-    def advance_high_watermark(self, offset: int) -> bool:
-        """Raise the high watermark, at most to the log end; False when it stays."""
-        if offset > self.log_end_offset:
-            offset = self.log_end_offset
-        if offset <= self.high_watermark:
-            return False
-        if self._listing is None and self._producers.advance_high_watermark(offset) >= offset:
-            # Nothing below is open, and the log start is no further than this.
-            self.high_watermark = self._last_stable_offset = offset
-        else:
-            self._set_high_watermark(offset)
-        return True
-
     # Producers
 
     def start_verification(
         self, producer_id: int, epoch: int, sequence: int, supports_epoch_bump: bool = True
     ) -> int | None:
         """The guard that the first batch of a transaction must bring; None when the transaction is open already."""
-        if self._failure is not None or self._listing is not None:
+        if self._health.failure is not None or self._unopened is not None:
             self._check_usable()
-        environment = self._environment
-        return self._producers.start_verification(
-            producer_id, epoch, sequence, supports_epoch_bump, environment.clock.wall_ms(), next(environment.guards)
-        )
+        return self._producers.start_verification(producer_id, epoch, sequence, supports_epoch_bump)
 
     @property
     def producer_count(self) -> int:
         """How many producers are remembered; none before the log is opened."""
-        return len(self._producers.entries)
+        return len(self._producers.table.entries)
 
     def producers(self) -> list[ProducerRow]:
         self.ensure_open()
-        return self._producers.rows()
+        return self._producers.table.rows()
 
     def was_ended_by_hand(self, producer_id: int, epoch: int, *, since_ms: int = NO_TIMESTAMP) -> bool:
-        """Whether somebody else than the coordinator has ended what the producer wrote under this epoch: its own marker
-        would have a higher one (from transaction.version 2 on). `since_ms` leaves out what ended before."""
-        if self._listing is not None:
-            self._open()
-        entry = self._producers.entries.get(producer_id)
-        if entry is None or entry.epoch != epoch or entry.txn_first_offset != NO_OFFSET or not entry.window:
-            return False
-        return entry.last_timestamp > since_ms
+        """Whether an administrator, and not the coordinator, ended what the producer wrote under this epoch.
+
+        The coordinator's marker would have a higher epoch (from transaction.version 2 on). `since_ms` leaves out what
+        ended before.
+        """
+        self.ensure_open()
+        return self._producers.was_ended_by_hand(producer_id, epoch, since_ms)
 
     def has_lost_transaction(self, producer_id: int, epoch: int) -> bool:
         """Whether the log begins behind the first record of what the producer has open under this epoch."""
         self.ensure_open()
-        entry = self._producers.entries.get(producer_id)
-        return (
-            entry is not None
-            and entry.epoch == epoch
-            and entry.txn_first_offset != NO_OFFSET
-            and entry.txn_first_offset < self.log_start_offset
-        )
+        return self._producers.has_open_transaction_before(self.log_start_offset, producer_id, epoch)
 
     def expire_producers(self, now_ms: int) -> int:
         """Forget producers that appended nothing for producer.id.expiration.ms; returns how many."""
-        if self._listing is not None:
-            return 0
-        return self._producers.expire(now_ms, self._environment.producer_id_expiration_ms)
+        return self._producers.expire(now_ms)
 
     def oldest_open_transaction(self) -> OpenTransaction | None:
-        """The transaction that was opened first; of a log that nobody opened yet there is none."""
-        return self._producers.oldest_open_transaction()
+        """The transaction that was opened first; none before the log is opened."""
+        return self._producers.table.oldest_open_transaction()
 
     def open_transactions(self) -> list[OpenTransaction]:
         """In the order of their offsets; nothing is read for it."""
-        return list(self._producers.open_transactions())
+        return list(self._producers.table.open_transactions())
+
+    def take_times(self) -> TimesToKeep | None:
+        """When producers wrote, for the file that keeps it; None where the file says so already."""
+        if self._health.failure is not None or not self._segments.all:
+            return None
+        return self._producers.take_times()
+
+    # Getting onto the disk
+
+    def flush(self, up_to: int | None = None) -> None:
+        """Sync everything below `up_to` (all of it) before returning."""
+        self._sync.flush(up_to)
+
+    async def sync(self) -> None:
+        """Return when everything that is in the log now survives a power cut."""
+        await self._sync.sync()
+
+    async def wait_for_sync(self) -> None:
+        """Return when no thread is syncing this log."""
+        await self._sync.wait()
+
+    def begin_scheduled_flush(self) -> None:
+        """The timer of flush.ms has run out; the next append may start another."""
+        self._durability.flush_is_scheduled = False
+
+    def close(self) -> None:
+        """Leave on disk what a clean start needs: everything synced, indexes complete, a snapshot at the log end."""
+        self._sync.close()
+
+    def prepare_close(self) -> FlushPlan | None:
+        """What is left to write by a thread; None when all is there. After this nothing is appended any more."""
+        return self._sync.prepare_close()
+
+    def finish_close(self, plan: FlushPlan) -> None:
+        self._sync.finish_close(plan)
+
+    def abandon(self) -> None:
+        """Give the files up, because they get another name or another log object."""
+        self._health.close()
+        self._durability.generation += 1
+        self._segments.abandon()
+
+    # Cutting
+
+    def _truncation(self) -> LogTruncation:
+        """Made when it is needed: a broker has many logs, and few are cut at the same time."""
+        return LogTruncation(
+            self._context,
+            self._bounds,
+            self._health,
+            self._durability,
+            self._segments,
+            self._producers,
+            self._epochs,
+            self._aborted,
+            self._reader,
+            self._sync,
+            self.swap,
+        )
+
+    def truncate_to(self, offset: int) -> None:
+        """Remove all batches that end at `offset` or later."""
+        self._check_usable()
+        self._truncation().truncate_to(offset)
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Remove everything; the next batch gets `offset`."""
+        self._check_usable()
+        self._truncation().truncate_fully_and_start_at(offset)
+
+    def advance_log_start(self, offset: int) -> None:
+        """Make `offset` the first one that can be read; whole segments below it go with the next retention."""
+        self._check_usable()
+        self._truncation().advance_log_start(offset)
+
+    def apply_retention(self, now_ms: int) -> int:
+        """Remove the segments that the limits let go; returns how many."""
+        self._check_usable()
+        return self._truncation().apply_retention(now_ms)
+
+    def raise_log_start_for_retention(self, now_ms: int) -> bool:
+        """The first half of retention; True when segments can go once the log start is on disk."""
+        self._check_usable()
+        return self._truncation().raise_log_start_for_retention(now_ms)
+
+    def delete_old_segments(self) -> int:
+        """The second half: take away segments that end at or below the log start, which is on disk by now."""
+        self._check_usable()
+        return self._truncation().delete_old_segments()
+
+    def take_deleted_files(self, steady_ms: int) -> list[str]:
+        """Files that were renamed to .deleted at least file.delete.delay.ms ago; the caller removes them."""
+        return self._segments.take_deleted_files(steady_ms)
+
+    # Compaction; `swap` has the steps that put cleaned segments in the place of old ones
+
+    @property
+    def swap(self) -> SegmentSwap:
+        if self._swap is None:
+            self._swap = SegmentSwap(
+                self._context,
+                self._bounds,
+                self._health,
+                self._durability,
+                self._segments,
+                self._producers,
+                self._aborted,
+                self._reader,
+            )
+        return self._swap
+
+    @property
+    def may_be_dirty(self) -> bool:
+        """Whether it is worth looking; does not open a log that was not used since the start."""
+        if not self.config.is_compacted or self.failure is not None:
+            return False
+        bases = self._segments.bases if self._unopened is None else self._unopened.listing.bases
+        return len(bases) > 1 and self.cleaned_offset < bases[-1]
+
+    def cleanable_range(self, now_ms: int) -> CleanableRange:
+        self.ensure_open()
+        return self.swap.cleanable_range(now_ms)

@@ -16,6 +16,7 @@ from typing import Any
 from twofold.config.settings import Settings
 from twofold.config.topic import LogConfig
 from twofold.log.cleaning.cleaner import CleanerOptions, LogCleaner
+from twofold.log.durability.reserve import Reserve
 from twofold.log.environment import LogEnvironment
 from twofold.log.identity import DataDirectoryError as DataDirectoryError
 from twofold.log.identity import read_identity, take_identity
@@ -39,11 +40,8 @@ from twofold.log.recovery.checkpoints import (
 from twofold.log.recovery.clock_watch import ClockWatch
 from twofold.log.recovery.mending import LogMender
 from twofold.log.recovery.opening import DirectoryListing, list_directory
-from twofold.log.reserve import Reserve
 from twofold.log.segments.files import FilePool, pool_size
 from twofold.log.segments.scan import InvalidBatch
-from twofold.log.state import LogState
-from twofold.log.syncing import SyncedLog
 from twofold.runtime.api import DiskLock, Runtime
 from twofold.types import TopicId, TopicPartition
 from twofold.wire.errors import KafkaError, KafkaStorageError
@@ -203,7 +201,7 @@ class LogManager:
             partition,
             self.default_config,
             listing=listing,
-            clean=clean,
+            closed_cleanly=clean,
             recovery_point=recovery_point or 0,
             log_start_offset=max(log_start, first),
             high_watermark=high_watermark,
@@ -260,7 +258,7 @@ class LogManager:
             self.checkpoint()  # a log of the same name must not be taken for the one that went
             self._disk.sync_dir(self.directory)
         created = PartitionLog(
-            self.environment, self._path(str(partition)), partition, config, topic_id=topic_id, clean=True
+            self.environment, self._path(str(partition)), partition, config, topic_id=topic_id, closed_cleanly=True
         )
         self._logs[partition] = created
         return created
@@ -323,7 +321,7 @@ class LogManager:
             log_start_offset=failed.log_start_offset,
             high_watermark=failed.high_watermark,
             cleaned_offset=failed.cleaned_offset,
-            distrusted=failed.is_distrusted,
+            sync_failed=failed.sync_failed,
         )
         if listing is not None:
             try:
@@ -331,7 +329,7 @@ class LogManager:
                 await mended.sync()
             except (OSError, KafkaStorageError):
                 if not is_over():
-                    failed.distrust()  # it may have been a sync
+                    failed.mark_sync_failed()  # it may have been a sync
                 raise
         if is_over():
             mended.abandon()
@@ -366,33 +364,33 @@ class LogManager:
 
     # What logs ask for
 
-    def recovery_point_changed(self, log: SyncedLog) -> None:
+    def recovery_point_changed(self, log: PartitionLog) -> None:
         self._checkpoint(RECOVERY_POINTS, log)
 
-    def log_start_changed(self, log: SyncedLog) -> None:
+    def log_start_changed(self, log: PartitionLog) -> None:
         self._checkpoint(LOG_STARTS, log)
 
-    def cleaned_offset_changed(self, log: SyncedLog) -> None:
+    def cleaned_offset_changed(self, log: PartitionLog) -> None:
         self._checkpoint(CLEANED_OFFSETS, log)
 
-    def log_failed(self, log: LogState) -> None:
+    def log_failed(self, log: PartitionLog) -> None:
         self.mender.add(log)
 
-    def segment_rolled(self, log: SyncedLog) -> None:
+    def segment_rolled(self, log: PartitionLog) -> None:
         self._spawn_sync(log)
 
-    def flush_wanted(self, log: SyncedLog, delay_ms: int) -> None:
+    def flush_wanted(self, log: PartitionLog, delay_ms: int) -> None:
         def fire() -> None:
-            log.flush_is_scheduled = False
+            log.begin_scheduled_flush()
             self._spawn_sync(log)
 
         self._runtime.timers.call_later(delay_ms / 1000, fire)
 
-    def _spawn_sync(self, wanted: SyncedLog) -> None:
+    def _spawn_sync(self, wanted: PartitionLog) -> None:
         if not self._closed and wanted.failure is None:
             self._runtime.spawn(self._sync(wanted), name=f"flush {wanted.topic_partition}")
 
-    async def _sync(self, wanted: SyncedLog) -> None:
+    async def _sync(self, wanted: PartitionLog) -> None:
         try:
             await wanted.sync()
         except KafkaStorageError as error:
@@ -400,12 +398,12 @@ class LogManager:
 
     # Checkpoints
 
-    def _checkpoint(self, name: str, added: SyncedLog | None = None) -> None:
+    def _checkpoint(self, name: str, added: PartitionLog | None = None) -> None:
         self._writer.write(name, self._encode_checkpoint(name, added), self._writer.ticket())
         self._checkpoint_is_written(name, list(self._gone))
 
-    def _encode_checkpoint(self, name: str, added: SyncedLog | None = None) -> bytes:
-        logs: dict[TopicPartition, SyncedLog] = {tp: known for tp, known in self._logs.items() if known.exists}
+    def _encode_checkpoint(self, name: str, added: PartitionLog | None = None) -> bytes:
+        logs: dict[TopicPartition, PartitionLog] = {tp: known for tp, known in self._logs.items() if known.exists}
         if added is not None:
             logs[added.topic_partition] = added
         if name == RECOVERY_POINTS:
@@ -591,7 +589,7 @@ class LogManager:
                 try:
                     await self._runtime.blocking(plan.run)
                 except OSError:
-                    known.distrust()
+                    known.mark_sync_failed()
                     raise
                 finally:
                     known.finish_close(plan)

@@ -17,7 +17,7 @@ A gap below the snapshot that the node starts from is that, and what is before t
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from twofold.log.recovery.rescue import mark_distrusted
+from twofold.log.recovery.rescue import mark_sync_failed
 from twofold.log.segments.scan import InvalidBatch, iter_checked
 from twofold.log.segments.segment import LOG_SUFFIX
 from twofold.metadata_log.errors import CorruptMetadataLog
@@ -101,7 +101,7 @@ def cut_tail(disk: Disk, directory: str, bases: tuple[int, ...], tail: TornTail)
         file.truncate(tail.position)
         file.sync()
     except OSError:
-        mark_distrusted(disk, directory)
+        mark_sync_failed(disk, directory)
         raise
     finally:
         file.close()

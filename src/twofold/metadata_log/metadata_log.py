@@ -29,7 +29,6 @@ from twofold.log.log import PartitionLog
 from twofold.log.recovery.checkpoints import encode_uuid
 from twofold.log.recovery.opening import list_directory
 from twofold.log.segments.files import FilePool
-from twofold.log.syncing import SyncedLog
 from twofold.metadata_log.committed_offset import CommittedOffsetFile
 from twofold.metadata_log.control import (
     KRAFT_VERSION,
@@ -94,7 +93,7 @@ class CommittedPoint(NamedTuple):
 
 
 class _SyncsAtRoll(NoOwner):
-    def segment_rolled(self, log: SyncedLog) -> None:
+    def segment_rolled(self, log: PartitionLog) -> None:
         """Before the new segment gets its first batch all before it is on disk."""
         log.flush()
 

@@ -4,9 +4,9 @@ from itertools import pairwise
 
 from twofold.log.indexes.txn_index import AbortedEntry
 from twofold.log.log import PartitionLog
+from twofold.log.producers.replay import replay_batch
 from twofold.log.producers.snapshots import decode_snapshot
 from twofold.log.producers.table import ProducerTable
-from twofold.log.recovery.opening import replay_batch
 from twofold.log.segments.segment import Segment
 from twofold.records.batch import Header, crc_is_valid, iter_headers, read_header
 from twofold.runtime.files import read_file
@@ -17,8 +17,8 @@ def stored_batches(log: PartitionLog) -> list[bytes]:
     """Every batch in the files, checked; nothing else may be in them."""
     log.ensure_open()
     found: list[bytes] = []
-    for segment in log._segments:
-        data = read_file(log._environment.disk, segment.log_path)
+    for segment in log._segments.all:
+        data = read_file(log._context.environment.disk, segment.log_path)
         end = 0
         for position, header in iter_headers(data):
             assert crc_is_valid(data, position, header)
@@ -48,7 +48,7 @@ def assert_derived_state_is_a_replay(log: PartitionLog, history: list[bytes]) ->
     """`history` ends where the log ends; the log may start later than it."""
     truth = Truth(history)
     log.advance_high_watermark(log.log_end_offset)
-    for segment in log._segments:
+    for segment in log._segments.all:
         assert_indexes(log, segment)
     assert_aborted(log, truth.aborted)
     assert_producers(log, truth.table)
@@ -66,7 +66,7 @@ def assert_indexes(log: PartitionLog, segment: Segment) -> None:
 
 def assert_entries(log: PartitionLog, segment: Segment) -> dict[int, Header]:
     """Every entry is true, however few there are; returns the batches."""
-    data = read_file(log._environment.disk, segment.log_path)
+    data = read_file(log._context.environment.disk, segment.log_path)
     by_position = dict(iter_headers(data))
     for relative, position in zip(segment.offset_index._offsets, segment.offset_index._positions, strict=True):
         assert by_position[position].last_offset == segment.base_offset + relative
@@ -86,17 +86,17 @@ def assert_times(segment: Segment, batches: list[Header]) -> None:
 
 
 def assert_aborted(log: PartitionLog, aborted: list[AbortedEntry]) -> None:
-    found = {segment.base_offset: list(segment.txn_index.entries()) for segment in log._segments}
-    start = log._bases[0] if log._bases else log.log_end_offset
+    found = {segment.base_offset: list(segment.txn_index.entries()) for segment in log._segments.all}
+    start = log._segments.bases[0] if log._segments.bases else log.log_end_offset
     assert [entry for entries in found.values() for entry in entries] == [
         entry for entry in aborted if entry.last_offset >= start
     ]
-    assert log._aborted_bases == [base for base, entries in found.items() if entries]
+    assert log._aborted.bases == [base for base, entries in found.items() if entries]
 
 
 def assert_producers(log: PartitionLog, table: ProducerTable) -> None:
     """The same entries; but of a window that went through a snapshot only the newest batch is left."""
-    found = log._producers.entries
+    found = log._producers.table.entries
     assert found.keys() == table.entries.keys()
     for pid, entry in table.entries.items():
         window = found[pid].window
@@ -107,17 +107,17 @@ def assert_producers(log: PartitionLog, table: ProducerTable) -> None:
     unstable = min(
         (entry.txn_first_offset for entry in table.entries.values() if entry.txn_first_offset >= 0), default=-1
     )
-    opened = [one[:3] for one in log._producers.open_transactions()]
+    opened = [one[:3] for one in log._producers.table.open_transactions()]
     assert opened == [one[:3] for one in table.open_transactions()]
-    assert all(one.since_ms != NO_TIMESTAMP for one in log._producers.open_transactions())
+    assert all(one.since_ms != NO_TIMESTAMP for one in log._producers.table.open_transactions())
     end = log.log_end_offset
     assert log.last_stable_offset == (end if unstable < 0 else max(unstable, log.log_start_offset))
 
 
 def assert_snapshots(log: PartitionLog, history: list[bytes]) -> None:
     """Each snapshot that is left can be read, and says what the batches before it say."""
-    for offset in log._snapshots.offsets():
-        found = decode_snapshot(read_file(log._environment.disk, log._snapshots.path(offset)))
+    for offset in log._producers.snapshots.offsets():
+        found = decode_snapshot(read_file(log._context.environment.disk, log._producers.snapshots.path(offset)))
         table = Truth([batch for batch in history if read_header(batch).base_offset < offset]).table
         assert found == [entry._replace(window=entry.window[-1:]) for entry in table.entries.values()]
 

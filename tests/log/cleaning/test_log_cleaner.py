@@ -235,7 +235,7 @@ def test_small_segments_become_one_as_far_as_they_fit() -> None:
     assert kit.log.segment_count == 2
     assert offsets(kit.log) == list(range(90, 100))
     assert files(kit, ".snapshot") == [f"{100:020d}.snapshot"]
-    for segment in kit.log._segments:
+    for segment in kit.log._segments.all:
         assert_indexes(kit.log, segment)
         assert segment.size <= 1000
     kit.restart()
@@ -250,11 +250,11 @@ def test_a_new_segment_ends_where_the_last_of_the_old_ones_begins_or_later() -> 
         kit.put((key, "1"), roll=True)
     kit.put(("c", "1"))
     kit.clean()
-    assert kit.log._bases == [0, 2, 3]
+    assert kit.log._segments.bases == [0, 2, 3]
     assert shapes(kit.log) == [(0, 1), (1, 0), (2, 1), (3, 1)]
     header = batches(kit.log)[1][0]
     assert (header.producer_id, header.base_sequence, header.attributes) == (-1, -1, 0)
-    kit.log.config = replace(kit.log.config, segment_bytes=10 * size)
+    kit.log.update_config(replace(kit.log.config, segment_bytes=10 * size))
     kit.clean(again=True)
     assert shapes(kit.log) == [(0, 1), (2, 1), (3, 1)]
 
@@ -273,9 +273,9 @@ def test_old_files_lose_their_names_and_go_later() -> None:
 def test_a_segment_of_which_nothing_goes_is_left_alone() -> None:
     kit = CleanKit()
     kit.put(("a", "1"), roll=True)
-    segment = kit.log._segments[0]
+    segment = kit.log._segments.all[0]
     assert kit.clean()
-    assert kit.log._segments[0] is segment
+    assert kit.log._segments.all[0] is segment
     assert not files(kit, ".deleted") and not files(kit, ".cleaned")
 
 
@@ -320,7 +320,7 @@ def test_compact_and_delete_together_do_both() -> None:
     kit.put(("a", "1"), timestamp=NOW - 3 * DAY_MS, roll=True)
     kit.put(("a", "2"), roll=True)
     kit.put(("c", "1"))
-    kit.log.config = replace(kit.log.config, segment_bytes=100)  # so that they do not become one
+    kit.log.update_config(replace(kit.log.config, segment_bytes=100))  # so that they do not become one
     kit.clean()
     assert pairs(kit.log) == [(1, "b", "old"), (3, "a", "2"), (4, "c", "1")]
     assert kit.log.apply_retention(NOW) == 1
@@ -334,7 +334,7 @@ def test_a_segment_left_empty_does_not_stop_retention() -> None:
     kit.put(("a", "2"), timestamp=NOW - 2 * DAY_MS, roll=True)
     kit.put(("a", "3"), roll=True)
     kit.clean()
-    assert kit.log._segments[0].size == 0
+    assert kit.log._segments.all[0].size == 0
     kit.clock.now_ms += DAY_MS
     kit.put(("b", "1"), timestamp=kit.clock.now_ms)
     kit.clock.now_ms += 1
@@ -585,7 +585,7 @@ def test_a_log_that_cannot_be_cleaned_is_named_and_the_others_go_on(caplog: pyte
             log.append(keyed(("a", str(index)), ("b", "x" * 100)), leader_epoch=0)
         log.advance_high_watermark(4 * 2)
         log.roll()
-    path = kit.log._segments[0].log_path
+    path = kit.log._segments.all[0].log_path
     file = kit.disk.open(path)
     data = file.read(0, file.size())
     file.write(80, bytes([data[80] ^ 1]))

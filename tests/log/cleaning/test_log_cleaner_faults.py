@@ -120,7 +120,7 @@ def test_a_pass_works_in_slices_of_bounded_work(monkeypatch: pytest.MonkeyPatch)
         batch = [(f"k{(number * 7 + index) % 900}", "x" * 50) for index in range(number % 60 + 1)]
         kit.put(*batch)
         largest = max(largest, len(batch) + (len(keyed(*batch)) >> 9) + BATCH_COST)
-    kit.log.config = replace(kit.log.config, **COMPACTED)
+    kit.log.update_config(replace(kit.log.config, **COMPACTED))
     kit.roll_and_clean()
     assert len(costs) > 10
     assert max(costs) < SLICE_COST + largest

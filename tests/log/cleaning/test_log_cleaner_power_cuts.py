@@ -129,7 +129,7 @@ class Life:
         assert (log.log_start_offset, log.log_end_offset) == (before.log_start_offset, before.log_end_offset)
         assert log.last_stable_offset == before.last_stable_offset
         stored_batches(log)
-        for segment in log._segments:
+        for segment in log._segments.all:
             assert_entries(log, segment)  # an index that was lost is built again, with fewer entries
         names = self.kit.disk.list(f"{DATA}/{TP}")
         assert not [name for name in names if name.endswith((".swap", ".cleaned"))]

@@ -235,7 +235,7 @@ def test_stability_waits_for_the_smallest_first_offset_among_unreplicated_marker
 
 
 def aborted_entries(kit: Kit) -> list[AbortedEntry]:
-    return [entry for segment in kit.log._segments for entry in segment.txn_index.entries()]
+    return [entry for segment in kit.log._segments.all for entry in segment.txn_index.entries()]
 
 
 def test_lso_completed_order() -> None:

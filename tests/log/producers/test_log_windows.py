@@ -17,12 +17,12 @@ P = 7
 def known(kit: Kit, pid: int = P) -> list[int]:
     """The first sequence numbers in a producer's window."""
     kit.log.ensure_open()
-    return [batch.first_sequence for batch in kit.log._producers.entries[pid].window]
+    return [batch.first_sequence for batch in kit.log._producers.table.entries[pid].window]
 
 
 def whole_windows(kit: Kit) -> dict[int, object]:
     kit.log.ensure_open()
-    return {pid: entry.window for pid, entry in kit.log._producers.entries.items()}
+    return {pid: entry.window for pid, entry in kit.log._producers.table.entries.items()}
 
 
 def test_windows_are_the_same_after_a_clean_restart() -> None:
@@ -102,7 +102,7 @@ def test_a_gap_in_the_sequence_ends_the_window() -> None:
     kit = Kit()
     for seq in range(3):
         kit.data(P, seq)
-    kit.log._producers.entries.clear()
+    kit.log._producers.table.entries.clear()
     for seq in (50, 51):
         kit.data(P, seq)
     kit.restart()
@@ -151,7 +151,7 @@ def count_reads(monkeypatch: pytest.MonkeyPatch) -> Callable[[Kit], list[int]]:
 
     def count(kit: Kit, most: int = 10**9) -> list[int]:
         steps: list[int] = []
-        segment = type(kit.log._segments[0])
+        segment = type(kit.log._segments.all[0])
         real = segment.producer_fields_before
 
         def counted(self: object, offset: int) -> object:
@@ -160,7 +160,7 @@ def count_reads(monkeypatch: pytest.MonkeyPatch) -> Callable[[Kit], list[int]]:
             return found
 
         monkeypatch.setattr(segment, "producer_fields_before", counted)
-        deepen_windows(kit.log._producers, kit.log._segments, kit.log.log_end_offset, most)
+        deepen_windows(kit.log._producers.table, kit.log._segments.all, kit.log.log_end_offset, most)
         monkeypatch.undo()
         return steps
 
@@ -169,7 +169,7 @@ def count_reads(monkeypatch: pytest.MonkeyPatch) -> Callable[[Kit], list[int]]:
 
 def shallow(kit: Kit) -> None:
     """Forget all of the windows but what a snapshot says."""
-    entries = kit.log._producers.entries
+    entries = kit.log._producers.table.entries
     for pid, entry in entries.items():
         entries[pid] = entry._replace(window=entry.window[-1:])
 

@@ -173,7 +173,7 @@ def test_only_the_state_that_was_kept_is_believed() -> None:
     kit.data(10, 0, txn=True)
     kit.clock.now_ms += 1000
     kit.crash(power_cut=False)
-    appended = {pid: entry.appended_ms for pid, entry in kit.log._producers.entries.items()}
+    appended = {pid: entry.appended_ms for pid, entry in kit.log._producers.table.entries.items()}
     assert appended == {P: NOW + 2000, 8: NOW, 9: NOW + 2000, 10: NOW + 2000}
     assert kit.log.open_transactions() == [(2, 9, 0, NOW, True), (5, 10, 0, NOW + 2000, False)]
 
@@ -192,7 +192,7 @@ def test_the_file_goes_when_the_log_is_cut() -> None:
     assert kit.data(P, 0) == 1
     assert not kit.disk.exists(PATH)
     kit.crash(power_cut=False)
-    assert kit.log._producers.entries[P].appended_ms == kit.clock.now_ms
+    assert kit.log._producers.table.entries[P].appended_ms == kit.clock.now_ms
 
 
 def test_a_cut_keeps_what_is_known_of_the_rest() -> None:
@@ -205,7 +205,7 @@ def test_a_cut_keeps_what_is_known_of_the_rest() -> None:
     kit.data(8, 1)
     kit.log.truncate_to(2)
     assert kit.log.oldest_open_transaction() == (0, P, 0, NOW, True)
-    appended = {pid: entry.appended_ms for pid, entry in kit.log._producers.entries.items()}
+    appended = {pid: entry.appended_ms for pid, entry in kit.log._producers.table.entries.items()}
     assert appended == {P: NOW + 1000, 8: NOW + 1000}, "never too early"
     assert not kit.disk.exists(PATH)
 

@@ -97,7 +97,7 @@ def test_a_damaged_segment_below_the_recovery_point_is_found_by_its_readers_only
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     kit = filled()
-    size = kit.log._segments[0].size // 10
+    size = kit.log._segments.all[0].size // 10
     kit.stop()
     patch(kit, f"{FIRST}.log", 4 * size, b"\xff" * size)
     kit.start()
@@ -113,7 +113,7 @@ def test_a_damaged_segment_below_the_recovery_point_is_found_by_its_readers_only
 
 def test_a_damaged_segment_whose_index_is_lost_too_serves_what_lies_before_the_damage() -> None:
     kit = filled()
-    size = kit.log._segments[0].size // 10
+    size = kit.log._segments.all[0].size // 10
     kit.stop()
     patch(kit, f"{FIRST}.log", 4 * size, b"\xff" * size)
     kit.disk.remove(f"{FIRST}.index")
@@ -128,7 +128,7 @@ def test_a_damaged_segment_whose_index_is_lost_too_serves_what_lies_before_the_d
 
 def test_a_damaged_segment_beyond_the_recovery_point_is_cut_and_named(caplog: pytest.LogCaptureFixture) -> None:
     kit = filled(1)
-    size = kit.log._segments[0].size // 10
+    size = kit.log._segments.all[0].size // 10
     patch(kit, f"{FIRST}.log", 4 * size + 30, b"\xff")
     kit.crash(power_cut=False)
     assert kit.log.log_end_offset == 4

@@ -69,7 +69,7 @@ class Workload:
     # Actions
 
     def append(self, batch: bytes, origin: Origin = Origin.CLIENT) -> bool:
-        end, segments = self.log.log_end_offset, self.log._segments
+        end, segments = self.log.log_end_offset, self.log._segments.all
         expected = bytearray(batch)
         expected[0:8] = end.to_bytes(8, "big")
         expected[12:16] = self.leader_epoch.to_bytes(4, "big")
@@ -81,7 +81,7 @@ class Workload:
         except KafkaError:
             self.batches.pop()
             return False
-        assert segments is self.log._segments
+        assert segments is self.log._segments.all
         if self.random.random() < 0.8:
             self.log.advance_high_watermark(self.log.log_end_offset)
         self.note_synced()

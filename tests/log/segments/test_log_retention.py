@@ -126,4 +126,4 @@ def test_the_aborted_transactions_of_removed_segments_are_forgotten() -> None:
     kit.data()
     kit.log.apply_retention(NOW)
     assert kit.log.read(2, 1000, Bound.LAST_STABLE).aborted == ()
-    assert kit.log._aborted_bases == []
+    assert kit.log._aborted.bases == []

@@ -68,7 +68,7 @@ def test_without_timestamps_a_segment_rolls_by_the_clock() -> None:
 def test_jitter_shortens_the_life_of_a_segment() -> None:
     kit = Kit(segment_ms=HOUR_MS, segment_jitter_ms=HOUR_MS)
     kit.data(timestamp=-1)
-    jitter = kit.log._segments[0].jitter_ms
+    jitter = kit.log._segments.all[0].jitter_ms
     assert 0 < jitter < HOUR_MS
     kit.clock.now_ms += HOUR_MS - jitter + 1
     kit.data(timestamp=-1)
@@ -334,7 +334,7 @@ def test_reads_give_whole_batches_within_the_limit() -> None:
     sizes = [len(data_batch(value=b"x" * length)) for length in (10, 300, 50, 120) * 30]
     for length in (10, 300, 50, 120) * 30:
         kit.data(value=b"x" * length)
-    segments = kit.log._bases
+    segments = kit.log._segments.bases
     for offset in range(120):
         for max_bytes in (1, 100, 500, 2000, 100_000):
             records = kit.log.read(offset, max_bytes, Bound.LOG_END).records
@@ -380,7 +380,7 @@ def test_the_memory_of_indexes_of_old_segments_is_bounded() -> None:
     for offset in range(100):
         kit.log.read(offset, 1, Bound.LOG_END)
     assert kit.log.segment_count > 10
-    assert sum(segment.is_loaded for segment in kit.log._segments) <= 5
+    assert sum(segment.is_loaded for segment in kit.log._segments.all) <= 5
     assert kit.manager.environment.indexes.used_bytes <= 4000
 
 

@@ -24,6 +24,7 @@ from twofold.broker.coordinators.transactions.producer_ids import ProducerIdBloc
 from twofold.controller.image import MetadataImage
 from twofold.controller.records import decode
 from twofold.controller.replay import MetadataMachine
+from twofold.log.appending.writer import BatchWriter
 from twofold.log.log import PartitionLog
 from twofold.log.manager import LogManager
 from twofold.metadata_log.metadata_log import METADATA_PARTITION
@@ -164,8 +165,8 @@ class Watch:
 
     def __enter__(self) -> "Watch":
         for owner, name, replacement in (
-            (PartitionLog, "_commit", self._commit),
-            (PartitionLog, "_commit_one", self._commit),
+            (BatchWriter, "write", self._write),
+            (BatchWriter, "write_one", self._write),
             (LogManager, "load", self._load),
             (Controller, "start", self._start),
             (ProducerIdBlocks, "take", self._take),
@@ -214,12 +215,13 @@ class Watch:
 
     # What is patched
 
-    def _commit(self, original: Any) -> Any:
-        def commit(log: PartitionLog, data: Any, *args: Any, **options: Any) -> Any:
+    def _write(self, original: Any) -> Any:
+        def write(writer: BatchWriter, data: Any, *args: Any, **options: Any) -> Any:
+            log = writer._context.log
             with self.noting():
-                model = self.adopt(log, log._environment.disk)
+                model = self.adopt(log, log._context.environment.disk)
             model.doubt = bytes(data)
-            result = original(log, data, *args, **options)
+            result = original(writer, data, *args, **options)
             with self.noting():
                 model.add(model.doubt)
                 model.doubt = b""
@@ -230,7 +232,7 @@ class Watch:
                 model.bounds = bounds
             return result
 
-        return commit
+        return write
 
     def _load(self, original: Any) -> Any:
         def load(manager: LogManager) -> Any:
@@ -285,7 +287,7 @@ def check_derived_state(log: PartitionLog, batches: list[bytes]) -> None:
     assert_producers(log, truth.table)
     assert_epochs(log, truth.epochs)
     assert_aborted(log, truth.aborted)
-    for segment in log._segments:
+    for segment in log._segments.all:
         by_position = dict(segment.headers())
         assert_times(segment, list(by_position.values()))
         index = segment.offset_index

@@ -315,7 +315,7 @@ class World:
                 continue
             if topic is not None and log.topic_id in (None, topic.topic_id):
                 log.topic_id = topic.topic_id
-                check_derived_state(log, self.watch.adopt(log, log._environment.disk).batches)
+                check_derived_state(log, self.watch.adopt(log, log._context.environment.disk).batches)
         if self.admin is not None:
             self.admin.check(image)
 

@@ -58,7 +58,7 @@ class MixedWatch(TwoPhaseWatch):
         while known and read_header(known[-1]).base_offset >= log.log_end_offset:
             known.pop()
         end = read_header(known[-1]).next_offset if known else 0
-        for batch in batches_on_disk(log._environment.disk, log.directory):
+        for batch in batches_on_disk(log._context.environment.disk, log.directory):
             if read_header(batch).base_offset >= end:
                 known.append(batch)
 

@@ -26,6 +26,7 @@ from twofold.config.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from twofold.coordinator.transaction.records import Transaction, decode
 from twofold.coordinator.transaction.state import TransactionMachine, TransactionsState
 from twofold.coordinator.transaction.states import State
+from twofold.log.appending.writer import BatchWriter
 from twofold.log.log import PartitionLog
 from twofold.log.manager import LogManager
 from twofold.records.batch import Header, iter_headers, iter_records
@@ -128,19 +129,20 @@ class TxnWatch(Watch):
 
     # Appends
 
-    def _commit(self, original: Any) -> Any:
-        modelled = super()._commit(original)
+    def _write(self, original: Any) -> Any:
+        modelled = super()._write(original)
 
-        def commit(log: PartitionLog, data: Any, *args: Any, **options: Any) -> Any:
+        def write(writer: BatchWriter, data: Any, *args: Any, **options: Any) -> Any:
+            log = writer._context.log
             topic = log.topic_partition.topic
             if topic == METADATA:
-                return modelled(log, data, *args, **options)
+                return modelled(writer, data, *args, **options)
             written = bytes(data)
             with self.noting():
                 self._follow(log)
                 self._check_before(log, written)
-            commit_it = modelled if self.follows(topic) else original
-            result = commit_it(log, data, *args, **options)
+            write_it = modelled if self.follows(topic) else original
+            result = write_it(writer, data, *args, **options)
             with self.noting():
                 self._appended(log, written)
                 self._check_stable(log)
@@ -148,7 +150,7 @@ class TxnWatch(Watch):
                 self.on_record()
             return result
 
-        return commit
+        return write
 
     def follows(self, topic: str) -> bool:
         """Whether the files of a topic are all that was ever appended to it."""
@@ -162,7 +164,7 @@ class TxnWatch(Watch):
         self._owners[tp] = log
         truth = self._truths[tp] = LogTruth(tp)
         self.known = {name: known for name, known in self.known.items() if known.log.topic_partition != tp}
-        for batch in batches_on_disk(log._environment.disk, log.directory):
+        for batch in batches_on_disk(log._context.environment.disk, log.directory):
             truth.add(batch)
             if tp.topic == TRANSACTION_STATE:
                 for offset, transactional_id, value in decoded(batch):

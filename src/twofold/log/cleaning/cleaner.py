@@ -140,13 +140,13 @@ class LogCleaner:
         wanted = known.cleanable_range(now_ms)
         if not wanted.dirty_bytes:
             return False
-        if not known.is_durable_up_to(wanted.end):
+        if not known.swap.is_durable_up_to(wanted.end):
             await known.sync()
-            if known.failure is not None or not known.is_durable_up_to(wanted.end):
+            if known.failure is not None or not known.swap.is_durable_up_to(wanted.end):
                 return False
         generation = known.generation
         memory = self.options.dedupe_buffer_bytes * self.options.load_factor
-        cleaning = CleaningPass(self._runtime.disk, known.plan_cleaning(wanted, now_ms), memory)
+        cleaning = CleaningPass(self._runtime.disk, known.swap.plan(wanted, now_ms), memory)
         await self._host.checkpoint_recovery_points()
         try:
             done = await self._rewrite(known, cleaning, generation)
@@ -179,25 +179,25 @@ class LogCleaner:
         return True
 
     async def _swap(self, known: PartitionLog, new: Rewritten, generation: int) -> bool:
-        """Put a new segment in the place of the old ones; the steps are told in cleaning_swap."""
-        if self._stopped or not known.begin_swap(new, generation):
+        """Put a new segment in the place of the old ones; `swap` describes the steps."""
+        if self._stopped or not known.swap.begin(new, generation):
             return False
         try:
             await self._sync_names(known)
         except OSError:
-            known.discard_swap()
+            known.swap.discard()
             raise
         await known.wait_for_sync()
-        segment = known.apply_swap(new, generation)
+        segment = known.swap.apply(new, generation)
         if segment is None:
             return False
         try:
             await self._sync_names(known)
-            known.finish_swap(segment, new)
+            known.swap.finish(segment, new)
             await self._sync_names(known)
         except OSError as error:
             if not self._is_over(known, generation):
-                known.swap_failed(error)
+                known.swap.fail(error)
             return False
         return True
 

@@ -96,6 +96,14 @@ def encode_partition_metadata(topic_id: TopicId) -> bytes:
     return f"version: 0\ntopic_id: {encode_uuid(topic_id)}".encode()
 
 
+def write_topic_id(disk: Disk, directory: str, topic_id: TopicId) -> None:
+    """Without a sync: the first flush of the log does that."""
+    file = disk.open(f"{directory}/{PARTITION_METADATA}", create=True)
+    file.truncate(0)
+    file.write(0, encode_partition_metadata(topic_id))
+    file.close()
+
+
 def read_topic_id(disk: Disk, directory: str) -> TopicId | None:
     """The topic a partition's directory belongs to; None where that was lost in a crash before the first sync."""
     path = f"{directory}/{PARTITION_METADATA}"

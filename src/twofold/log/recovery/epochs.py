@@ -1,12 +1,13 @@
 """`leader-epoch-checkpoint`: at which offset each leader epoch began.
 
-Epochs and start offsets both increase strictly. The file is version 0, the number of lines, then `epoch start_offset`
-a line.
+Epochs and start offsets both increase strictly. The file is version 0, the number of lines, then one line
+`epoch start_offset` per epoch.
 """
 
 from bisect import bisect_right
 from itertools import pairwise
 
+EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 NO_EPOCH = -1
 NO_OFFSET = -1
 VERSION = 0
@@ -23,6 +24,13 @@ class EpochCache:
         self._epochs = [epoch for epoch, _ in entries or ()]
         self._starts = [start for _, start in entries or ()]
         self.latest = self._epochs[-1] if self._epochs else NO_EPOCH  # asked at every append
+
+    def adopt(self, other: "EpochCache") -> None:
+        """Take over what another one holds, which is not used any more."""
+        self._epochs, self._starts, self.latest = other._epochs, other._starts, other.latest
+
+    def clear(self) -> None:
+        self.adopt(EpochCache())
 
     def entries(self) -> list[tuple[int, int]]:
         return list(zip(self._epochs, self._starts, strict=True))

@@ -18,7 +18,6 @@ from typing import Protocol
 from twofold.log.log import PartitionLog
 from twofold.log.recovery.clock_watch import ClockWatch
 from twofold.log.segments.scan import InvalidBatch
-from twofold.log.state import LogState
 from twofold.runtime.api import Runtime
 from twofold.types import TopicPartition
 from twofold.wire.errors import KafkaStorageError
@@ -56,7 +55,7 @@ class LogMender:
         self._is_running = False
         self._unwritable_since: float | None = None
 
-    def add(self, failed: LogState) -> None:
+    def add(self, failed: PartitionLog) -> None:
         """Open it again, in a while."""
         if failed.topic_partition not in self._failed:
             self._failed[failed.topic_partition] = None

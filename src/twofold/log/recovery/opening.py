@@ -19,14 +19,14 @@ from twofold.config.topic import LogConfig
 from twofold.log.cleaning.leftovers import complete_swaps
 from twofold.log.environment import LogEnvironment
 from twofold.log.indexes.offset_index import MAX_RELATIVE_OFFSET
-from twofold.log.indexes.txn_index import AbortedEntry
+from twofold.log.producers.replay import replay, replay_batch
 from twofold.log.producers.snapshot_store import SNAPSHOT_SUFFIX, SnapshotStore
 from twofold.log.producers.snapshots import encode_snapshot
 from twofold.log.producers.table import ProducerTable
 from twofold.log.producers.times import FILE as TIMES
 from twofold.log.producers.times import ProducerTime, read_times, remove_times
 from twofold.log.producers.windows import deepen_windows
-from twofold.log.recovery.epochs import CorruptCheckpoint, EpochCache
+from twofold.log.recovery.epochs import EPOCH_CHECKPOINT, CorruptCheckpoint, EpochCache
 from twofold.log.segments.scan import InvalidBatch, iter_checked
 from twofold.log.segments.segment import (
     CLEANED_SUFFIX,
@@ -37,15 +37,11 @@ from twofold.log.segments.segment import (
     Segment,
 )
 from twofold.records.batch import Buffer, Header
-from twofold.records.control import read_end_marker
 from twofold.runtime.api import Disk
 from twofold.runtime.files import TEMPORARY_SUFFIX, read_file
-from twofold.types import NO_TIMESTAMP
-from twofold.wire.errors import InvalidRecord, InvalidTxnState
 
 log = logging.getLogger("twofold.log")
 
-EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 GARBAGE_SUFFIXES = (DELETED_SUFFIX, CLEANED_SUFFIX, TEMPORARY_SUFFIX)
 _DIGITS = 20
 READ_AHEAD_BYTES = 1 << 16
@@ -372,50 +368,3 @@ class LogOpener:
         for path in segment.paths():
             self._disk.remove(path)
         self._segments_removed = True
-
-
-def replay(producers: ProducerTable, segments: list[Segment], start: int, end: int) -> None:
-    """Bring the table from `start` to `end` by the batches in between."""
-    for at, segment in enumerate(segments):
-        after = segments[at + 1].base_offset if at + 1 < len(segments) else end
-        if after <= start or segment.base_offset >= end:
-            continue
-        for position, header in segment.headers(segment.position_of(start)):
-            if header.base_offset >= end:
-                break
-            if header.producer_id >= 0:
-                batch = segment.read(position, position + header.size) if header.is_control else b""
-                replay_batch(producers, header, batch, 0)
-    producers.end_offset = end
-
-
-def rebuild_txn_index(segment: Segment, segments: list[Segment], snapshots: SnapshotStore, end: int) -> None:
-    """Find the aborted transactions of a segment again, by replaying it from the nearest snapshot."""
-    producers = ProducerTable()
-    loaded = snapshots.load(segment.base_offset)
-    start, entries = loaded if loaded is not None else (segments[0].base_offset, [])
-    producers.reset(entries, start)
-    replay(producers, segments, start, segment.base_offset)
-    segment.discard_txn_index()
-    for position, header in segment.headers():
-        if header.producer_id >= 0 and header.base_offset < end:
-            batch = segment.read(position, position + header.size) if header.is_control else b""
-            aborted = replay_batch(producers, header, batch, 0)
-            if aborted is not None:
-                segment.note_aborted(aborted)
-    segment.write_indexes()
-
-
-def replay_batch(producers: ProducerTable, header: Header, buffer: Buffer, at: int) -> AbortedEntry | None:
-    """Let a stored batch of a producer act on the table, as it did when it was appended."""
-    try:
-        marker = None
-        if header.is_control:
-            marker = read_end_marker(buffer, at)
-            if marker is None:  # emptied by compaction: its transaction is gone completely
-                return None
-        change = producers.evaluate(header, header.base_offset, marker, None, NO_TIMESTAMP)
-    except (InvalidTxnState, InvalidRecord) as error:
-        log.warning("the batch at offset %d does not change its producer: %s", header.base_offset, error)
-        return None
-    return producers.apply(change, header)

@@ -3,8 +3,8 @@
 1. After a failed sync the operating system may take the pages that it could not write for written: they can be read,
    the next sync succeeds, and a power cut loses them. What was not synced before is therefore written anew, into new
    files.
-2. A mark in the partition's directory says so to the next process. It needs no sync: it has to outlive a process, not a
-   power cut, for after that only what is on disk can be read.
+2. A mark in the partition's directory says so to the next process. The mark needs no sync, because it has to outlive a
+   process and not a power cut: after a power cut only what is on disk can be read.
 3. Indexes and snapshots beyond the recovery point are thrown away; they follow from the log.
 """
 
@@ -28,13 +28,13 @@ class RescueCancelled(OSError):
     """The log was given up meanwhile; its directory may be another's by now."""
 
 
-def mark_distrusted(disk: Disk, directory: str) -> None:
+def mark_sync_failed(disk: Disk, directory: str) -> None:
     """Say that a sync of this log failed, where that can be said."""
     with contextlib.suppress(OSError):
         disk.open(f"{directory}/{MARK}", create=True).close()
 
 
-def is_distrusted(disk: Disk, directory: str) -> bool:
+def has_sync_failed(disk: Disk, directory: str) -> bool:
     return disk.exists(f"{directory}/{MARK}")
 
 
@@ -52,7 +52,7 @@ def write_anew(
     if disk.exists(f"{directory}/{PARTITION_METADATA}"):
         _copy(disk, f"{directory}/{PARTITION_METADATA}", is_over)
     disk.sync_dir(directory)
-    if is_distrusted(disk, directory):
+    if has_sync_failed(disk, directory):
         disk.remove(f"{directory}/{MARK}")
 
 

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterator
 from itertools import islice
 
+from twofold.log.appending.stamping import StoredBatch
 from twofold.log.indexes.cache import IndexCache
 from twofold.log.indexes.offset_index import ENTRY_SIZE as OFFSET_ENTRY_SIZE
 from twofold.log.indexes.offset_index import MAX_RELATIVE_OFFSET, CorruptIndex, OffsetIndex
@@ -20,7 +21,6 @@ from twofold.log.indexes.txn_index import ENTRY_SIZE as TXN_ENTRY_SIZE
 from twofold.log.indexes.txn_index import AbortedEntry, TxnIndex
 from twofold.log.segments.files import FilePool
 from twofold.log.segments.scan import InvalidBatch, ProducerFields, find_batch, iter_headers, read_producer_fields
-from twofold.log.stamping import StoredBatch
 from twofold.records.batch import CONTROL, LOG_OVERHEAD, Header
 from twofold.runtime.api import Data
 from twofold.runtime.files import read_file

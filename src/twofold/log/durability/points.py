@@ -9,86 +9,27 @@
 """
 
 import asyncio
-from dataclasses import dataclass, field
 
-from twofold.log.segments.files import FilePool, PinnedFile
-from twofold.runtime.api import Disk
-from twofold.runtime.files import write_atomically
-
-
-class Changes:
-    """Counts changes to something that is synced as a whole."""
-
-    __slots__ = ("made", "synced")
-
-    def __init__(self) -> None:
-        self.made = 0
-        self.synced = 0
-
-    def __bool__(self) -> bool:
-        return self.made > self.synced
-
-    def note(self) -> None:
-        self.made += 1
-
-
-@dataclass(slots=True)
-class FlushPlan:
-    """What has to reach the disk before the recovery point may move to `up_to`. `run` may run in any thread."""
-
-    disk: Disk
-    up_to: int
-    derived_to: int
-    generation: int
-    active: PinnedFile | None = None
-    paths: list[str] = field(default_factory=list)
-    writes: list[tuple[str, bytes]] = field(default_factory=list)
-    directories: list[str] = field(default_factory=list)
-    covered: list[tuple[Changes, int]] = field(default_factory=list)
-    has_run: bool = False
-
-    def cover(self, changes: Changes) -> None:
-        self.covered.append((changes, changes.made))
-
-    def run(self) -> None:
-        for path, data in self.writes:
-            write_atomically(self.disk, path, data)
-        for path in self.paths:
-            self._sync(path)
-        if self.active is not None:
-            self.active.file.sync()
-        for directory in self.directories:
-            self.disk.sync_dir(directory)
-        self.has_run = True
-
-    def _sync(self, path: str) -> None:
-        """Of files that nobody writes to there may be thousands: they are opened one at a time, beside the pool."""
-        file = self.disk.open(path)
-        try:
-            file.sync()
-        finally:
-            file.close()
-
-    def release(self, files: FilePool) -> None:
-        if self.active is not None:
-            files.unpin(self.active)
-            self.active = None
+from twofold.log.durability.flush_plan import Changes, FlushPlan
 
 
 class Durability:
     __slots__ = (
         "derived_point",
         "epochs",
+        "flush_is_scheduled",
         "generation",
         "in_flight",
         "names",
         "parent",
         "recovery_point",
+        "unchanged_since_clean_shutdown",
         "writing",
     )
 
-    def __init__(self, recovery_point: int) -> None:
+    def __init__(self, recovery_point: int, *, closed_cleanly: bool = False) -> None:
         self.recovery_point = recovery_point
+        self.unchanged_since_clean_shutdown = closed_cleanly  # what is on disk is what a clean shutdown leaves
         self.derived_point = 0
         self.generation = 0
         self.names = Changes()  # in the log's directory
@@ -96,6 +37,17 @@ class Durability:
         self.epochs = Changes()
         self.in_flight: asyncio.Task[None] | None = None
         self.writing = False  # the sync in flight replaces whole files
+        self.flush_is_scheduled = False  # a timer of flush.ms is running
+
+    def note_epochs(self) -> None:
+        """An epoch began: the file of the epochs is out of date."""
+        self.epochs.note()
+        self.unchanged_since_clean_shutdown = False
+
+    def note_directory(self) -> None:
+        """The directory is new, or the file in it that names its topic."""
+        self.parent.note()
+        self.names.note()
 
     def cut(self, offset: int) -> bool:
         """The log is about to be cut at `offset`; True when the recovery point fell."""

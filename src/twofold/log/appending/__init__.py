@@ -1,0 +1,1 @@
+"""From a batch that was sent to a batch in the log."""

@@ -1,0 +1,428 @@
+"""Each part of a log keeps its own rules: bounds, health, durability, segments, producers, aborted transactions."""
+
+import gc
+import importlib
+import pkgutil
+import weakref
+from random import Random
+
+import pytest
+from logkit import DATA, NOW, TP, FakeClock, data_batch, headers, make_runtime, marker
+
+import twofold.log
+from twofold.config.topic import LogConfig
+from twofold.log.api import AbortedTransaction, Bound, Origin
+from twofold.log.bounds import LogBounds
+from twofold.log.durability.flush_plan import FlushPlan
+from twofold.log.durability.points import Durability
+from twofold.log.environment import LogEnvironment
+from twofold.log.indexes.txn_index import AbortedEntry
+from twofold.log.log import PartitionLog
+from twofold.log.producers.table import ProducerTable
+from twofold.log.recovery.epochs import EpochCache
+from twofold.log.recovery.opening import list_directory
+from twofold.log.recovery.rescue import has_sync_failed
+from twofold.log.segments.files import FilePool
+from twofold.runtime.sim.disk import SimDisk
+from twofold.wire.errors import KafkaStorageError, OffsetOutOfRange
+
+DIRECTORY = f"{DATA}/{TP}"
+
+
+class NotingOwner:
+    """Notes what a log tells its owner."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def recovery_point_changed(self, log: PartitionLog) -> None:
+        self.heard.append(f"recovery point {log.recovery_point}")
+
+    def log_start_changed(self, log: PartitionLog) -> None:
+        self.heard.append(f"log start {log.log_start_offset}")
+
+    def cleaned_offset_changed(self, log: PartitionLog) -> None:
+        self.heard.append(f"cleaned offset {log.cleaned_offset}")
+
+    def log_failed(self, log: PartitionLog) -> None:
+        self.heard.append(f"failed: {log.failure}")
+
+    def segment_rolled(self, log: PartitionLog) -> None:
+        self.heard.append(f"rolled, {log.segment_count} segments")
+
+    def flush_wanted(self, log: PartitionLog, delay_ms: int) -> None:
+        self.heard.append(f"flush in {delay_ms} ms")
+
+
+class Place:
+    """A log on a disk in memory, whose owner notes what it hears."""
+
+    def __init__(self, **config: int) -> None:
+        self.disk = SimDisk(Random(0), now_ms=lambda: NOW)
+        self.disk.make_dirs(DATA)
+        self.clock = FakeClock()
+        self.owner = NotingOwner()
+        self.config = LogConfig(**config)  # type: ignore[arg-type]
+        self.log = self.new_log()
+
+    def new_log(self, *, exists: bool = False, closed_cleanly: bool = False, recovery_point: int = 0) -> PartitionLog:
+        runtime = make_runtime(self.disk, self.clock)
+        environment = LogEnvironment(
+            runtime.disk,
+            runtime.clock,
+            runtime.random,
+            runtime.blocking,
+            runtime.spawn,
+            FilePool(self.disk, 100),
+            owner=self.owner,
+            verification_enabled=False,
+        )
+        return PartitionLog(
+            environment,
+            DIRECTORY,
+            TP,
+            self.config,
+            listing=list_directory(self.disk, DIRECTORY) if exists else None,
+            closed_cleanly=closed_cleanly,
+            recovery_point=recovery_point,
+        )
+
+    def append(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.log.append(data_batch(), leader_epoch=0)
+        self.log.advance_high_watermark(self.log.log_end_offset)
+
+
+# The whole
+
+
+def test_no_class_of_the_log_has_more_than_one_ancestor_in_it() -> None:
+    found = {}
+    for module in pkgutil.walk_packages(twofold.log.__path__, "twofold.log."):
+        for name, value in vars(importlib.import_module(module.name)).items():
+            if isinstance(value, type) and value.__module__.startswith("twofold.log"):
+                found[name] = sum(one.__module__.startswith("twofold.log") for one in value.__mro__)
+    assert found["PartitionLog"] == 1
+    assert max(found.values()) <= 2, found
+
+
+def test_a_log_without_users_goes_without_a_collection() -> None:
+    """What was made while the broker started is never collected: a circle of references would stay for good."""
+    place = Place()
+    place.append()
+    place.log.truncate_to(0)
+    gone = weakref.ref(place.log)
+    gc.disable()
+    try:
+        place.log = place.new_log()
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+# Bounds
+
+
+def test_bounds_never_show_a_reader_what_is_beyond_its_bound() -> None:
+    bounds = LogBounds(2, 10, 7, 0)
+    bounds.last_stable_offset = 5
+    assert [bounds.of(bound) for bound in Bound] == [10, 7, 5]
+
+
+@pytest.mark.parametrize(("checkpointed", "clamped"), [(0, 2), (2, 2), (7, 7), (10, 10), (11, 10)])
+def test_a_checkpointed_high_watermark_is_clamped_to_what_is_left_of_the_log(checkpointed: int, clamped: int) -> None:
+    assert LogBounds(2, 10, checkpointed, 0).clamped_high_watermark() == clamped
+
+
+def test_the_last_stable_offset_stays_at_the_oldest_open_transaction_but_not_below_the_log_start() -> None:
+    place = Place()
+    place.append(3)
+    place.log.append(data_batch(pid=1, txn=True), leader_epoch=0)
+    place.append(2)
+    table, bounds = place.log._producers.table, place.log._bounds
+    assert (bounds.last_stable_offset, bounds.high_watermark) == (3, 6)
+    bounds.log_start_offset = 5
+    bounds.update_stable(table)
+    assert bounds.last_stable_offset == 5
+    bounds.set_high_watermark(6, ProducerTable())
+    assert bounds.last_stable_offset == 6
+
+
+# Health
+
+
+def test_a_failed_write_stops_appends_and_is_told_once() -> None:
+    place = Place()
+    health = place.log._health
+    for _ in range(2):
+        with pytest.raises(KafkaStorageError, match="cannot be written: broken"):
+            health.fail("cannot be written", OSError("broken"), only_written=True)
+    assert place.owner.heard == ["failed: cannot be written: broken"]
+    assert not health.sync_failed
+    with pytest.raises(KafkaStorageError, match="was not opened again since: cannot be written: broken"):
+        place.append()
+
+
+def test_a_failed_sync_is_marked_in_the_directory_for_the_next_process() -> None:
+    place = Place()
+    place.append()
+    with pytest.raises(KafkaStorageError):
+        place.log._health.fail("cannot be synced", OSError("broken"))
+    assert place.log.sync_failed
+    assert has_sync_failed(place.disk, DIRECTORY)
+
+
+def test_a_log_that_failed_keeps_its_reason_when_it_is_closed() -> None:
+    closed, failed = Place(), Place()
+    closed.log._health.close()
+    assert closed.log.failure == "it is closed"
+    with pytest.raises(KafkaStorageError):
+        failed.log._health.fail("cannot be written", OSError("broken"))
+    failed.log._health.close()
+    assert failed.log.failure == "cannot be written: broken"
+
+
+def test_a_sync_that_fails_after_its_log_went_has_nothing_to_mend() -> None:
+    place = Place()
+    health, place.log = place.log._health, place.new_log()
+    with pytest.raises(KafkaStorageError):
+        health.fail("cannot be synced", OSError("broken"))
+    assert place.owner.heard == []
+
+
+# Durability
+
+
+def test_only_a_plan_that_ran_and_was_not_overtaken_by_a_cut_moves_the_recovery_point() -> None:
+    disk = SimDisk(Random(0), now_ms=lambda: NOW)
+    durability = Durability(3)
+    durability.note_epochs()
+    plan = FlushPlan(disk, 9, 5, durability.generation)
+    plan.cover(durability.epochs)
+    durability.done(plan)
+    assert (durability.recovery_point, bool(durability.epochs)) == (3, True), "it did not run"
+    plan.run()
+    durability.note_epochs()
+    durability.done(plan)
+    assert (durability.recovery_point, durability.derived_point) == (9, 5)
+    assert durability.epochs, "an epoch began after the plan was made"
+    late = FlushPlan(disk, 20, 20, durability.generation)
+    late.run()
+    assert durability.cut(7)
+    durability.done(late)
+    assert durability.recovery_point == 7
+
+
+def test_what_changes_a_log_is_written_again_when_it_closes() -> None:
+    place = Place()
+    durability = place.log._durability
+    durability.unchanged_since_clean_shutdown = True
+    assert place.log.prepare_close() is None
+    for change in (lambda log: log.append(data_batch(), leader_epoch=0), lambda log: log.assign_leader_epoch(4)):
+        log = place.new_log(closed_cleanly=True)
+        assert log._durability.unchanged_since_clean_shutdown
+        change(log)
+        assert not log._durability.unchanged_since_clean_shutdown
+
+
+def test_one_timer_of_flush_ms_runs_at_a_time() -> None:
+    place = Place(flush_ms=500)
+    place.append(3)
+    assert place.owner.heard == ["flush in 500 ms"]
+    place.log.begin_scheduled_flush()
+    place.append()
+    assert place.owner.heard == ["flush in 500 ms"] * 2
+
+
+# Segments
+
+
+def test_segments_are_found_by_their_offsets() -> None:
+    place = Place()
+    for _ in range(3):
+        place.append(4)
+        place.log.roll()
+    segments = place.log._segments
+    assert segments.bases == [0, 4, 8, 12]
+    assert [segments.floor(offset) for offset in (0, 3, 4, 11, 12, 99)] == [0, 0, 1, 2, 3, 3]
+    assert segments.floor_base(9) == 8
+    place.append()
+    assert [segments.end_of(at) for at in range(4)] == [4, 8, 12, 13]
+    assert place.owner.heard == [f"rolled, {count} segments" for count in (2, 3, 4)]
+
+
+def test_a_removed_segment_leaves_its_name_at_once_and_its_files_after_the_delay() -> None:
+    place = Place(file_delete_delay_ms=60_000)
+    place.append()
+    place.log.roll()
+    segments = place.log._segments
+    segments.remove(segments.all[:1])
+    assert segments.bases == [1]
+    assert not place.disk.exists(f"{DIRECTORY}/{0:020d}.log")
+    assert segments.take_deleted_files(NOW + 59_999) == []
+    due = segments.take_deleted_files(NOW + 60_000)
+    assert f"{DIRECTORY}/{0:020d}.log.deleted" in due
+    assert segments.take_deleted_files(NOW + 60_000) == [], "each file is given once"
+
+
+def test_nothing_is_on_disk_before_the_first_append() -> None:
+    place = Place()
+    assert not place.disk.exists(DIRECTORY)
+    place.append()
+    assert place.disk.exists(f"{DIRECTORY}/{0:020d}.log")
+
+
+# Producers
+
+
+def test_a_cut_brings_the_producers_back_to_what_they_were() -> None:
+    place = Place()
+    for sequence in range(3):
+        place.log.append(data_batch(pid=5, seq=sequence), leader_epoch=0)
+    place.log.append(data_batch(pid=6, txn=True), leader_epoch=0)
+    producers = place.log._producers
+    producers.reload(place.log._segments.all, 2)
+    assert [(row.producer_id, row.last_sequence) for row in producers.table.rows()] == [(5, 1)]
+    assert not list(producers.table.open_transactions())
+
+
+def test_a_snapshot_is_written_once_per_offset() -> None:
+    place = Place()
+    place.log.append(data_batch(pid=5), leader_epoch=0)
+    producers = place.log._producers
+    producers.snapshot_at(1)
+    path = producers.snapshots.path(1)
+    place.disk.remove(path)
+    producers.snapshot_at(1)
+    assert not place.disk.exists(path), "it is known already"
+    assert producers.snapshots.offsets() == [1]
+
+
+def test_the_times_of_producers_are_taken_once_per_log_end() -> None:
+    place = Place()
+    assert place.log.take_times() is None
+    place.log.append(data_batch(pid=5), leader_epoch=0)
+    assert place.log.take_times() is not None
+    assert place.log.take_times() is None
+    place.log._producers.forget_times()
+    assert place.log.take_times() is not None
+
+
+# Aborted transactions
+
+
+def aborted_place() -> Place:
+    """Transactions of producers 1 and 2 whose markers lie in the second and in the third segment."""
+    place = Place()
+    place.log.append(data_batch(pid=1, txn=True), leader_epoch=0)
+    place.log.append(data_batch(pid=2, txn=True), leader_epoch=0)
+    for pid in (1, 2):
+        place.log.roll()
+        options = {"origin": Origin.COORDINATOR, "leader_epoch": 0, "transaction_version": 0}
+        place.log.append(marker(pid, commit=False), **options)  # type: ignore[arg-type]
+    place.log.advance_high_watermark(place.log.log_end_offset)
+    return place
+
+
+def test_aborted_transactions_are_found_where_their_markers_are() -> None:
+    aborted = aborted_place().log._aborted
+    assert aborted.bases == [2, 3]
+    assert aborted.between(0, 4) == (AbortedTransaction(1, 0), AbortedTransaction(2, 1))
+    assert aborted.between(3, 4) == (AbortedTransaction(2, 1),)
+    assert aborted.between(0, 1) == (AbortedTransaction(1, 0),)
+
+
+def test_a_damaged_transaction_index_is_built_from_the_log_again() -> None:
+    place = aborted_place()
+    segment = place.log._segments.all[1]
+    segment.unload()
+    place.log._segments.close_files()
+    file = place.disk.open(segment.path(".txnindex"))
+    file.truncate(7)
+    file.close()
+    assert list(place.log._aborted.of(segment).entries()) == [AbortedEntry(1, 0, 2, 1)]
+
+
+def test_segments_that_go_take_their_aborted_transactions_with_them() -> None:
+    aborted = aborted_place().log._aborted
+    aborted.bases = [2, 3, 9]
+    aborted.replace({2, 3}, 2, has_aborts=True)
+    assert aborted.bases == [2, 9]
+    aborted.replace({2}, 2, has_aborts=False)
+    assert aborted.bases == [9]
+    aborted.bases = [2, 3, 9]
+    aborted.forget_above(3)
+    aborted.forget_below(3)
+    assert aborted.bases == [3]
+
+
+# Reading
+
+
+def test_a_reader_goes_over_segments_without_an_offset_for_it() -> None:
+    place = Place()
+    place.append(2)
+    place.log.roll()
+    place.append(2)
+    reader = place.log._reader
+    found = [headers(reader.read(offset, 1, Bound.LOG_END, True).records)[0].base_offset for offset in range(4)]
+    assert found == [0, 1, 2, 3]
+    assert reader.read(4, 1, Bound.LOG_END, True).records == b""
+    with pytest.raises(OffsetOutOfRange, match=r"offset 5 is outside of \[0, 4\]"):
+        reader.read(5, 1, Bound.LOG_END, True)
+
+
+# Truncation
+
+
+def test_a_lower_recovery_point_is_told_before_the_first_file_changes() -> None:
+    place = Place()
+    place.append(5)
+    place.log.flush()
+
+    def look(log: PartitionLog) -> None:
+        place.owner.heard.append(f"{log.recovery_point} of {log.log_end_offset}")
+
+    place.owner.recovery_point_changed = look  # type: ignore[method-assign]
+    place.log.truncate_to(2)
+    assert place.owner.heard == ["2 of 5"]
+    assert place.log.log_end_offset == 2
+
+
+def test_the_log_start_moves_up_to_the_high_watermark_only() -> None:
+    place = Place()
+    place.append(3)
+    truncation = place.log._truncation()
+    with pytest.raises(OffsetOutOfRange, match="cannot move to 4, the high watermark is 3"):
+        truncation.advance_log_start(4)
+    truncation.advance_log_start(2)
+    truncation.advance_log_start(1)
+    assert place.log.log_start_offset == 2
+
+
+# Opening
+
+
+def test_a_log_that_was_closed_cleanly_is_not_recovered_and_one_whose_sync_failed_is() -> None:
+    place = Place()
+    place.append(3)
+    place.log.close()
+    opened = place.new_log(exists=True, closed_cleanly=True, recovery_point=3)
+    assert opened._unopened is not None and opened._unopened.skip_recovery_on_open
+    assert (opened.segment_count, opened.size_bytes) == (1, place.log.size_bytes)
+    opened.ensure_open()
+    assert opened._durability.unchanged_since_clean_shutdown
+    opened.mark_sync_failed()
+    again = place.new_log(exists=True, closed_cleanly=True, recovery_point=3)
+    again.ensure_open()
+    assert not again._durability.unchanged_since_clean_shutdown
+    assert not again.sync_failed and not has_sync_failed(place.disk, DIRECTORY)
+    assert again.log_end_offset == 3
+
+
+def test_epochs_that_are_taken_over_replace_what_was_known() -> None:
+    epochs = EpochCache([(1, 0)])
+    epochs.adopt(EpochCache([(2, 5), (4, 9)]))
+    assert (epochs.latest, epochs.entries()) == (4, [(2, 5), (4, 9)])
+    epochs.clear()
+    assert (epochs.latest, epochs.entries()) == (-1, [])

@@ -7,9 +7,9 @@ import weakref
 from random import Random
 
 import pytest
-from logkit import DATA, NOW, TP, FakeClock, data_batch, headers, make_runtime, marker
 
 import twofold.log
+from kits.log.partition import DATA, NOW, TP, FakeClock, data_batch, headers, make_runtime, marker
 from twofold.config.topic import LogConfig
 from twofold.log.api import AbortedTransaction, Bound, Origin
 from twofold.log.bounds import LogBounds

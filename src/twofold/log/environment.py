@@ -91,7 +91,7 @@ class LogEnvironment:
 class LogContext:
     """What the parts of one log share: where the log is, its settings, and its owner.
 
-    A part tells the owner about the log without holding the log. The reference is weak, so that a log without users
+    A part tells the owner about the log without holding the log. It knows the log weakly, so that a log without users
     goes at once: the garbage collector does not look at what was made while the broker started.
     """
 

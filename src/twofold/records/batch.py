@@ -44,6 +44,9 @@ _EPOCH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">h")
 _TIMESTAMP = struct.Struct(">q")
+_PRODUCER_POSITION = 43
+_unpack_producer = struct.Struct(">qhi").unpack_from
+_unpack_attributes = _ATTRIBUTES.unpack_from
 _SMALLEST_LENGTH = HEADER_SIZE - LOG_OVERHEAD
 # The header in two: what the CRC does not cover, which ends with it, and the rest.
 _pack_uncovered = struct.Struct(">qiibI").pack
@@ -185,6 +188,19 @@ def _bad_header(header: Header, position: int, end: int) -> CorruptMessage | Inv
 
 def _old_magic(magic: int) -> InvalidRecord:
     return InvalidRecord(f"message format v{magic} is not supported, only record batches of magic 2")
+
+
+def attributes_of(buf: Buffer) -> int:
+    """The attributes of the batch at the start of these bytes; 0 for bytes that are no batch of this format."""
+    if len(buf) < HEADER_SIZE or buf[MAGIC_POSITION] != MAGIC:
+        return 0
+    attributes: int = _unpack_attributes(buf, _ATTRIBUTES_POSITION)[0]
+    return attributes
+
+
+def producer_of(buf: Buffer) -> tuple[int, int, int]:
+    """The producer id, its epoch and the first sequence number of the batch at the start of these bytes."""
+    return _unpack_producer(buf, _PRODUCER_POSITION)
 
 
 def crc_is_valid(buf: Buffer, position: int, header: Header) -> bool:

@@ -149,7 +149,7 @@ async def test_what_a_coroutine_raises_becomes_the_apis_own_error():
     dispatcher = Dispatcher(None, lambda coroutine, *, name: asyncio.get_running_loop().create_task(coroutine))
     dispatcher._load(LIST_OFFSETS).handle = broken
     frame = bytes(codec.encode_request(list_request(("t", 0, -1)), LIST_OFFSETS, 7, 9, "c"))[4:]
-    answer = await dispatcher.dispatch(Peer("host", 1, "PLAINTEXT"), frame)
+    answer = await dispatcher.dispatch(Peer("host", 1, "PLAINTEXT"), frame).answer
     _, response = codec.decode_response(LIST_OFFSETS, 7, b"".join(answer.parts)[4:])
     assert [row.error_code for row in listed(response)] == [41]
 

@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 from oracle.wire import decode_response, encode_request
 from twofold.broker.coordinators.transactions.producer_ids import ProducerIdBlocks
 from twofold.broker.network.authorizer import AclResourceType, AllowAll, Operation
-from twofold.broker.network.context import Frame, Peer, RequestContext
+from twofold.broker.network.context import Frame, Later, Peer, RequestContext
 from twofold.broker.network.dispatch import Dispatcher
 from twofold.broker.topics.auto_creation import AutoTopics
 from twofold.broker.topics.rows import TopicRowCache
@@ -195,10 +195,9 @@ class World:
         """Send one request through dispatch and decode its answer."""
         frame = encode_request(api, version, body, correlation_id=77)
         result = self.dispatcher.dispatch(self.peer, frame[4:])
-        if isinstance(result, asyncio.Future):
-            result = await result
-        assert isinstance(result, Frame)
-        payload = b"".join(bytes(part) for part in result.parts)[4:]
+        found = await result.answer if isinstance(result, Later) else result
+        assert isinstance(found, Frame)
+        payload = b"".join(bytes(part) for part in found.parts)[4:]
         correlation_id, answer = decode_response(api, version, payload)
         assert correlation_id == 77
         return answer

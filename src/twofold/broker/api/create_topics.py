@@ -33,7 +33,7 @@ async def handle(services: Services, context: RequestContext, request: CreateTop
         services.logs.reserve.check()
     call = services.controller.create_topics(replace(request, topics=allowed))
     response = await forward(services.runtime, call, timeout_ms=request.timeout_ms, name="CreateTopics")
-    results = [_told(services, context, result) for result in response.topics]
+    results = [_without_hidden_configs(services, context, result) for result in response.topics]
     known = {topic.name for topic in allowed}
     refused = dict.fromkeys(topic.name for topic in request.topics if topic.name not in known)
     results += [_failed(name, TopicAuthorizationFailed(f"no CREATE on topic {name}")) for name in refused]
@@ -52,7 +52,9 @@ def _failed(name: str, error: KafkaError) -> CreatableTopicResult:
     return CreatableTopicResult(name=name, error_code=error.code, error_message=error.message or None, configs=())
 
 
-def _told(services: Services, context: RequestContext, result: CreatableTopicResult) -> CreatableTopicResult:
+def _without_hidden_configs(
+    services: Services, context: RequestContext, result: CreatableTopicResult
+) -> CreatableTopicResult:
     if result.error_code != NONE or _may(services, context, Operation.DESCRIBE_CONFIGS, result.name):
         return result
     return replace(

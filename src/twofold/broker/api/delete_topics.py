@@ -45,12 +45,14 @@ async def handle(services: Services, context: RequestContext, request: DeleteTop
         for state in dict.fromkeys(_all(request))
         if state not in allowed and state.name not in allowed_names
     ]
-    return DeleteTopicsResponse(responses=[_told(row, context.version) for row in (*response.responses, *refused)])
+    return DeleteTopicsResponse(
+        responses=[_in_version(row, context.version) for row in (*response.responses, *refused)]
+    )
 
 
 def error_response(request: DeleteTopicsRequest, error: KafkaError, version: int) -> DeleteTopicsResponse:
     return DeleteTopicsResponse(
-        responses=[_told(_failed(state.name, state.topic_id, error), version) for state in _all(request)]
+        responses=[_in_version(_failed(state.name, state.topic_id, error), version) for state in _all(request)]
     )
 
 
@@ -79,7 +81,7 @@ def _failed(name: str | None, topic_id: UUID | None, error: KafkaError) -> Delet
     )
 
 
-def _told(row: DeletableTopicResult, version: int) -> DeletableTopicResult:
+def _in_version(row: DeletableTopicResult, version: int) -> DeletableTopicResult:
     if row.error_code == TopicDeletionDisabled.code and version < DELETION_DISABLED_SINCE:
         return replace(row, error_code=InvalidRequest.code)
     return row

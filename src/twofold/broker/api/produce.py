@@ -19,8 +19,8 @@
 
 import asyncio
 import logging
-import struct
 from collections.abc import Awaitable, Iterator
+from typing import TypeAlias
 from uuid import UUID
 
 from twofold.broker.codec import produce as produce_codec
@@ -31,21 +31,12 @@ from twofold.broker.network.authorizer import AclResourceType, Operation
 from twofold.broker.network.context import NO_RESPONSE, Answer, Buffer, CloseConnection, Frame, Later, RequestContext
 from twofold.broker.partitions.append_fate import append_fate
 from twofold.broker.partitions.partition import ALL_REPLICAS, Partition
+from twofold.broker.partitions.preparation import must_prepare, prepare_batch
 from twofold.broker.partitions.purgatory import DelayedProduce
 from twofold.broker.services import Services
 from twofold.config.internal_topics import is_internal
-from twofold.config.topic import LogConfig
-from twofold.log.api import AppendResult
-from twofold.records.batch import (
-    CODEC_MASK,
-    HEADER_SIZE,
-    MAGIC,
-    MAGIC_POSITION,
-    TRANSACTIONAL,
-    crc_is_valid,
-    read_header,
-)
-from twofold.records.client_batch_checks import CheckedBatch, NotOneBatch, is_heavy, recompress, validate_client_batch
+from twofold.records.batch import CODEC_MASK, TRANSACTIONAL, attributes_of, producer_of
+from twofold.records.client_batch_checks import NotOneBatch
 from twofold.records.compression import Codec
 from twofold.wire.apis import APIS
 from twofold.wire.errors import (
@@ -78,8 +69,6 @@ ZSTD_VERSION = 7
 LEADERS_VERSION = 10
 ABORTABLE_VERSION = 11
 ADDS_PARTITIONS_VERSION = 12
-DEFAULT_LEVEL = -1
-CODECS = {"uncompressed": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
 
 # What the log never saw has no log start to report.
 _WITHOUT_LOG_START = (
@@ -87,12 +76,7 @@ _WITHOUT_LOG_START = (
     KafkaStorageError, InvalidTopicException, InvalidRequiredAcks, UnsupportedCompressionType, NotOneBatch,
 )  # fmt: skip
 
-_TRY_AGAIN = (NetworkException, CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator)
-
-_attributes = struct.Struct(">h").unpack_from
-ATTRIBUTES_POSITION = 21
-_producer = struct.Struct(">qhi").unpack_from  # producer id, epoch, base sequence
-PRODUCER_POSITION = 43
+_COORDINATOR_UNREACHABLE = (NetworkException, CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator)
 
 _OPERATIONS = tuple(
     verification.Operation.of(version, abortable_since=ABORTABLE_VERSION, adds_since=ADDS_PARTITIONS_VERSION)
@@ -104,6 +88,11 @@ log = logging.getLogger(__name__)
 decode = produce_codec.decode_request
 
 
+_Target: TypeAlias = tuple[int, Buffer | KafkaError | None, Partition | KafkaError]
+"""One partition of a request: its index, what to append, and the leader to append it to or why there is none."""
+_Targets: TypeAlias = list[tuple[TopicKey, list[_Target]]]
+
+
 def handle(services: Services, context: RequestContext, request: ProduceRequest) -> Answer | Later | Awaitable[Answer]:
     topics = request.topics
     if _names_twice(topics):
@@ -113,10 +102,11 @@ def handle(services: Services, context: RequestContext, request: ProduceRequest)
     except KafkaError as error:
         return _refuse(context, request, topics, error)
     produce = _Produce(services, context, request)
-    verdicts = produce.verify(topics) if is_transactional else None
-    if (verdicts is not None and type(verdicts) is not dict) or produce.must_unpack(topics):
+    targets = produce.resolve(topics)
+    verdicts = produce.verify(targets) if is_transactional else None
+    if (verdicts is not None and type(verdicts) is not dict) or produce.must_prepare:
         return produce.run_later(topics, verdicts)
-    produce.append(topics, verdicts)
+    produce.append(targets, verdicts)
     return produce.answer()
 
 
@@ -142,7 +132,9 @@ def error_response(request: ProduceRequest, error: KafkaError, version: int) -> 
 class _Produce:
     """One request while it is carried out."""
 
-    __slots__ = ("_answer", "_services", "_context", "_failed", "_request", "_rows", "_verdicts", "_waiting")
+    __slots__ = (
+        "_answer", "_context", "_failed", "_request", "_rows", "_services", "_verdicts", "_waiting", "must_prepare",
+    )  # fmt: skip
 
     def __init__(self, services: Services, context: RequestContext, request: ProduceRequest) -> None:
         self._services = services
@@ -154,111 +146,141 @@ class _Produce:
         self._failed = False
         self._verdicts: Verdicts | None = None  # of the partitions with transactional batches
         self._answer: asyncio.Future[Answer] | None = None
+        self.must_prepare = False  # `resolve` has found a batch that a thread has to prepare
 
-    # --- verifying ---
-
-    def verify(self, topics: Topics) -> Verdicts | Awaitable[Verdicts] | None:
-        """What the transaction coordinator and the logs say of the transactional batches."""
-        version = self._context.version
-        operation = _OPERATIONS[version]
-        enabled = self._services.settings.bool("transaction.partition.verification.enable")
-        transactional_id = self._request.transactional_id
-        assert transactional_id is not None
-        batches = self._transactional_batches(topics)
-        if operation is verification.Operation.ADD or enabled:
-            return verification.verify(self._services.transactions, transactional_id, batches, operation)
-        verification.remember(self._services.transactions, transactional_id, batches)
-        return None
-
-    def _transactional_batches(self, topics: Topics) -> Iterator[verification.Batch]:
-        for key, partitions in topics:
-            try:
-                name = self._writable_topic(key)
-            except KafkaError:
-                continue  # said when it comes to the append
-            for index, records in partitions:
-                if records is None or isinstance(records, KafkaError) or not _attributes_of(records) & TRANSACTIONAL:
-                    continue
-                try:
-                    partition = self._services.replicas.leader(name, index)
-                except KafkaError:
-                    continue
-                producer_id, epoch, sequence = _producer(records, PRODUCER_POSITION)
-                if producer_id >= 0:
-                    yield verification.Batch(partition, producer_id, epoch, sequence)
-
-    # --- appending ---
-
-    def append(self, topics: Topics, verdicts: Verdicts | None = None) -> None:
-        self._verdicts = verdicts
+    def resolve(self, topics: Topics) -> _Targets:
+        """Find the leader of each partition: once per request, and once more after each wait, because leadership,
+        topics and permissions may have changed meanwhile."""
+        found: _Targets = []
+        self.must_prepare = False
+        leader_of = self._services.replicas.leader
         for key, partitions in topics:
             if not partitions:
                 continue
-            rows: list[ProduceRow] = []
-            self._rows.append((key, rows))
+            targets: list[_Target] = []
+            found.append((key, targets))
             try:
                 name = self._writable_topic(key)
             except KafkaError as error:
-                rows.extend(self._error_row(index, error, None) for index, _ in partitions)
-            else:
-                self._append_topic(name, partitions, rows)
+                refused = error.with_traceback(None)  # its trace would hold this request until the next collection
+                targets.extend((index, records, refused) for index, records in partitions)
+                continue
+            for index, records in partitions:
+                try:
+                    leader = leader_of(name, index)
+                except KafkaError as error:
+                    targets.append((index, records, error.with_traceback(None)))
+                    continue
+                targets.append((index, records, leader))
+                config = leader.log.config
+                if config.compression_type != "producer" or config.is_compacted:
+                    self.must_prepare |= must_prepare(records, config)
+        return found
 
     def _writable_topic(self, key: TopicKey) -> str:
-        replicas = self._services.replicas
-        name = key if isinstance(key, str) else replicas.topic_name(UUID(bytes=key))
-        if not self._services.authorizer.authorize(self._context, Operation.WRITE, AclResourceType.TOPIC, name):
+        services = self._services
+        name = key if isinstance(key, str) else services.replicas.topic_name(UUID(bytes=key))
+        if not services.authorizer.authorize(self._context, Operation.WRITE, AclResourceType.TOPIC, name):
             raise TopicAuthorizationFailed(f"{self._context.principal} may not write to {name}")
-        if is_internal(name) and replicas.image.topic(name) is not None:
+        if is_internal(name) and services.replicas.image.topic(name) is not None:
             raise InvalidTopicException(f"{name} is written by the broker only")
-        self._services.logs.reserve.check()
+        services.logs.reserve.check()
         return name
 
-    def _append_topic(self, name: str, partitions: Partitions, rows: list[ProduceRow]) -> None:
-        replicas = self._services.replicas
-        acks = self._request.acks
-        for index, records in partitions:
-            partition = None
-            try:
-                leader = replicas.leader(name, index)
-                guard = None if self._verdicts is None else self._guard(leader)
-                partition = leader
-                result = self._append_one(partition, records, acks, guard)
-            except KafkaError as error:
-                rows.append(self._error_row(index, error, partition))
-                continue
-            except Exception as error:
-                log.error("append to %s-%d for %s failed", name, index, self._context.peer, exc_info=error)
-                rows.append(self._error_row(index, UnknownServerError(repr(error)), partition))
-                continue
-            base_offset, last_offset, time_ms, log_start_offset, _, _ = result
-            rows.append(ProduceRow(index, 0, base_offset, time_ms, log_start_offset))
-            if acks and last_offset >= partition.log.high_watermark:
-                self._waiting[partition] = (last_offset, rows, len(rows) - 1)
+    # --- verifying ---
+
+    def verify(self, targets: _Targets) -> Verdicts | Awaitable[Verdicts] | None:
+        """What the transaction coordinator and the logs say of the transactional batches."""
+        operation = _OPERATIONS[self._context.version]
+        transactions = self._services.transactions
+        enabled = self._services.settings.bool("transaction.partition.verification.enable")
+        transactional_id = self._request.transactional_id
+        assert transactional_id is not None
+        batches = self._transactional_batches(targets)
+        if operation is verification.Operation.ADD or enabled:
+            return verification.verify(transactions, transactional_id, batches, operation)
+        verification.remember(transactions, transactional_id, batches)
+        return None
+
+    def _transactional_batches(self, targets: _Targets) -> Iterator[verification.Batch]:
+        """Those that have a leader here; `append` reports the errors of the others."""
+        for _, partitions in targets:
+            for _, records, leader in partitions:
+                if records is None or isinstance(records, KafkaError) or isinstance(leader, KafkaError):
+                    continue
+                if not attributes_of(records) & TRANSACTIONAL:
+                    continue
+                producer_id, epoch, sequence = producer_of(records)
+                if producer_id >= 0:
+                    yield verification.Batch(leader, producer_id, epoch, sequence)
+
+    # --- appending ---
+
+    def append(self, targets: _Targets, verdicts: Verdicts | None = None) -> None:
+        self._verdicts = verdicts
+        for key, partitions in targets:
+            rows: list[ProduceRow] = []
+            self._rows.append((key, rows))
+            for index, records, leader in partitions:
+                if isinstance(leader, KafkaError):
+                    rows.append(self._error_row(index, leader, None))
+                    continue
+                guard = None
+                if verdicts is not None:
+                    try:
+                        guard = self._guard(leader)
+                    except KafkaError as error:
+                        rows.append(self._error_row(index, error, None))
+                        continue
+                self._append_one(leader, index, records, guard, rows)
 
     def _append_one(
-        self, partition: Partition, records: Buffer | KafkaError | None, acks: int, guard: int | None
-    ) -> AppendResult:
-        if records is None:
-            raise NotOneBatch("the partition has no records: exactly one batch is expected")
-        if isinstance(records, KafkaError):
-            raise records
-        if self._context.version < ZSTD_VERSION and _attributes_of(records) & CODEC_MASK == Codec.ZSTD:
+        self,
+        partition: Partition,
+        index: int,
+        records: Buffer | KafkaError | None,
+        guard: int | None,
+        rows: list[ProduceRow],
+    ) -> None:
+        acks = self._request.acks
+        try:
+            if records is None:
+                raise NotOneBatch("the partition has no records: exactly one batch is expected")
+            if isinstance(records, KafkaError):
+                raise records
+            if self._context.version < ZSTD_VERSION:
+                self._check_codec(records)
+            durable = bool(partition.two_phase) and _is_two_phase(partition, records)
+            result = partition.append(records, acks, guard=guard, durable=durable)
+        except KafkaError as error:
+            rows.append(self._error_row(index, error, partition))
+            return
+        except Exception as error:
+            log.error("append to %s for %s failed", partition, self._context.peer, exc_info=error)
+            rows.append(self._error_row(index, UnknownServerError(repr(error)), partition))
+            return
+        base_offset, last_offset, time_ms, log_start_offset, _, _ = result
+        rows.append(ProduceRow(index, 0, base_offset, time_ms, log_start_offset))
+        if acks and last_offset >= partition.log.high_watermark:
+            self._waiting[partition] = (last_offset, rows, len(rows) - 1)
+
+    def _check_codec(self, records: Buffer) -> None:
+        if attributes_of(records) & CODEC_MASK == Codec.ZSTD:
             raise UnsupportedCompressionType(
                 f"zstd needs Produce version {ZSTD_VERSION}, this is {self._context.version}"
             )
-        durable = bool(partition.two_phase) and _is_two_phase(partition, records)
-        return partition.append(records, acks, guard=guard, durable=durable)
 
     def _guard(self, partition: Partition) -> int | None:
         assert self._verdicts is not None
         verdict = self._verdicts.get(partition.topic_partition)
         if isinstance(verdict, KafkaError):
-            raise self._told(verdict)
+            raise self._as_partition_error(verdict)
         return verdict
 
-    def _told(self, error: KafkaError) -> KafkaError:
-        """A coordinator that cannot be asked must not make producers look for another leader of the partition."""
-        if isinstance(error, _TRY_AGAIN) or (
+    def _as_partition_error(self, error: KafkaError) -> KafkaError:
+        """What the client hears of the coordinator's error: one that cannot be asked now must not make the client look
+        for another leader of the partition."""
+        if isinstance(error, _COORDINATOR_UNREACHABLE) or (
             isinstance(error, ConcurrentTransactions) and self._context.version < ADDS_PARTITIONS_VERSION
         ):
             return NotEnoughReplicas(error.message)
@@ -332,108 +354,40 @@ class _Produce:
                     rows[place] = row._replace(current_leader=(state.leader, state.leader_epoch))
                     leaders.add(state.leader)
 
-    # --- compressing anew ---
-
-    def must_unpack(self, topics: Topics) -> bool:
-        """Whether there is work for a thread: another codec, or many records that a compacted topic has to look at."""
-        for key, rows in topics:
-            for index, records in rows:
-                if self._work(key, index, records) is not None:
-                    return True
-        return False
-
-    def _work(self, key: TopicKey, index: int, records: Buffer | KafkaError | None) -> LogConfig | None:
-        """The topic's configuration where the batch has to be unpacked for it."""
-        replicas = self._services.replicas
-        name = key if isinstance(key, str) else replicas.image.topic_names.get(UUID(bytes=key), "")
-        try:
-            config = replicas.leader(name, index).log.config
-        except KafkaError:
-            return None  # said when it comes to the append
-        if config.compression_type == "producer" and not config.is_compacted:
-            return None
-        if records is None or isinstance(records, KafkaError) or len(records) < HEADER_SIZE:
-            return None
-        if type(records) is CheckedBatch:
-            return None
-        if config.is_compacted and is_heavy(records):
-            return config
-        return config if _has_other_codec(records, config) else None
+    # --- after a wait ---
 
     async def run_later(self, topics: Topics, verdicts: Verdicts | Awaitable[Verdicts] | None) -> Answer:
         """Append after waiting for the coordinator or for a thread; the connection's next request waits, so that order
         is kept."""
         if isinstance(verdicts, Awaitable):
             verdicts = await verdicts
-        self.append(await self._unpacked(topics) if self.must_unpack(topics) else topics, verdicts)
+        targets = self.resolve(topics)
+        if self.must_prepare:
+            targets = self.resolve(await self._prepared(targets))
+        self.append(targets, verdicts)
         answer = self.answer()
         return await answer.answer if isinstance(answer, Later) else answer
 
-    async def _unpacked(self, topics: Topics) -> Topics:
+    async def _prepared(self, targets: _Targets) -> Topics:
         ready: Topics = []
-        for key, partitions in topics:
+        for key, partitions in targets:
             rows: Partitions = []
-            for index, records in partitions:
-                config = self._work(key, index, records)
-                if config is not None and isinstance(records, bytes | bytearray | memoryview):
-                    # A copy: the thread must not share the frame with the loop.
-                    now_ms = self._services.runtime.clock.wall_ms()
-                    rows.append((index, await self._services.aside(_unpack, bytes(records), config, now_ms)))
-                else:
-                    rows.append((index, records))
+            for index, records, leader in partitions:
+                if isinstance(records, bytes | bytearray | memoryview) and isinstance(leader, Partition):
+                    config = leader.log.config
+                    if must_prepare(records, config):
+                        # A copy: the thread must not share the frame with the loop.
+                        now_ms = self._services.runtime.clock.wall_ms()
+                        records = await self._services.aside(prepare_batch, bytes(records), config, now_ms)
+                rows.append((index, records))
             ready.append((key, rows))
         return ready
 
 
-def _attributes_of(records: Buffer) -> int:
-    """The attributes of the batch, 0 for bytes that are no batch: the log will say what they are instead."""
-    if len(records) < HEADER_SIZE or records[MAGIC_POSITION] != MAGIC:
-        return 0
-    attributes: int = _attributes(records, ATTRIBUTES_POSITION)[0]
-    return attributes
-
-
 def _is_two_phase(partition: Partition, records: Buffer) -> bool:
-    if not _attributes_of(records) & TRANSACTIONAL:
+    if not attributes_of(records) & TRANSACTIONAL:
         return False
-    return partition.two_phase.get(_producer(records, PRODUCER_POSITION)[0], False)
-
-
-def _has_other_codec(records: Buffer, config: LogConfig) -> bool:
-    wanted = config.compression_type
-    return wanted != "producer" and CODECS[wanted] != _attributes_of(records) & CODEC_MASK
-
-
-def _unpack(records: bytes, config: LogConfig, now_ms: int) -> bytes | KafkaError:
-    """In a thread: the batch as the topic wants it, its records looked at where that takes long."""
-    found = _recompress(records, config) if _has_other_codec(records, config) else records
-    if isinstance(found, KafkaError) or not (config.is_compacted and is_heavy(found)):
-        return found
-    try:
-        validate_client_batch(
-            found,
-            max_message_bytes=config.max_message_bytes,
-            compacted=True,
-            now_ms=now_ms,
-            timestamp_type=config.message_timestamp_type,
-            before_max_ms=config.message_timestamp_before_max_ms,
-            after_max_ms=config.message_timestamp_after_max_ms,
-        )
-    except KafkaError as error:
-        return error
-    return CheckedBatch(found)
-
-
-def _recompress(records: bytes, config: LogConfig) -> bytes | KafkaError:
-    codec = CODECS[config.compression_type]
-    level = {Codec.GZIP: config.compression_gzip_level, Codec.ZSTD: config.compression_zstd_level}.get(codec)
-    try:
-        header = read_header(records)
-        if not crc_is_valid(records, 0, header):
-            raise CorruptMessage(f"the CRC {header.crc} of the batch is not that of its bytes")
-        return recompress(records, codec, level=None if level == DEFAULT_LEVEL else level)
-    except KafkaError as error:
-        return error
+    return partition.two_phase.get(producer_of(records)[0], False)
 
 
 def _check_request(services: Services, context: RequestContext, request: ProduceRequest, topics: Topics) -> bool:
@@ -445,8 +399,8 @@ def _check_request(services: Services, context: RequestContext, request: Produce
         for _, records in partitions:
             if records is None or isinstance(records, KafkaError):
                 continue
-            if _attributes_of(records) & TRANSACTIONAL:
-                producers.add(_producer(records, PRODUCER_POSITION)[:2])
+            if attributes_of(records) & TRANSACTIONAL:
+                producers.add(producer_of(records)[:2])
     if not producers:
         return False
     name = request.transactional_id

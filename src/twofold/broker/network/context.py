@@ -1,7 +1,10 @@
-"""Who asked what: the context that every handler gets, and what a handler may give back besides a message."""
+"""The context that every handler gets, and what a handler gives back (`HandlerResult`)."""
 
 import asyncio
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Awaitable
+from typing import NamedTuple, TypeAlias
+
+from twofold.wire.message import Message
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -61,7 +64,7 @@ NO_RESPONSE = NoResponse()
 
 
 class Later(NamedTuple):
-    """An answer that comes later, complete, from a future that is cancelled when the client goes away.
+    """An answer that comes later, encoded.
 
     `overlaps`: everything whose order matters is done and only the waiting is left, so that the next request of the
     same kind may be handled meanwhile. Answers leave in request order all the same.
@@ -70,11 +73,20 @@ class Later(NamedTuple):
     answer: "asyncio.Future[Frame | NoResponse]"
     overlaps: bool = False
 
+    def give_up(self) -> None:
+        """The client is gone: end what only waits. A task has begun its work, which goes on to its end."""
+        if not isinstance(self.answer, asyncio.Task):
+            self.answer.cancel()
+
 
 class CloseConnection(Exception):
     """The only possible answer is to hang up; the text says why."""
 
 
 Answer: TypeAlias = Frame | NoResponse
-# A message dataclass is encoded by the dispatcher, hence Any.
-HandlerResult: TypeAlias = Any
+HandlerResult: TypeAlias = Message | Answer | Later | Awaitable[Message | Answer]
+"""What a handler gives back: the answer, now or later.
+
+Almost all handlers return a message, or are coroutines that do; the dispatcher encodes it. Only Produce and Fetch,
+where each microsecond counts, encode their answer (`Frame`) and wait without a task (`Later`).
+"""

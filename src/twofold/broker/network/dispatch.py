@@ -19,7 +19,16 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from twofold.broker import api as api_package
-from twofold.broker.network.context import Answer, CloseConnection, Frame, Later, NoResponse, Peer, RequestContext
+from twofold.broker.network.context import (
+    Answer,
+    CloseConnection,
+    Frame,
+    HandlerResult,
+    Later,
+    NoResponse,
+    Peer,
+    RequestContext,
+)
 from twofold.broker.services import Services
 from twofold.runtime.api import Spawn
 from twofold.wire import codec
@@ -43,7 +52,7 @@ _new_tuple = tuple.__new__
 log = logging.getLogger(__name__)
 
 Request: TypeAlias = bytes | bytearray | memoryview
-Result: TypeAlias = "Answer | Later | asyncio.Task[Answer]"
+Result: TypeAlias = Answer | Later
 
 
 def served_apis(*, heartbeats: bool = True) -> tuple[Api, ...]:
@@ -70,7 +79,7 @@ class Handler:
     def __init__(self, api: Api) -> None:
         module = importlib.import_module(f"{api_package.__name__}.{api.module}")
         self.api = api
-        self.handle: Callable[[Services, RequestContext, Any], Any] = module.handle
+        self.handle: Callable[[Services, RequestContext, Any], HandlerResult] = module.handle
         # Produce reads its own bytes: records are views into the frame and not copies.
         self.decode: Callable[[Request, int, int], Any] | None = getattr(module, "decode", None)
         self.error_response: Callable[[Any, KafkaError, int], Any] | None = getattr(module, "error_response", None)
@@ -187,10 +196,10 @@ class Dispatcher:
             if isinstance(result, Message):
                 found = await self._services.aside(self._encoded, handler, context, request, result)
             elif isinstance(result, Later):
-                answer.add_done_callback(partial(_cancel_too, result.answer))
+                answer.add_done_callback(partial(_give_up_too, result))
                 found = await result.answer
             else:
-                found = await result if isinstance(result, asyncio.Future) else result
+                found = result
         except Exception as error:
             if not isinstance(error, CloseConnection):
                 log.error("%s of %d bytes from %s failed", handler.api.name, len(frame), context.peer, exc_info=error)
@@ -209,9 +218,11 @@ class Dispatcher:
             return self._failed(handler, context, request, error)
         if isinstance(result, Frame | Later | NoResponse | Message):
             return result
-        return self._spawn(self._wait(handler, context, request, result), name=handler.api.name)
+        return Later(self._spawn(self._wait(handler, context, request, result), name=handler.api.name))
 
-    async def _wait(self, handler: Handler, context: RequestContext, request: Any, result: Awaitable[Any]) -> Answer:
+    async def _wait(
+        self, handler: Handler, context: RequestContext, request: Any, result: Awaitable[Message | Answer]
+    ) -> Answer:
         try:
             response = await result
         except Exception as error:
@@ -259,9 +270,9 @@ def _decode(handler: Handler, context: RequestContext, frame: Request, position:
         raise CloseConnection(f"{handler.api.name} version {version} cannot be read: {error}") from None
 
 
-def _cancel_too(waiting: "asyncio.Future[Answer]", answer: "asyncio.Future[Answer]") -> None:
+def _give_up_too(waiting: Later, answer: "asyncio.Future[Answer]") -> None:
     if answer.cancelled():
-        waiting.cancel()
+        waiting.give_up()
 
 
 def _encode(context: RequestContext, response: Any) -> Frame:

@@ -265,8 +265,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._queued_bytes = 0
         self._at_work_bytes = 0  # of a large request that is being handled
         self._counted_bytes = 0  # of all of these and of an unfinished frame, as counted in the server's
-        # Answers in request order: a frame that waits for its turn, the future of one, or the end.
-        self._unanswered: deque[Answer | CloseConnection | asyncio.Future[Answer]] = deque()
+        # Answers in request order: a frame that waits for its turn, one that comes later, or the end.
+        self._unanswered: deque[Answer | CloseConnection | Later] = deque()
         self._exclusive = False  # the last of them must be answered before anything else is handled
         self._poison: CloseConnection | None = None  # the stream makes no sense from here on
         self._writable = True
@@ -294,8 +294,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._server.forget(self)
         self._drop()
         for answer in self._unanswered:
-            if isinstance(answer, asyncio.Future) and not isinstance(answer, asyncio.Task):
-                answer.cancel()  # a parked fetch; an admin request that has begun goes on to its end
+            if isinstance(answer, Later):
+                answer.give_up()
         self._unanswered.clear()
 
     def eof_received(self) -> bool:
@@ -486,12 +486,8 @@ class ServerConnection(asyncio.BufferedProtocol):
             return
         if isinstance(result, Later):
             self._exclusive = not result.overlaps
-            self._unanswered.append(result.answer)
-            result.answer.add_done_callback(self._answered)
-        elif isinstance(result, asyncio.Future):
-            self._exclusive = True
             self._unanswered.append(result)
-            result.add_done_callback(self._answered)
+            result.answer.add_done_callback(self._answered)
         else:
             self._unanswered.append(result)
             self._send_answered()
@@ -509,10 +505,10 @@ class ServerConnection(asyncio.BufferedProtocol):
         unanswered = self._unanswered
         while unanswered:
             answer = unanswered[0]
-            if isinstance(answer, asyncio.Future):
-                if not answer.done():
+            if isinstance(answer, Later):
+                if not answer.answer.done():
                     return
-                answer = self._result(answer)
+                answer = self._result(answer.answer)
             unanswered.popleft()
             if type(answer) is Frame:
                 self._write(answer)

@@ -13,12 +13,12 @@ SEED ?= 1
 # Most tests wait: for processes to start, for timeouts to pass. Files are shared out among so many at a time.
 WORKERS ?= 2
 
-.PHONY: help setup test spark check lint demo jdk serve sim mutants interop bench docs clean tools fuzz soak steady
+.PHONY: help setup test spark check lint demo jdk serve sim mutants interop bench docs lock clean tools fuzz soak steady
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
-$(READY): pyproject.toml
+$(READY): pyproject.toml src/twofold/version.py
 	@test -n "$(PYTHON)" || { echo "Twofold needs Python 3.11 or newer: install python3.11 (and python3.11-venv), or set PYTHON=/path/to/python3"; exit 1; }
 	@echo "setting up .venv with $(PYTHON)"
 	@$(PYTHON) -m venv .venv || { echo "cannot make a virtual environment: install the venv module of $(PYTHON) (Debian: apt-get install python3-venv)"; exit 1; }
@@ -85,10 +85,15 @@ fuzz: $(READY)  ## coverage-guided fuzzing of everything that reads foreign byte
 bench: tools  ## throughput against the client's own ceiling, and how cost grows
 	@$(BIN)/python -m bench
 
-docs: $(READY)  ## write the generated pages again
+docs: $(READY)  ## write the generated pages again, and build the site into build/site
 	@$(BIN)/python tools/generate_settings.py
 	@$(BIN)/python tools/generate_metrics.py
 	@$(BIN)/python tools/generate_states.py
+	@$(BIN)/mkdocs build --strict --quiet --site-dir build/site
+
+# Versions and hashes, and no address: the lock is the same whatever index it was made with.
+lock: $(READY)  ## renew requirements-dev.lock: the versions and hashes of everything that development needs
+	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --extra dev --extra spark --extra demo --output-file requirements-dev.lock pyproject.toml
 
 clean:  ## remove .venv and every cache
 	@rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

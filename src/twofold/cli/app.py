@@ -55,6 +55,21 @@ def run_app(arguments: Sequence[str]) -> int:
     return 0
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"twofold {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def main_options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
 @app.command("serve", add_help_option=False, context_settings={"ignore_unknown_options": True})
 def serve(arguments: Annotated[list[str] | None, typer.Argument(hidden=True)] = None) -> None:
     """Run a broker in this process (see `twofold serve --help`)."""

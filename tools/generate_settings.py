@@ -22,7 +22,7 @@ Generated from the tables in `src/twofold/config` by `tools/generate_settings.py
 Names, types and defaults are those of Apache Kafka 4.3. A setting is taken from the first of these that has it: the
 command line (`-o num.partitions=3`), the environment (`TWOFOLD_NUM_PARTITIONS=3`), the file (`--config
 server.properties`), the default. A value that is not allowed stops the start (exit code 2; an exception from
-`Broker(settings=...)`). So does a key that nobody knows, with the name of the nearest known one: on the command line,
+`Broker(settings=...)`). So does an unknown key, and the message names the nearest known one: on the command line,
 in `Broker(settings=...)`, and in the environment where it is a near miss of a key. In a file it is ignored with a line
 in the log, because the file may have been written for another version, or for Apache Kafka.
 
@@ -35,13 +35,13 @@ in the log, because the file may have been written for another version, or for A
   a value that passes: `-o authorizer.class.name=`.
 
 Three things differ from Kafka: `node.id` has a default, `log.dir` is `./twofold-data`, and replication factor and min
-ISR of the internal topics, where nobody set them, are at most the number of brokers.
+ISR of the internal topics, unless set, are at most the number of brokers.
 
 ## What is refused, and why
 
-Twofold is one node, broker and controller at once, open to every client. A setting that says otherwise would be
-believed: nobody looks whether a broker that started without a word asks for passwords. Where believing it would let
-clients in, make a node alone that should be part of a cluster, or lose records, the start is refused.
+Twofold is one node, broker and controller at once, open to every client. An operator relies on a
+setting that says otherwise, because a broker that starts without a complaint seems to obey it. Where that would let
+clients in, leave a node alone that should be part of a cluster, or lose records, the start is refused.
 
 """
 

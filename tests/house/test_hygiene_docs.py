@@ -24,7 +24,9 @@ def texts() -> Iterator[tuple[Path, str]]:
 
 
 def names_of_pages() -> set[str]:
-    return {page.name for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("*/README.md")]}
+    """Also those that the site makes of pages outside of docs/."""
+    found = {page.name for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("*/README.md")]}
+    return found | {f"{name}.md" for name in ("index", "contributing", "changelog", "security", "examples")}
 
 
 def test_every_page_that_is_named_is_in_the_repository() -> None:

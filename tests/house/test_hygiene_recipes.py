@@ -101,7 +101,7 @@ def test_the_steps_to_add_a_record_type_are_found_done_for_every_record_type() -
 
 def worlds() -> Iterator[tuple[str, list[str]]]:
     """Name, module, function of the plan and function of the run, read without importing the simulator."""
-    (path,) = files("sim_worlds.py")
+    (path,) = files("tests/sim/worlds.py")
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "KINDS":
             assert isinstance(node.value, ast.Dict)
@@ -113,6 +113,8 @@ def worlds() -> Iterator[tuple[str, list[str]]]:
 def test_the_steps_to_add_a_simulator_world_are_found_done_for_every_world() -> None:
     names = ("module", "make_plan", "simulate")
     things = {world: {"world": world} | dict(zip(names, found, strict=True)) for world, found in worlds()}
+    for fields in things.values():
+        fields["path"] = fields["module"].replace(".", "/")
     assert len(things) >= 5
     walk("a simulator world", things)
 

@@ -7,9 +7,7 @@ from sim.broker.nemesis import Nemesis
 from sim.broker.plan import Plan, make_plan
 from sim.broker.watch import Watch
 from sim.broker.world import BrokerSimulation, ErrorLog, World
-
-MAX_VIRTUAL_S = 3600.0
-TAIL = 40
+from sim.frame import play, repeatable
 
 
 @dataclass(frozen=True)
@@ -31,27 +29,12 @@ def simulate(seed: int, plan: Plan | None = None) -> Outcome:
     plan = plan or make_plan(seed)
     with Watch() as watch, ErrorLog(plan) as errors:
         sim = BrokerSimulation(plan, watch)
-        try:
-            with sim:
-                return _simulate(plan, watch, sim, errors)
-        except BaseException as error:
-            error.add_note("\n".join(["the end of the trace:", *sim.trace[-TAIL:]]))
-            error.add_note(f"{plan}")
-            error.add_note(f"again: TWOFOLD_SEED={seed} .venv/bin/python -m pytest tests/sim -k broker_seed")
-            raise
+        with repeatable(sim, seed, plan, "broker_seed"):
+            return _simulate(plan, watch, sim, errors)
 
 
 def _simulate(plan: Plan, watch: Watch, sim: BrokerSimulation, errors: ErrorLog) -> Outcome:
-    async def story() -> World:
-        world = World(plan, watch, sim)
-        await world.start()
-        await Nemesis(world).run()
-        await world.finish()
-        return world
-
-    world = sim.run(story(), timeout_s=MAX_VIRTUAL_S)
-    if errors.unexpected:
-        raise errors.unexpected[0]
+    world = play(sim, errors, lambda: World(plan, watch, sim), Nemesis)
     check(world)
     return Outcome(
         seed=plan.seed,

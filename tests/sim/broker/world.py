@@ -13,6 +13,7 @@ from typing import Any
 from sim.broker.clients import AdminApp, ConsumerApp, ProducerApp, Sent, value_of
 from sim.broker.plan import Plan, ProducerPlan
 from sim.broker.watch import Watch, check_derived_state, require
+from sim.frame import BrokerPlan, Faulty
 from twofold.broker.broker import Broker
 from twofold.client import Admin, Consumer, NewTopic, Producer
 from twofold.config.settings import Settings
@@ -34,7 +35,7 @@ class BrokerSimulation(Simulation):
     latest: "BrokerSimulation"
     """For whoever wants to read the trace of a run that failed."""
 
-    def __init__(self, plan: Plan, watch: Watch) -> None:
+    def __init__(self, plan: BrokerPlan, watch: Watch) -> None:
         super().__init__(plan.seed, cut_mode=plan.cut_mode)
         BrokerSimulation.latest = self
         self.broker_died = asyncio.Event()
@@ -50,7 +51,7 @@ class BrokerSimulation(Simulation):
 class BrokerNode:
     """The machine that the broker runs on, with somebody who starts it again whenever it ended."""
 
-    def __init__(self, sim: BrokerSimulation, watch: Watch, plan: Plan) -> None:
+    def __init__(self, sim: BrokerSimulation, watch: Watch, plan: BrokerPlan) -> None:
         self.broker: Broker | None = None
         self.up = asyncio.Event()
         self.downtime_s = (0.01, 1.0)
@@ -105,7 +106,7 @@ class BrokerNode:
 class ErrorLog(logging.Handler):
     """What the broker and the clients log as an error with an exception: that was not expected."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Faulty) -> None:
         super().__init__(logging.ERROR)
         self.unexpected: list[BaseException] = []
         self._plan = plan

@@ -8,6 +8,7 @@ from random import Random
 from sim.broker.nemesis import Nemesis
 from sim.broker.watch import require
 from sim.broker.world import BROKER, BrokerNode, BrokerSimulation, ErrorLog
+from sim.frame import play, repeatable
 from sim.groups.check import GROUP, GroupHistory, GroupWatch
 from sim.groups.member import GroupMember, MemberPlan, Place
 from twofold.client import Admin, ConfigChange, ConfigResource, NewTopic, ResourceType
@@ -18,9 +19,7 @@ from twofold.types import TopicPartition
 from twofold.wire.errors import KafkaError, RequestTimedOut
 
 BOOTSTRAP = "broker:9092"
-MAX_VIRTUAL_S = 3600.0
 SLACK_S = 12.0
-TAIL = 40
 FAULTS = ("reset", "partition", "loss", "duplicate", "delay", "slow disk", "clock", "client kill")
 
 
@@ -347,29 +346,14 @@ class GroupOutcome:
 def simulate_group(seed: int, plan: GroupPlan | None = None) -> GroupOutcome:
     """Raises what went wrong, with the way to see it again."""
     plan = plan or make_group_plan(seed)
-    with GroupWatch() as watch, ErrorLog(plan) as errors:  # type: ignore[arg-type]
-        sim = BrokerSimulation(plan, watch)  # type: ignore[arg-type]
-        try:
-            with sim:
-                return _simulate(plan, watch, sim, errors)
-        except BaseException as error:
-            error.add_note("\n".join(["the end of the trace:", *sim.trace[-TAIL:]]))
-            error.add_note(f"{plan}")
-            error.add_note(f"again: TWOFOLD_SEED={seed} .venv/bin/python -m pytest tests/sim -k group_seed")
-            raise
+    with GroupWatch() as watch, ErrorLog(plan) as errors:
+        sim = BrokerSimulation(plan, watch)
+        with repeatable(sim, seed, plan, "group_seed"):
+            return _simulate(plan, watch, sim, errors)
 
 
 def _simulate(plan: GroupPlan, watch: GroupWatch, sim: BrokerSimulation, errors: ErrorLog) -> GroupOutcome:
-    async def story() -> GroupWorld:
-        world = GroupWorld(plan, watch, sim)
-        await world.start()
-        await GroupNemesis(world).run()  # type: ignore[arg-type]
-        await world.finish()
-        return world
-
-    world = sim.run(story(), timeout_s=MAX_VIRTUAL_S)
-    if errors.unexpected:
-        raise errors.unexpected[0]
+    world = play(sim, errors, lambda: GroupWorld(plan, watch, sim), GroupNemesis)
     return GroupOutcome(
         seed=plan.seed,
         digest=sim.digest(),

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from sim.broker.watch import Violation, require
 from sim.broker.world import ErrorLog
+from sim.frame import repeatable
 from sim.metadata.files import NODE, MetadataSimulation, Node
 from sim.metadata.log import Member
 from sim.metadata.plan import FILES, AdminPlan, BrokerPlan, MetadataPlan, make_metadata_plan
@@ -29,7 +30,6 @@ from twofold.wire.errors import KafkaError, error_for
 
 MAX_VIRTUAL_S = 600.0
 PROGRESS_S = 30.0
-TAIL = 40
 SESSION_S = 0.11
 SLOWEST_S = 0.05
 
@@ -460,19 +460,13 @@ class MetadataOutcome:
 def simulate_metadata(seed: int, plan: MetadataPlan | None = None) -> MetadataOutcome:
     """Raises what went wrong, with the way to see it again."""
     plan = plan or make_metadata_plan(seed)
-    with ErrorLog(plan) as errors, small_appends(plan.records):  # type: ignore[arg-type]
+    with ErrorLog(plan) as errors, small_appends(plan.records):
         sim = MetadataSimulation(seed, plan.cut_mode)
-        try:
-            with sim:
-                world = (FilesWorld if plan.variant == FILES else QuorumWorld)(plan, sim)
-                sim.run(world.run(), timeout_s=MAX_VIRTUAL_S)
-                if errors.unexpected:
-                    raise errors.unexpected[0]
-        except BaseException as error:
-            error.add_note("\n".join(["the end of the trace:", *sim.trace[-TAIL:]]))
-            error.add_note(f"{plan}")
-            error.add_note(f"again: TWOFOLD_SEED={seed} .venv/bin/python -m pytest tests/sim -k metadata_seed")
-            raise
+        with repeatable(sim, seed, plan, "metadata_seed"):
+            world = (FilesWorld if plan.variant == FILES else QuorumWorld)(plan, sim)
+            sim.run(world.run(), timeout_s=MAX_VIRTUAL_S)
+            if errors.unexpected:
+                raise errors.unexpected[0]
     transactions = world.truth.transactions
     return MetadataOutcome(
         seed=seed,

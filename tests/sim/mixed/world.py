@@ -12,6 +12,7 @@ from sim.broker.check import failures
 from sim.broker.nemesis import Nemesis
 from sim.broker.watch import require
 from sim.broker.world import BROKER, DATA, BrokerSimulation, ErrorLog, World
+from sim.frame import play, repeatable
 from sim.groups.world import BOOTSTRAP, GroupNemesis, GroupWorld
 from sim.mixed.check import check_deleted, check_trimmed
 from sim.mixed.member import TxnMember
@@ -24,7 +25,7 @@ from sim.transactions.history import TABLE, Outcome, Txn, Value
 from sim.transactions.log import LogTruth
 from sim.transactions.plan import MAX_HOPS, CopierPlan, WriterPlan
 from sim.transactions.watch import batches_on_disk
-from sim.transactions.world import MAX_VIRTUAL_S, TAIL, TxnNemesis, TxnWorld
+from sim.transactions.world import TxnNemesis, TxnWorld
 from sim.two_phase.plan import AppPlan
 from sim.two_phase.world import TwoPhaseWorld
 from twofold.client import Admin, ConfigChange, ConfigResource, NewTopic, ResourceType
@@ -246,30 +247,15 @@ def simulate_mixed(seed: int, plan: MixedPlan | None = None) -> MixedOutcome:
     trimmed = {tp.topic for tp in TRIMMED}
     with (
         MixedWatch(outside_ids=plan.outside_ids, trimmed=trimmed, has_disk_errors=plan.has_disk_errors) as watch,
-        ErrorLog(plan) as errors,  # type: ignore[arg-type]
+        ErrorLog(plan) as errors,
     ):
-        sim = BrokerSimulation(plan, watch)  # type: ignore[arg-type]
-        try:
-            with sim:
-                return _simulate(plan, watch, sim, errors)
-        except BaseException as error:
-            error.add_note("\n".join(["the end of the trace:", *sim.trace[-TAIL:]]))
-            error.add_note(f"{plan}")
-            error.add_note(f"again: TWOFOLD_SEED={seed} .venv/bin/python -m pytest tests/sim -k mixed_seed")
-            raise
+        sim = BrokerSimulation(plan, watch)
+        with repeatable(sim, seed, plan, "mixed_seed"):
+            return _simulate(plan, watch, sim, errors)
 
 
 def _simulate(plan: MixedPlan, watch: MixedWatch, sim: BrokerSimulation, errors: ErrorLog) -> MixedOutcome:
-    async def story() -> MixedWorld:
-        world = MixedWorld(plan, watch, sim)
-        await world.start()
-        await MixedNemesis(world).run()
-        await world.finish()
-        return world
-
-    world = sim.run(story(), timeout_s=MAX_VIRTUAL_S)
-    if errors.unexpected:
-        raise errors.unexpected[0]
+    world = play(sim, errors, lambda: MixedWorld(plan, watch, sim), MixedNemesis)
     world.settle_history()
     gone = check(world)
     history = world.history

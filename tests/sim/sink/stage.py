@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from sim.broker.world import BrokerSimulation, ErrorLog
+from sim.frame import MAX_VIRTUAL_S
 from sim.sink.plan import SinkPlan, make_sink_plan
 from sim.sink.spark import QUERY, Process, Row, Written
-from sim.sink.world import MAX_VIRTUAL_S, TAIL, NobodyWatches, SinkWorld, check, told
+from sim.sink.world import TAIL, NobodyWatches, SinkWorld, check, told
 from twofold.client.cluster.cluster import Cluster
 from twofold.connections.errors import NoAnswer
 from twofold.runtime.sim.loop import current_life

@@ -20,6 +20,7 @@ from typing import Any
 from sim.broker.nemesis import Nemesis
 from sim.broker.watch import require
 from sim.broker.world import BROKER, BrokerNode, BrokerSimulation, ErrorLog
+from sim.frame import MAX_VIRTUAL_S, repeatable
 from sim.sink.plan import RESTORE, SinkPlan, make_sink_plan
 from sim.sink.spark import GROUP, INPUT, PREFIX, QUERY, TOPIC, Checkpoint, Jvm, Process
 from twofold.client import Admin, Consumer, NewTopic
@@ -37,7 +38,6 @@ from twofold.types import TopicPartition
 from twofold.wire.apis import KEYS
 from twofold.wire.errors import KafkaError
 
-MAX_VIRTUAL_S = 3600.0
 PROGRESS_S = 40.0
 """After everything has healed nobody may need longer than this."""
 TAIL = 60
@@ -544,15 +544,9 @@ def simulate_sink(
     plan = plan or make_sink_plan(seed, mode)
     with tempfile.TemporaryDirectory() as directory, ErrorLog(plan) as errors:  # type: ignore[arg-type]
         sim = BrokerSimulation(plan, NobodyWatches())  # type: ignore[arg-type]
-        try:
-            with sim:
-                return _simulate(plan, sim, errors, Path(directory), prepare)
-        except BaseException as error:
-            error.add_note("\n".join(["the end of the trace:", *told(sim)]))
-            error.add_note(f"{plan}")
-            kind = "sink" if plan.mode is Mode.TWO_PHASE else "resume"
-            error.add_note(f"again: TWOFOLD_SEED={seed} .venv/bin/python -m pytest tests/sim -k {kind}_seed")
-            raise
+        test = "sink_seed" if plan.mode is Mode.TWO_PHASE else "resume_seed"
+        with repeatable(sim, seed, plan, test, told):
+            return _simulate(plan, sim, errors, Path(directory), prepare)
 
 
 def told(sim: BrokerSimulation) -> list[str]:

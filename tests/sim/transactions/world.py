@@ -13,6 +13,7 @@ from kits.wire.requests import GROUP_KEY, TRANSACTION_KEY, Wire
 from sim.broker.nemesis import Nemesis
 from sim.broker.watch import require
 from sim.broker.world import BROKER, DATA, BrokerNode, BrokerSimulation, ErrorLog
+from sim.frame import play, repeatable
 from sim.transactions.check import (
     check_logs,
     copied_once,
@@ -44,10 +45,8 @@ from twofold.runtime.api import Runtime
 from twofold.types import TopicPartition
 from twofold.wire.errors import KafkaError
 
-MAX_VIRTUAL_S = 3600.0
 PROGRESS_S = 40.0
 """After everything has healed nobody may need longer than this."""
-TAIL = 40
 
 
 class TxnWorld:
@@ -432,29 +431,14 @@ class TxnOutcome:
 def simulate_txn(seed: int, plan: TxnPlan | None = None, *, blind: bool = False) -> TxnOutcome:
     """Raises what went wrong, with the way to see it again."""
     plan = plan or make_txn_plan(seed)
-    with TxnWatch(compacted=plan.compacted, blind=blind) as watch, ErrorLog(plan) as errors:  # type: ignore[arg-type]
-        sim = BrokerSimulation(plan, watch)  # type: ignore[arg-type]
-        try:
-            with sim:
-                return _simulate(plan, watch, sim, errors)
-        except BaseException as error:
-            error.add_note("\n".join(["the end of the trace:", *sim.trace[-TAIL:]]))
-            error.add_note(f"{plan}")
-            error.add_note(f"again: TWOFOLD_SEED={seed} .venv/bin/python -m pytest tests/sim -k txn_seed")
-            raise
+    with TxnWatch(compacted=plan.compacted, blind=blind) as watch, ErrorLog(plan) as errors:
+        sim = BrokerSimulation(plan, watch)
+        with repeatable(sim, seed, plan, "txn_seed"):
+            return _simulate(plan, watch, sim, errors)
 
 
 def _simulate(plan: TxnPlan, watch: TxnWatch, sim: BrokerSimulation, errors: ErrorLog) -> TxnOutcome:
-    async def story() -> TxnWorld:
-        world = TxnWorld(plan, watch, sim)
-        await world.start()
-        await TxnNemesis(world).run()  # type: ignore[arg-type]
-        await world.finish()
-        return world
-
-    world = sim.run(story(), timeout_s=MAX_VIRTUAL_S)
-    if errors.unexpected:
-        raise errors.unexpected[0]
+    world = play(sim, errors, lambda: TxnWorld(plan, watch, sim), TxnNemesis)
     check(world)
     history = world.history
     outcomes = [txn.outcome for txn in history.txns]

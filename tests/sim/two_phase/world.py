@@ -13,9 +13,10 @@ from kits.wire.two_phase import TwoPhaseDriver, prepared_state
 from sim.broker.nemesis import MAX_JUMP_MS
 from sim.broker.watch import require
 from sim.broker.world import BROKER, BrokerSimulation, ErrorLog
+from sim.frame import play, repeatable
 from sim.transactions.clients import BOOTSTRAP, Actor, Past, SimDriver, ledger
 from sim.transactions.history import Outcome, Txn, Value, Write
-from sim.transactions.world import MAX_VIRTUAL_S, TAIL, TxnNemesis, TxnWorld, check
+from sim.transactions.world import TxnNemesis, TxnWorld, check
 from sim.two_phase.plan import AppPlan, TwoPhasePlan, make_two_phase_plan
 from sim.two_phase.watch import TwoPhaseWatch
 from twofold.coordinator.transaction.coordinator import Decision
@@ -342,29 +343,14 @@ class TwoPhaseOutcome:
 def simulate_two_phase(seed: int, plan: TwoPhasePlan | None = None) -> TwoPhaseOutcome:
     """Raises what went wrong, with the way to see it again."""
     plan = plan or make_two_phase_plan(seed)
-    with TwoPhaseWatch(compacted=plan.compacted) as watch, ErrorLog(plan) as errors:  # type: ignore[arg-type]
-        sim = BrokerSimulation(plan, watch)  # type: ignore[arg-type]
-        try:
-            with sim:
-                return _simulate(plan, watch, sim, errors)
-        except BaseException as error:
-            error.add_note("\n".join(["the end of the trace:", *sim.trace[-TAIL:]]))
-            error.add_note(f"{plan}")
-            error.add_note(f"again: TWOFOLD_SEED={seed} .venv/bin/python -m pytest tests/sim -k two_phase_seed")
-            raise
+    with TwoPhaseWatch(compacted=plan.compacted) as watch, ErrorLog(plan) as errors:
+        sim = BrokerSimulation(plan, watch)
+        with repeatable(sim, seed, plan, "two_phase_seed"):
+            return _simulate(plan, watch, sim, errors)
 
 
 def _simulate(plan: TwoPhasePlan, watch: TwoPhaseWatch, sim: BrokerSimulation, errors: ErrorLog) -> TwoPhaseOutcome:
-    async def story() -> TwoPhaseWorld:
-        world = TwoPhaseWorld(plan, watch, sim)
-        await world.start()
-        await TwoPhaseNemesis(world).run()  # type: ignore[arg-type]
-        await world.finish()
-        return world
-
-    world = sim.run(story(), timeout_s=MAX_VIRTUAL_S)
-    if errors.unexpected:
-        raise errors.unexpected[0]
+    world = play(sim, errors, lambda: TwoPhaseWorld(plan, watch, sim), TwoPhaseNemesis)
     world.settle_history()
     check(world)
     outcomes = [txn.outcome for txn in world.history.txns]

@@ -30,16 +30,18 @@ class SumMachine(Machine[Sum, Any]):
     def initial(self) -> Sum:
         return Sum()
 
-    def apply(self, state: Sum, record: Any, offset: int) -> Sum:
+    def apply_all(self, state: Sum, entries: Iterable[tuple[int, Any]]) -> Sum:
+        self.folds += 1
+        for _, record in entries:
+            state = self._apply(state, record)
+        return state
+
+    def _apply(self, state: Sum, record: Any) -> Sum:
         if record == 13:
             raise InvalidRequest("13")
         if record in (BEGIN, END):
             return state._replace(open=record == BEGIN)
         return state._replace(numbers=(*state.numbers, record))
-
-    def apply_all(self, state: Sum, entries: Iterable[tuple[int, Any]]) -> Sum:
-        self.folds += 1
-        return super().apply_all(state, entries)
 
     def is_stable(self, state: Sum) -> bool:
         return not state.open

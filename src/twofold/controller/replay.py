@@ -86,9 +86,6 @@ class MetadataMachine(Machine[ControllerState, MetadataRecord]):
     def initial(self) -> ControllerState:
         return ControllerState()
 
-    def apply(self, state: ControllerState, record: MetadataRecord, offset: int) -> ControllerState:
-        return self.apply_all(state, ((offset, record),))
-
     def apply_all(self, state: ControllerState, entries: Iterable[tuple[int, MetadataRecord]]) -> ControllerState:
         draft = _Draft(state.image)
         transaction = state.transaction

@@ -48,21 +48,19 @@ class Result(NamedTuple, Generic[R, T]):
 
 
 class Machine(Generic[S, R]):
-    """The pure part. A subclass gives `initial` and `apply`; the rest has defaults."""
+    """The pure part. A subclass gives `initial` and `apply_all`; the rest has defaults."""
 
     busy: type[KafkaError] = RequestTimedOut  # what a write is told that finds the queue full
 
     def initial(self) -> S:
         raise TypeError(f"{type(self).__name__} does not say what its initial state is")
 
-    def apply(self, state: S, record: R, offset: int) -> S:
-        raise TypeError(f"{type(self).__name__} does not say how a record changes its state")
-
     def apply_all(self, state: S, entries: Iterable[tuple[int, R]]) -> S:
-        """Apply (offset, record) pairs. To be overridden only by something faster with the same result."""
-        for offset, record in entries:
-            state = self.apply(state, record, offset)
-        return state
+        """Fold (offset, record) pairs into the state. All or nothing: an entry that cannot be applied raises."""
+        raise TypeError(f"{type(self).__name__} does not say how records change its state")
+
+    def apply(self, state: S, record: R, offset: int) -> S:
+        return self.apply_all(state, ((offset, record),))
 
     def condensed(self, records: Sequence[R]) -> Sequence[Any]:
         """What listeners are told of these records; less than all, where a machine has many and they need little."""
@@ -246,10 +244,7 @@ class MachineRuntime(Generic[S, R]):
     def _append(self, records: Sequence[R]) -> int:
         base = self._port.end_offset
         # Before the append: records that cannot be applied must not reach the log, where every replay would meet them.
-        if len(records) == 1:
-            state = self.machine.apply(self._state, records[0], base)
-        else:
-            state = self.machine.apply_all(self._state, enumerate(records, base))
+        state = self.machine.apply_all(self._state, enumerate(records, base))
         try:
             last = self._port.append(records, self.epoch)
         except Exception as error:

@@ -107,9 +107,6 @@ class GroupMachine(Machine[GroupsState, LogRecord]):
     def initial(self) -> GroupsState:
         return GroupsState()
 
-    def apply(self, state: GroupsState, record: LogRecord, offset: int) -> GroupsState:
-        return self.apply_all(state, ((offset, record),))
-
     def apply_all(self, state: GroupsState, entries: Iterable[tuple[int, LogRecord]]) -> GroupsState:
         draft = _Draft(state)
         for offset, record in entries:

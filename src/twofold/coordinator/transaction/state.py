@@ -1,7 +1,7 @@
 """What a partition of `__transaction_state` says: the transactional ids, which are open, which are being ended.
 
 1. The state is a function of the log alone: live writes, a restart and a change of leadership go through the same
-   `apply`.
+   `apply_all`.
 2. `ongoing` and `preparing` are read off `entries`, so that looking for timeouts and for markers that are owed costs
    what is open, not what is known.
 3. For one producer id the epoch never goes down. A log that says otherwise is corrupt: whoever served it could let a
@@ -32,7 +32,6 @@ from twofold.wire.errors import (
 )
 
 _NOTHING: Map[Any, Any] = Map()
-_new_tuple = tuple.__new__
 
 
 class CorruptTransactionLog(ValueError):
@@ -66,38 +65,12 @@ class TransactionMachine(Machine[TransactionsState, TransactionRecord]):
     def initial(self) -> TransactionsState:
         return TransactionsState()
 
-    def apply(self, state: TransactionsState, record: TransactionRecord, offset: int) -> TransactionsState:
-        transactional_id, value = record
-        entries, ongoing, preparing = state.entries, state.ongoing, state.preparing
-        old = entries.get(transactional_id)
-        if self.check:
-            check_successor(old, value, transactional_id)
-        if value is None:
-            return state if old is None else _without(state, transactional_id)
-        was = None if old is None else old.state
-        now = value.state
-        if now is State.ONGOING:
-            if was is not State.ONGOING:
-                ongoing = ongoing.set(transactional_id, None)
-        elif was is State.ONGOING:
-            ongoing = ongoing.delete(transactional_id)
-        if now in PREPARING:
-            if was not in PREPARING:
-                preparing = preparing.set(transactional_id, None)
-        elif was in PREPARING:
-            preparing = preparing.delete(transactional_id)
-        return _new_tuple(TransactionsState, (entries.set(transactional_id, value), ongoing, preparing))
-
     def apply_all(
         self, state: TransactionsState, entries: Iterable[tuple[int, TransactionRecord]]
     ) -> TransactionsState:
-        numbered = entries if isinstance(entries, list) else list(entries)
-        if len(numbered) == 1:
-            ((offset, record),) = numbered
-            return self.apply(state, record, offset)
         known, ongoing, preparing = state.entries.mutate(), state.ongoing.mutate(), state.preparing.mutate()
         check = self.check
-        for _, (transactional_id, value) in numbered:
+        for _, (transactional_id, value) in entries:
             old = known.get(transactional_id)
             if check and old is not None:
                 check_successor(old, value, transactional_id)
@@ -120,15 +93,6 @@ class TransactionMachine(Machine[TransactionsState, TransactionRecord]):
 
     def map_error(self, error: Exception) -> KafkaError:
         return as_coordinator_error(super().map_error(error))
-
-
-def _without(state: TransactionsState, transactional_id: str) -> TransactionsState:
-    ongoing, preparing = state.ongoing, state.preparing
-    if transactional_id in ongoing:
-        ongoing = ongoing.delete(transactional_id)
-    if transactional_id in preparing:
-        preparing = preparing.delete(transactional_id)
-    return TransactionsState(state.entries.delete(transactional_id), ongoing, preparing)
 
 
 _COORDINATOR_ERRORS: dict[type[KafkaError], type[KafkaError]] = {

@@ -147,7 +147,7 @@ def page() -> str:
     parts += [f"## {title}\n\n{table(keys)}\n" for title, keys in SECTIONS.items()]
     parts.append(
         "## Topics\n\nConfigurations of one topic. Where a topic does not set one, the first of the broker's settings "
-        f"named under notes that somebody set is used, else the default.\n\n{table(DEFINITIONS.values())}\n"
+        f"named under notes that is set is used, else the default.\n\n{table(DEFINITIONS.values())}\n"
     )
     return "\n".join(parts)
 

@@ -30,7 +30,13 @@ from kits.processes.server import TwofoldServer
 
 pytestmark = pytest.mark.interop
 
-PAGES = [ROOT / "README.md", ROOT / "examples" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "SECURITY.md",
+    ROOT / "examples" / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.M | re.S)
 KNOWN = {"bash", "python", "toml"}
 PICTURES = {"mermaid"}

@@ -196,7 +196,7 @@ TXN_TWO_PHASE_OLDEST = _own(
     "txn_two_phase_oldest_open_seconds",
     "Age of the oldest open two-phase transaction (KIP-939), which only an outside decision ends; 0 without one.",
 )
-TXN_EXPIRED = _own("txn_expired_ids", "Transactional ids removed because nobody used them.", kind=COUNTER)
+TXN_EXPIRED = _own("txn_expired_ids", "Transactional ids removed because no producer used them.", kind=COUNTER)
 MARKERS_PENDING = _own("txn_markers_pending", "Decided transactions of which a marker is still to be written.")
 TXN_END = _own(
     "txn_end_seconds",

@@ -151,7 +151,7 @@ KEYS = (
             doc="A policy that may refuse changes of configurations."),
     setting("max.partitions.per.request", INT, 1_000_000, rule=at_least(1), dynamic=True,
             doc="The most partitions that one CreateTopics or CreatePartitions makes. They are one metadata "
-                "transaction, and whoever else changes metadata waits for its end."),
+                "transaction, and other changes of metadata wait for its end."),
     setting("create.topic.policy.class.name", CLASS, None, importance=LOW, effect=False,
             refused=unless_empty(POLICIES),
             doc="A policy that may refuse new topics."),

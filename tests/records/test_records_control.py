@@ -101,3 +101,15 @@ def test_a_data_batch_is_not_a_marker():
     for reader in (read_end_marker, read_control_type):
         with pytest.raises(InvalidRecord, match="not a control batch"):
             reader(builder.build())
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("coordinator_epoch", [-1, 0, 2**31 - 1])
+def test_a_marker_is_the_same_read_at_once_and_by_parsing_its_record(
+    commit: bool, coordinator_epoch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vector = end_transaction_marker(commit=commit, **{**MARKER, "coordinator_epoch": coordinator_epoch})
+    quick = read_end_marker(vector)
+    monkeypatch.setattr("twofold.records.control._usual_end_marker", lambda buf, position: None)
+    assert read_end_marker(vector) == quick
+    assert quick == EndMarker(ControlType.COMMIT if commit else ControlType.ABORT, coordinator_epoch)

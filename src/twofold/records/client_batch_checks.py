@@ -134,10 +134,6 @@ def is_heavy(buf: Buffer) -> bool:
 
 def _only_batch(buf: Buffer, allow_zstd: bool) -> Header:
     """The framing: exactly one complete batch of magic 2, in a codec that the request may use."""
-    if len(buf) >= HEADER_SIZE and buf[MAGIC_POSITION] == MAGIC:
-        usual: int = _LENGTH.unpack_from(buf, _LENGTH_POSITION)[0]
-        if usual + LOG_OVERHEAD == len(buf) and allow_zstd:
-            return read_header(buf)
     size = _batch_size(buf, 0)
     if size is None:
         raise NotOneBatch(f"exactly one record batch is needed, {len(buf)} bytes hold none")

@@ -11,7 +11,6 @@ import logging
 from collections.abc import Iterator
 from itertools import islice
 
-from twofold.log.appending.stamping import StoredBatch
 from twofold.log.indexes.cache import IndexCache
 from twofold.log.indexes.offset_index import ENTRY_SIZE as OFFSET_ENTRY_SIZE
 from twofold.log.indexes.offset_index import MAX_RELATIVE_OFFSET, CorruptIndex, OffsetIndex
@@ -119,23 +118,12 @@ class Segment:
 
     # Appending
 
-    def append(self, data: Data, batches: list[StoredBatch], index_interval_bytes: int) -> None:
-        """Write `data`, which holds these batches, at the end."""
-        self._files.get(self.log_path).write(self.size, data)
-        for at, header, base_offset, _ in batches:
-            self.note(header, base_offset, self.size + at, index_interval_bytes)
-        self.size += len(data)
-
-    def append_one(self, data: Data, header: Header, base_offset: int, index_interval_bytes: int) -> None:
-        """`append` of a single batch."""
+    def append(self, data: Data) -> int:
+        """Write whole batches at the end; returns where. The caller notes each of them."""
         position = self.size
         self._files.get(self.log_path).write(position, data)
-        timestamp = header.max_timestamp
-        if timestamp <= self._max_timestamp and position and self._bytes_since_index <= index_interval_bytes:
-            self._bytes_since_index += header.batch_length + LOG_OVERHEAD  # nothing to note about it
-        else:
-            self.note(header, base_offset, position, index_interval_bytes)
         self.size = position + len(data)
+        return position
 
     def forget_rest(self) -> None:
         """Cut off what a write that failed has left behind the end."""

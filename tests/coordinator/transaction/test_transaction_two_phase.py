@@ -1,7 +1,5 @@
 """KIP-939: prepared transactions, their two identities, and who may end them."""
 
-from pathlib import Path
-
 import pytest
 
 from kits.coordinator.transactions import (
@@ -37,13 +35,10 @@ from kits.coordinator.transactions import (
 from twofold.coordinator.transaction.coordinator import TransactionConfig
 from twofold.coordinator.transaction.heartbeats import heartbeat, is_silent
 from twofold.coordinator.transaction.records import Ended
-from twofold.coordinator.transaction.states import State
 from twofold.types import Ending
-from twofold.wire.errors import error_for
 
 NAME = lambda state: state.wire_name  # noqa: E731
 VERBS = pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
-SCRIPTS = Path(__file__).parent / "scripts"
 
 
 def a_kept_one(epoch: int = 5, next_producer_id: int = P, next_producer_epoch: int = 6, **fields: int) -> World:
@@ -493,80 +488,3 @@ def test_switching_two_phase_commit_off_stops_new_ones_only():
     assert not world.sweep()
     assert world.keep() == TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert world.init() == CONCURRENT_TRANSACTIONS, "who may write to the id may still end it by force"
-
-
-# --- the stories of the KIP, as scripts ---
-
-
-class Story:
-    """Runs a script and writes what happened in the words of the script."""
-
-    def __init__(self) -> None:
-        self.world = World()
-
-    def given(self, state: str, producer_id: str, epoch: str, *more: str) -> list[str]:
-        self.fields: dict[str, int] = {"timeout_ms": NEVER} if "2pc" in more else {}
-        for index, word in enumerate(more):
-            if word.startswith("next="):
-                next_id = int(word.removeprefix("next="))
-                self.fields |= {"next_producer_id": next_id, "next_producer_epoch": int(more[index + 1])}
-                self.fields["previous_producer_id"] = next_id
-        self.start = next(found for found in State if found.wire_name == state), int(epoch), int(producer_id)
-        return []
-
-    def ids(self, *numbers: str) -> list[str]:
-        self.world = World(start=a_transaction(*self.start, client_version=2, **self.fields))
-        self.world.coordinator._new_producer_id = iter(map(int, numbers)).__next__
-        return []
-
-    def init(self) -> list[str]:
-        return self._told(self.world.init(enable_2pc=self.world.now.timeout_ms == NEVER))
-
-    def keep(self, times: str = "1", _: str = "") -> list[str]:
-        for _number in range(int(times)):
-            found = self.world.keep()
-        return self._told(found)
-
-    def add(self, producer_id: str, epoch: str) -> list[str]:
-        return self._told(self.world.add(int(producer_id), int(epoch)))
-
-    def commit(self, producer_id: str, epoch: str) -> list[str]:
-        return self._told(self.world.commit(int(producer_id), int(epoch)))
-
-    def abort(self, producer_id: str, epoch: str) -> list[str]:
-        return self._told(self.world.abort(int(producer_id), int(epoch)))
-
-    def markers(self) -> list[str]:
-        self.world.complete()
-        return [self._state()]
-
-    def _told(self, found) -> list[str]:
-        if not isinstance(found, tuple):
-            text = "NONE" if found == OK else error_for(found).name
-        else:
-            text = " ".join(map(str, found[:2])) + (f" ongoing {found[2]} {found[3]}" if len(found) == 4 else "")
-        return [f"  reply {text}", self._state()]
-
-    def _state(self) -> str:
-        now = self.world.now
-        return (
-            f"  state {now.state.wire_name} {now.producer_id} {now.producer_epoch} prev={now.previous_producer_id} "
-            f"next={now.next_producer_id} {now.next_producer_epoch}"
-        )
-
-
-@pytest.mark.parametrize("path", sorted(SCRIPTS.glob("*.txt")), ids=lambda path: path.stem)
-def test_story(path):
-    lines = [line.split("#")[0].rstrip() for line in path.read_text().splitlines()]
-    script = [line for line in lines if line]
-    story = Story()
-    happened: list[str] = []
-    for line in script:
-        if not line.startswith(" "):
-            command, *words = line.split()
-            happened += [line, *getattr(story, command)(*words)]
-    assert "\n".join(happened) == "\n".join(script)
-
-
-def test_both_overflow_stories_of_the_kip_are_told():
-    assert {path.stem for path in SCRIPTS.glob("*.txt")} >= {"kip890_epoch_overflow", "kip939_two_epoch_overflows"}

@@ -11,7 +11,7 @@
 1. A paragraph ends at an empty line. Lines that begin with `#` are comments.
 2. The commands of a paragraph stand before `----`, their output stands behind it. A paragraph whose commands say
    nothing has no `----`.
-3. The first command names the stage: `a broker`, `a coordinator`, `two controllers` or `a sink`.
+3. The first command names the stage (docs/stories.md).
 """
 
 from collections.abc import Iterable, Iterator

@@ -2,9 +2,9 @@
 
 1. The log directory is taken first and given back last: nothing of this process touches it before or after. The
    metadata is read before any log is: a directory that is not for this node is left as it was found.
-2. Clients are answered only after the broker is registered and has seen its own registration in the image; those who
-   connect earlier wait.
-3. The image is replaced as a whole. Replicas hear of it before anybody who waited for the change is answered.
+2. Clients are answered only after the broker is registered and has seen its own registration in the image. A
+   client that connects earlier waits.
+3. The image is replaced as a whole. Replicas see it before a request that waited for the change is answered.
 4. A stop answers what was asked before it hangs up, then ends the background work, then closes the logs.
 """
 
@@ -178,7 +178,7 @@ class Broker:
         self._run(sweeps.run_timeouts(), "transaction timeouts")
         if self.settings.bool(
             "transaction.heartbeat.enable"
-        ):  # otherwise nobody can send one, and silence means nothing
+        ):  # otherwise no client can send one, and silence means nothing
             self._run(sweeps.run_heartbeats(), "transaction heartbeats")
         self._run(sweeps.run_expiry(), "transactional id expiry")
         self._run(self.held_lso.run(), "transactions that hold readers up")

@@ -1,4 +1,4 @@
-"""One broker from start to end, for whoever owns the process or the thread."""
+"""One broker from start to end, for the owner of the process or the thread."""
 
 import asyncio
 import socket

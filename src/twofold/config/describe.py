@@ -8,7 +8,7 @@
    and does not show among its synonyms.
 3. CreateTopics tells the source of the value that applies, without that quirk, and a topic's own values as they were
    written.
-4. A sensitive value is never shown, an internal key only where somebody set it.
+4. A sensitive value is never shown, an internal key only where it is set.
 5. The documentation of a key that changes nothing in Twofold says so.
 """
 

@@ -1,7 +1,7 @@
 """The topics that the broker creates for itself, and how they are created.
 
-1. Replication factor and min ISR that nobody set are capped by the number of brokers, so that one broker is enough to
-   start with; a value that somebody set is obeyed, also where it cannot be met yet.
+1. Replication factor and min ISR that are not set are capped by the number of brokers, so that one broker is enough to
+   start with; a value that is set is obeyed, also where it cannot be met yet.
 2. The number of partitions decides which partition owns a group or a transactional id: it is read from the topic once
    the topic exists, and from the settings only to create it.
 """

@@ -4,13 +4,13 @@
    cluster's), the command line, the environment (`TWOFOLD_NUM_PARTITIONS` is `num.partitions`), the file, the default.
 2. A value that its key does not allow stops the start with a `ConfigError` that names key, value, source and what is
    allowed.
-3. A key that nobody knows is an error that names the nearest known key. In a file it is only logged: the file may have
+3. An unknown key is an error that names the nearest known key. In a file it is only logged: the file may have
    been written for another version, or for Apache Kafka. Other programs may own variables of the environment, so there
    only a near miss of a known key counts.
 4. What would be believed and is not there (security, clusters, replicas) stops the start (`twofold.config.servable`).
 5. A transactional id is kept for longer than any transaction may last (KIP-98): otherwise a producer that was fenced
    could be forgotten before its transaction is aborted.
-6. Replication factor and min ISR of the internal topics are capped by the number of brokers unless somebody set them
+6. Replication factor and min ISR of the internal topics are capped by the number of brokers unless they are set
    (`twofold.config.internal_topics`).
 """
 
@@ -44,7 +44,7 @@ NEAR_MISS = 0.85  # how alike a variable and a key have to be, from 0 to 1
 class Source:
     """Texts by key, and the name of the place where they were written.
 
-    `lenient`: a key that nobody knows is ignored with a log line instead of being an error.
+    `lenient`: an unknown key is ignored with a log line instead of being an error.
     """
 
     name: str
@@ -76,7 +76,7 @@ class _Layer:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A text that somebody wrote, and where."""
+    """A text that was given, and where."""
 
     text: str
     source: str
@@ -140,7 +140,7 @@ class Settings:
         return self._values[key]
 
     def is_set(self, key: str) -> bool:
-        """Whether anybody chose this value."""
+        """Whether this value was chosen."""
         if key not in DEFINITIONS:
             raise KeyError(key)
         return any(key in layer.values for layer in self._layers)

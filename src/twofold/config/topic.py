@@ -1,6 +1,6 @@
 """Configurations of a topic: the table of Kafka 4.3 and the resolved form that the log uses.
 
-1. A value is the topic's own if it has one, else that of the first broker setting among its synonyms that somebody
+1. A value is the topic's own if it has one, else that of the first broker setting among its synonyms that is
    set, else the default.
 2. `validate_topic_configs` refuses what the table does not know, what a rule forbids, and combinations that cannot
    work; it is the only gate, so `LogConfig.resolve` of what passed it never fails.
@@ -48,7 +48,7 @@ class Synonym:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfigKey(ConfigKey):
     synonyms: tuple[Synonym, ...] = ()
-    # Known and obeyed, but shown to nobody.
+    # Known and obeyed, but never shown.
     internal: bool = False
     # False: accepted and shown, without consequence in Twofold.
     effect: bool = True
@@ -293,7 +293,7 @@ _FIELDS = tuple((field.name, DEFINITIONS[field.name.replace("_", ".")]) for fiel
 
 
 def set_synonyms(key: TopicConfigKey, settings: Settings) -> Iterator[Synonym]:
-    """The broker settings behind a topic configuration that somebody set, strongest first."""
+    """The broker settings behind a topic configuration that are set, strongest first."""
     return (synonym for synonym in key.synonyms if settings.is_set(synonym.setting))
 
 

@@ -7,10 +7,10 @@
 | none yet, the first is >= 13    | yes                   | Abort, Begin, the first records, End                 |
 | known, >= 13                    | yes                   | Abort                                                |
 | known                           | no                    | nothing                                              |
-| < 13                            | yes                   | nothing: such a log cannot be, and nobody may lead it |
+| < 13                            | yes                   | nothing: such a log cannot be, and no node may lead it |
 
 1. A log is empty as long as no stable state has a metadata.version: half of a bootstrap counts as none.
-2. The first records are those that somebody has prepared the directory with, else the levels of a new cluster. The
+2. The first records are those that the directory was prepared with, else the levels of a new cluster. The
    level that counts is the one among them.
 3. Eligible leader replicas need a min.insync.replicas that holds for the whole cluster, so one is added to them.
 """
@@ -55,7 +55,7 @@ def activate(
 
 
 def activation_problem(state: ControllerState, bootstrap: Sequence[MetadataRecord] = ()) -> str | None:
-    """Why nobody may lead this log: what was found, and what to do. Asked before anything is written."""
+    """Why no node may lead this log: what was found, and what to do. Asked before anything is written."""
     opened = state.transaction
     image = state.image if opened is None else opened.before
     level = _level(bootstrap or initial_levels()) if image.is_empty else metadata_version(image)

@@ -17,7 +17,7 @@ _RESERVED_IDS = 100  # ids below are names for something: no id, the metadata to
 
 
 class Chance(Protocol):
-    """The part of `random.Random` that decisions here need; whoever calls brings the source."""
+    """The part of `random.Random` that decisions here need; the caller brings the source."""
 
     def getrandbits(self, k: int, /) -> int: ...
 

@@ -111,7 +111,7 @@ def _updated(table: Map[K, V], changes: Mapping[K, V | None]) -> Map[K, V]:
 
 
 def full_delta(image: MetadataImage) -> ImageDelta:
-    """From nothing to this image, for whoever sees it first."""
+    """From nothing to this image, for a subscriber that sees its first."""
     return ImageDelta(
         offset=image.offset,
         changed_topics=tuple(

@@ -122,13 +122,13 @@ def _check_supported(image: MetadataImage, update: FeatureUpdateKey, context: Co
     if update.feature not in _SUPPORTED:
         known = ", ".join(sorted(_SUPPORTED))
         raise _refusal(update, f"controller {context.node_id} does not know this feature; known are {known}")
-    for who, low, high in _supporters(image, update.feature, context.node_id):
+    for supporter, low, high in _supporters(image, update.feature, context.node_id):
         if not low <= update.max_version_level <= high:
-            raise _refusal(update, f"{who} supports {low} to {high}")
+            raise _refusal(update, f"{supporter} supports {low} to {high}")
 
 
 def _supporters(image: MetadataImage, name: str, node_id: int) -> Iterator[tuple[str, int, int]]:
-    """Everybody who has to work with the new level: fenced brokers too, they come back."""
+    """All that have to work with the new level: fenced brokers too, because they come back."""
     own = _SUPPORTED[name]
     yield f"controller {node_id}", own.min_version, own.max_version
     for broker_id, broker in sorted(image.brokers.items()):

@@ -13,7 +13,7 @@ class SupportedFeature(NamedTuple):
     max_version: int
     initial: int  # the level that a new cluster starts at; 0 is off
     needs: int = 0  # the metadata.version without which the feature is off
-    not_served: str = ""  # why nobody may raise it, though a directory that has it raised can be opened
+    not_served: str = ""  # why it cannot be raised, though a directory that has it raised can be opened
 
 
 TRANSACTION_VERSION = "transaction.version"
@@ -39,10 +39,10 @@ def initial_levels() -> list[FeatureLevel]:
 
 
 def metadata_version(image: MetadataImage) -> int:
-    """The level that holds; the newest as long as nobody has decided it."""
+    """The level that holds; the newest as long as none is decided."""
     return image.features.get(METADATA_VERSION, NEWEST)
 
 
 def supports_transactions(image: MetadataImage) -> bool:
-    """Whether everybody who reads the metadata log understands metadata transactions."""
+    """Whether every reader of the metadata log understands metadata transactions."""
     return metadata_version(image) >= TRANSACTIONS

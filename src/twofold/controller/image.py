@@ -55,7 +55,7 @@ class BrokerRegistration:
 
 
 class PartitionState(NamedTuple):
-    """Who holds a partition and who leads it. A tuple, because there may be very many."""
+    """The replicas of a partition and its leader. A tuple, because there may be very many."""
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
@@ -121,7 +121,7 @@ class MetadataImage:
         return self.configs.get(ConfigOwner(TOPIC_RESOURCE, name), _NO_CONFIGS)
 
     def broker_configs(self, broker_id: int | None = None) -> Map[str, str]:
-        """What was set for one broker; without an id, for all of them."""
+        """What was set for one broker, or without an id for all of them."""
         name = CLUSTER_DEFAULT if broker_id is None else str(broker_id)
         return self.configs.get(ConfigOwner(BROKER_RESOURCE, name), _NO_CONFIGS)
 

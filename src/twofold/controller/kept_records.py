@@ -1,4 +1,4 @@
-"""Metadata records that mean nothing here and are kept for whoever they mean something to.
+"""Metadata records that mean nothing here and are kept for the software that understands them.
 
 A data directory may come from Apache Kafka and go back to it. What its users stored there, and Twofold has no part for,
 is in the image as the records themselves (`MetadataImage.kept`), under a key that says what a later record replaces.
@@ -14,7 +14,7 @@ from twofold.machine.schema import nested as _nested
 
 
 class AccessControlEntry(NamedTuple):
-    """Who may do what, or may not."""
+    """What a principal may do, or may not."""
 
     id: UUID
     resource_type: int
@@ -69,7 +69,7 @@ class RemoveDelegationToken(NamedTuple):
 
 
 class QuotaEntity(NamedTuple):
-    """Whom a quota binds: a user, a client id, an address; without a name all of that type that have no own quota."""
+    """What a quota binds: a user, a client id, an address; without a name all of that type that have no own quota."""
 
     entity_type: str
     entity_name: str | None

@@ -1,9 +1,9 @@
 """What is left of the metadata when metadata.version goes down.
 
-1. An image never holds what its level cannot carry: that is gone with the record that lowers the level, for everybody
-   who applies it, and not only once somebody reads the log back.
+1. An image never holds what its level cannot carry: that is gone with the record that lowers the level, at each
+   machine that applies it, and not only once the log is read back.
 2. A partition that waits for an eligible leader replica keeps waiting for it: the replica holds everything that was
-   committed, so where nobody is in sync it counts as in sync, as it would have before there were such replicas.
+   committed, so where no replica is in sync it counts as in sync, as it would have before there were such replicas.
 """
 
 from collections.abc import Callable, Iterator

@@ -3,7 +3,7 @@
 The directory may come from Apache Kafka. What is kept without effect is named in the log; what cannot be is refused:
 
 1. features above the levels that this software knows: their records may mean something else;
-2. access control lists: serving without them would give everybody what somebody has forbidden;
+2. access control lists: serving without them would allow every client what they forbid;
 3. other brokers, and partitions that are not, or not only, in this directory: others have newer records, or there are
    none here;
 4. topics with remote storage: their older records are where nothing here can read them.

@@ -3,8 +3,8 @@
 1. Leaders rotate over the racks, and within a rack over its brokers; the other replicas follow in the next racks.
 2. The first replica is never on a broker that is fenced or shutting down; others are only where no other one is left
    in the rack.
-3. One request gets at most `max.partitions.per.request`: who asks for two billion by mistake, or by intent, must not
-   keep the controller from everybody else for hours.
+3. One request gets at most `max.partitions.per.request`: a client that asks for two billion, by mistake or by
+   intent, must not keep the controller from all others for hours.
 4. After as many partitions as there are unfenced brokers the order is shuffled, so that pairs of brokers do not repeat.
 """
 
@@ -26,7 +26,7 @@ class Placement(NamedTuple):
 
 
 def given_placement(replicas: Sequence[tuple[int, ...]]) -> Placement:
-    """What somebody has laid down; not empty."""
+    """What the request lays down; not empty."""
     return Placement(len(replicas), len(replicas[0]), iter(replicas))
 
 

@@ -6,7 +6,7 @@
 3. What a level cannot carry is left out or refused (`levels.py`), and is not in the image either: an image is the same
    before and after it was read back.
 4. A record that this software does not know stops the start, unless the image without it is the same: skipping the
-   rest would silently forget what somebody decided.
+   rest would silently forget a decision.
 """
 
 import logging

@@ -2,7 +2,7 @@
 
 1. Begin remembers the image before it, End forgets it, Abort goes back to it. The open transaction is part of the
    state, so it is reverted, replayed and committed together with everything else.
-2. While a transaction is open the state is not stable: nobody but the next handler sees it.
+2. While a transaction is open the state is not stable: only the next handler sees it.
 3. An image holds what its metadata.version can carry and nothing else, whatever a record says beyond it: so it is the
    same before and after it was read back.
 4. A record that contradicts the state (a partition of no topic, an End without Begin) stops the machine: it means that

@@ -24,7 +24,7 @@ from twofold.controller.records import (
     encode,
 )
 
-NOBODY = -1
+NO_BROKER = -1
 
 
 def snapshot_records(image: MetadataImage) -> Iterator[MetadataRecord]:
@@ -39,7 +39,7 @@ def snapshot_records(image: MetadataImage) -> Iterator[MetadataRecord]:
             yield Config(resource.type, resource.name, name, value)
     yield from _kept(image, QUOTA)
     if image.next_producer_id:
-        yield ProducerIds(NOBODY, NOBODY, image.next_producer_id)
+        yield ProducerIds(NO_BROKER, NO_BROKER, image.next_producer_id)
     for kind in (ACL, SCRAM, TOKEN):
         yield from _kept(image, kind)
 

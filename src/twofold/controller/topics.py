@@ -203,7 +203,7 @@ def _manual_placement(image: MetadataImage, topic: CreatableTopic) -> Operation[
 
 
 def check_manual_replicas(image: MetadataImage, replicas: tuple[int, ...], factor: int | None) -> None:
-    """Refuse replicas that cannot be what somebody meant."""
+    """Refuse replicas that cannot be meant."""
     if not replicas:
         raise InvalidReplicaAssignment("an assignment without replicas")
     for broker_id in replicas:
@@ -226,7 +226,7 @@ def _is_active(broker: BrokerRegistration | None) -> bool:
 def _partition_records(
     image: MetadataImage, topic_id: UUID, first: int, placement: Placement
 ) -> Iterator[MetadataRecord]:
-    """The records of partitions numbered from `first`; who is alive is in sync, and the first of them leads."""
+    """The records of partitions numbered from `first`; living replicas are in sync, and the first of them leads."""
     active = {broker_id for broker_id, broker in image.brokers.items() if broker.is_active}
     directories = {
         broker_id: broker.log_dirs[0] if len(broker.log_dirs) == 1 else UNASSIGNED_DIRECTORY
@@ -305,7 +305,7 @@ def _decide_growth(
 
 
 class DeletionGuard:
-    """Whether a topic may be deleted at all, which only those know who keep its records. This one allows everything."""
+    """Whether a topic may be deleted at all, which only the keeper of its records knows. This one allows everything."""
 
     def hold(self, topic: str) -> None:
         """Raise why a topic has to stay; else it can be deleted until `release`."""

@@ -41,8 +41,8 @@ class Controller(QuorumController):
     ) -> None:
         """`on_failure` is told once when the metadata log is lost and the node had better stop.
 
-        `check` says what keeps the node from serving what the log holds, if anything does. `closed_cleanly`: whoever
-        had the directory before left it in order.
+        `check` says what keeps the node from serving what the log holds, if anything does. `closed_cleanly`: the
+        process that had the directory before left it in order.
         """
         node_id = settings.int("node.id")
         metadata_log = MetadataLog(
@@ -89,7 +89,7 @@ class Controller(QuorumController):
         log.info("controller %d leads epoch %d from offset %d", self.node_id, epoch, self._log.end_offset)
 
     def _replay(self) -> list[MetadataRecord]:
-        """Load what is in the log; returns the records that an empty one is to begin with, if somebody left any."""
+        """Load what is in the log; returns the records that an empty one is to begin with, if there are any."""
         where, offset = self._log.directory, -1
         try:
             for batch in self._log.replay():

@@ -1,4 +1,4 @@
-"""How whoever follows the metadata log comes by its images: a broker, a standby, a tool.
+"""How a follower of the metadata log comes by its images: a broker, a standby, a tool.
 
 1. An image never lies inside a metadata transaction: before its Begin, after its End or Abort, nothing in between.
 2. What one commit callback brings is one image, but for Begin: what came before it is published first, so that the

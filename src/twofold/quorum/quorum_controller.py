@@ -1,12 +1,12 @@
 """The controller: the machine over the metadata log, asked by requests and seen through images.
 
-1. Everything that brokers and clients want goes through the request-shaped calls; nobody writes records past them.
+1. Everything that brokers and clients want goes through the request-shaped calls; nothing writes records past them.
 2. A call returns when what it changed is committed and every subscriber has seen it.
 3. What belongs into a row of the response is an error code there; what concerns the whole request (no leadership, a
    full queue, a failed disk) is raised as a KafkaError, retriable where a later try may succeed.
 4. Leading or standing by, it is a function of the log: a standby loads what is committed, a leader writes, and one that
    lost its leadership goes back to what is committed. Everything that a successor must know is in the log.
-5. Sessions are not part of the log: who begins to lead has heard of no broker yet, and any may register anew at once.
+5. Sessions are not part of the log: a new leader has heard of no broker yet, and any may register anew at once.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 
 
 class ReplicatedLog(Protocol):
-    """What a controller needs of the metadata log; its owner tells the controller what is committed and who leads."""
+    """What a controller needs of the metadata log; its owner says what is committed and which node leads."""
 
     @property
     def end_offset(self) -> int:
@@ -85,7 +85,7 @@ class _Port:
 
 
 class QuorumController:
-    """A controller of a quorum, whoever leads it; its owner calls `load`, `lead`, `committed` and `resign`."""
+    """A controller of a quorum, leading or standing by; its owner calls `load`, `lead`, `committed` and `resign`."""
 
     def __init__(
         self, runtime: Runtime, settings: Settings, metadata_log: ReplicatedLog, *, node_id: int, cluster_id: str

@@ -2,13 +2,13 @@
 
 1. What fits into one append is one batch, which is there entirely or not at all.
 2. What does not is Begin, its records in many batches, and End. Between two batches the event loop goes on, so that a
-   topic of 100,000 partitions delays nobody's records, heartbeats or reads.
-3. One operation at a time, and no foreign records inside it: who wants to write meanwhile waits in line and is decided
-   on the image after it. Who, on the image that others see, has nothing to write is answered at once.
+   topic of 100,000 partitions delays no other record, heartbeat or read.
+3. One operation at a time, and no foreign records inside it: a request that comes meanwhile waits in line and is
+   decided on the image after it. A request that has nothing to write on the published image is answered at once.
 4. An operation that fails on its way is ended by Abort, and the state is as before it; so is one that is cut short by
    a controller that stops. One that is lost with the leadership is aborted by the next leader.
-5. The client's answer comes when End is committed and everybody has seen the image after it; so does an answer about
-   what somebody else has written, such as that a topic exists already.
+5. The client's answer comes when End is committed and every subscriber has seen the image after it; so does an
+   answer about what another request has written, such as that a topic exists already.
 6. A cluster whose metadata.version does not know transactions gets one batch of what a batch may hold, or a refusal.
 """
 
@@ -126,7 +126,7 @@ class MetadataWriter:
         while True:
             await self._runtime.timers.sleep(0)
             if self._job is not job:
-                return None  # cut short; who did that has said so
+                return None  # `stop()` took this job and has failed its answer
             # What is one batch is decided to its end; pieces of a transaction leave before the next are decided.
             if not job.is_decided and (not job.transactional or len(job.records) <= APPEND_RECORDS):
                 job.response, job.is_decided = advance(job.operation, job.records, APPEND_RECORDS)
@@ -162,7 +162,7 @@ class MetadataWriter:
         while self._line and self._job is None:
             begin, name, answer = self._line.popleft()
             if answer.done():
-                continue  # nobody waits any more
+                continue  # no request waits any more
             try:
                 self._machine.check_writable()
                 started = self._start(begin, name)
@@ -174,7 +174,7 @@ class MetadataWriter:
     # -- the end of leading
 
     def stop(self, error: KafkaError, *, reason: str | None = None) -> None:
-        """End what is under way and refuse who stands in line; with `reason` the log is still ours, and gets Abort."""
+        """End the job under way and refuse the jobs in line; with `reason` the log is still ours, and gets Abort."""
         job, self._job = self._job, None
         answers = [answer for _, _, answer in self._line]
         self._line.clear()
@@ -213,7 +213,7 @@ def _pass_on(source: "asyncio.Future[T]", target: "asyncio.Future[T]") -> None:
             return
         error = source.exception()
         if target.done():
-            return  # nobody waits any more
+            return  # no request waits any more
         if error is not None:
             target.set_exception(error)
         else:

@@ -1,7 +1,7 @@
 """What the generated messages have in common.
 
 They are plain classes with slots and a written-out `__init__`, not dataclasses: a broker that starts makes a hundred
-of these classes, and a dataclass costs a millisecond to make. Nobody changes a message after it was made; `replace`
+of these classes, and a dataclass costs a millisecond to make. A message is not changed after it was made; `replace`
 copies.
 """
 

@@ -2,7 +2,7 @@
 
 1. What a resource has of its own is replaced as a whole: configurations that the request names get their values, all
    others that were set go back to their defaults. An empty list takes all of them back.
-2. One row a resource, and the rules of IncrementalAlterConfigs: who may (29, 31), at which broker (42), what the
+2. One row per resource, and the rules of IncrementalAlterConfigs: permission (29, 31), at which broker (42), what the
    controller refuses (`controller.configs`: duplicates, nulls and unknown types 42, values 40 for a topic and 42 for a
    broker, unknown topics 3), `validate_only`, REQUEST_TIMED_OUT (7) after `request.timeout.ms`.
 3. The change is in force when the answer goes out.

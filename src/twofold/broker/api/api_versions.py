@@ -1,6 +1,6 @@
 """ApiVersions: API key 18, versions 0-4.
 
-1. Told are the APIs that have a handler, with the ranges of the one table; nobody has to be known to ask.
+1. Told are the APIs that have a handler, with the ranges of the one table; a client need not be authenticated to ask.
 2. From version 3 on a client names its software: letters and digits, inside also '-' and '.'. Anything else is
    INVALID_REQUEST (42) with an empty list.
 3. Features are told from version 3 on: what this broker supports, and what the cluster finalized, at the offset of

@@ -4,7 +4,7 @@
    well, marked so.
 2. The endpoint type (version 1 on) must be 1, brokers: 2, controllers, is MISMATCHED_ENDPOINT_TYPE (114) because this
    is not a controller's listener, anything else UNSUPPORTED_ENDPOINT_TYPE (115).
-3. Needs no permission but shows the mask of authorized operations only where asked for, and 0 to those who may not
+3. Needs no permission but shows the mask of authorized operations only where asked for, and 0 to clients that may not
    describe the cluster.
 4. The controller is any living broker: all of them forward.
 """

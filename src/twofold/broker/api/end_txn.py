@@ -9,9 +9,9 @@
 4. While the last decision is being carried out: CONCURRENT_TRANSACTIONS (51), after some waiting. What does not fit the
    state: INVALID_TXN_STATE (48); another producer id: INVALID_PRODUCER_ID_MAPPING (49); another epoch: PRODUCER_FENCED
    (90), before version 2 INVALID_PRODUCER_EPOCH (47).
-5. A commit of a transaction of which somebody has aborted a partition by hand (KIP-664): TRANSACTION_ABORTABLE (120).
+5. A commit of a transaction of which an administrator has aborted a partition (KIP-664): TRANSACTION_ABORTABLE (120).
    Nothing is decided by that, and the rest can be aborted.
-6. Who decides about a two-phase transaction is in the broker's log.
+6. The broker's log names the client that decides about a two-phase transaction.
 """
 
 from collections.abc import Awaitable

@@ -10,7 +10,7 @@
    ours, led by another broker 6. A topic that is deleted while the answer waits ends the wait: its rows have 3, the
    other partitions have theirs.
 5. A last fetched epoch that our log knows to have ended before the fetch offset: the diverging epoch is returned.
-6. A replica id: this broker leads with the only replica, so whoever asks is none (6).
+6. A replica id: this broker leads with the only replica, so no other broker is one (6).
 7. Sessions (`fetch_sessions.py`): the id not known 70, another epoch than its next 71, opened with names and continued
    with ids 106. An answer in a session has the partitions with news; what was told and has not moved is not read.
    A topic of a session that was named by its id and is gone: 3; if another has its name now: 103.

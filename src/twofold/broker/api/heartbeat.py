@@ -1,7 +1,8 @@
 """Heartbeat: API key 12, versions 0-4.
 
 1. Without READ on the group: GROUP_AUTHORIZATION_FAILED (30). An empty group id: INVALID_GROUP_ID (24).
-2. UNKNOWN_MEMBER_ID (25), FENCED_INSTANCE_ID (82), ILLEGAL_GENERATION (22) for who is not a member of the generation.
+2. UNKNOWN_MEMBER_ID (25), FENCED_INSTANCE_ID (82), ILLEGAL_GENERATION (22) for a client that is no member of the
+   generation.
 3. A member's session begins anew. While the group prepares a rebalance it is told so: REBALANCE_IN_PROGRESS (27).
 4. While the group is being loaded: NONE. Its members get a full session when that is done.
 """

@@ -11,14 +11,14 @@
 5. With a transactional id: a new epoch, or a new producer id where the epochs are used up, durable before it is
    answered. An open transaction is aborted first: CONCURRENT_TRANSACTIONS (51), after some waiting for that. A producer
    that names an id and epoch that are not current: PRODUCER_FENCED (90), before version 4 INVALID_PRODUCER_EPOCH (47).
-6. From version 6 on (KIP-939) enable2Pc makes the id a two-phase one, whose transactions nobody but an outside decision
-   ends: it needs TWO_PHASE_COMMIT on the id and transaction.two.phase.commit.enable, else 53, and its timeout is not
+6. From version 6 on (KIP-939) enable2Pc makes the id a two-phase one, whose transactions only an outside decision ends:
+   it needs TWO_PHASE_COMMIT on the id and transaction.two.phase.commit.enable, else 53, and its timeout is not
    looked at. keepPreparedTxn leaves the open transaction as it is and gives the caller an identity that can only end
    it; the answer names the pair of the transaction too, and waits until all that it wrote is on disk if it is a
    two-phase one. It names no producer (42) and needs transaction.version 2 (UNSUPPORTED_VERSION, 35).
 7. From version 7 on (KIP-1309) an interval asks for heartbeats: 42 where it is negative, longer than the timeout or
    beside enable2Pc. Served unless transaction.heartbeat.enable is false.
-8. Who ends an open transaction this way is in the broker's log.
+8. The broker's log names the client that ends an open transaction this way.
 9. Any error comes with producer id and epoch -1.
 10. With the tagged fields ExpectedProducerId, ExpectedProducerEpoch and ExpectedStartMs (Twofold's own, for
     administrators) the request acts only if that transaction is open under the id, or with a start of -1 only if none

@@ -12,7 +12,7 @@
    stable group it gets the current generation without a rebalance; as leader it is told from version 9 on that the
    assignment exists (`skip_assignment`).
 6. Other members wait until the generation is complete: all have joined, or `rebalance_timeout_ms` is up; a new group
-   waits `group.initial.rebalance.delay.ms`, and longer while members come. Only the leader is told who they are.
+   waits `group.initial.rebalance.delay.ms`, and longer while members come. Only the leader gets their list.
 7. Before version 7 an error comes with the protocol name "" instead of null.
 """
 

@@ -5,7 +5,7 @@
    UNKNOWN_MEMBER_ID (25) also where there is no such group, FENCED_INSTANCE_ID (82).
 3. Without a member id, an instance id removes the static member that has it. An id that was given out and not used yet
    is taken back.
-4. Those who are left rebalance. The answer to the last one waits until the log says that the group is empty.
+4. The members that are left rebalance. The answer to the last one waits until the log says that the group is empty.
 """
 
 from collections.abc import Awaitable

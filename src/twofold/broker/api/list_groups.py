@@ -2,9 +2,10 @@
 
 1. The groups that this broker coordinates, sorted by id: all of them with DESCRIBE on the cluster, else those with
    DESCRIBE on the group.
-2. Filters by state (version 4) and type (version 5) ignore case; an empty filter lets everything through, a word that
-   nobody knows nothing.
-3. While a partition is being loaded: COORDINATOR_LOAD_IN_PROGRESS (14) and no groups, for the list would be incomplete.
+2. Filters by state (version 4) and type (version 5) ignore case; an empty filter lets everything through, an unknown
+   word nothing.
+3. While a partition is being loaded: COORDINATOR_LOAD_IN_PROGRESS (14) and no groups, because the list would be
+   incomplete.
 """
 
 from twofold.broker.network.authorizer import AclResourceType, Operation, cluster_allows

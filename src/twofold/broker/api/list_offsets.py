@@ -1,11 +1,11 @@
 """API key 2, versions 1-11: ListOffsets.
 
-1. -1 latest: the high watermark, or the last stable offset for read_committed, or the log end for anybody whose
+1. -1 latest: the high watermark, or the last stable offset for read_committed, or the log end for a client whose
    replica id is not -1. -2 earliest and -4 earliest local: the log start. -3: the record with the greatest timestamp.
    -5 and -6 speak of tiered storage, which there is none of: NONE with offset -1.
 2. A timestamp: the first record that is not older. What lies at or beyond the reader's bound is not found (-1, -1).
 3. A special timestamp that the version does not know (-3 before 7, -4 before 8, -5 before 9, -6 before 11), or that
-   nobody knows: UNSUPPORTED_VERSION on the partition.
+   is unknown: UNSUPPORTED_VERSION on the partition.
 4. Leader epoch of the request older 74 or newer 75 than ours (from version 4 on).
 5. A partition named twice: one row with INVALID_REQUEST. A topic without partitions: no row. An isolation level other
    than 0 and 1: UNKNOWN_SERVER_ERROR.

@@ -6,8 +6,8 @@
    characters. The others are committed together. Any offset is taken, and the same partition twice: the last one wins.
 3. What concerns all of them: no group of that generation ILLEGAL_GENERATION (22), from version 9 on GROUP_ID_NOT_FOUND
    (69); no member 25, fenced 82, another generation 22; REBALANCE_IN_PROGRESS (27) between join and sync.
-4. Without generation and member: a group that has no members, or does not exist yet, takes commits from anybody; one
-   that has members does not: 25.
+4. Without generation and member: a group that has no members, or does not exist yet, takes commits from any client;
+   one that has members does not: 25.
 5. A commit keeps the session of its member alive.
 6. `retention_time_ms` (versions 2 to 4) gives the offset a time of its own at which it expires.
 7. The answer waits until the offsets are safe.

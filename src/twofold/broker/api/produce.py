@@ -350,7 +350,7 @@ class _Produce:
                         name = key if isinstance(key, str) else replicas.topic_name(UUID(bytes=key))
                         _, state = replicas.state(name, row.partition)
                     except (UnknownTopicId, UnknownTopicOrPartition):
-                        continue  # deleted while the records waited to be safe: nobody leads it any more
+                        continue  # deleted while the records waited to be safe: no broker leads it any more
                     rows[place] = row._replace(current_leader=(state.leader, state.leader_epoch))
                     leaders.add(state.leader)
 

@@ -3,10 +3,11 @@
 1. Without READ on the group: GROUP_AUTHORIZATION_FAILED (30). An empty group id: INVALID_GROUP_ID (24).
 2. From version 5 on protocol type and name must be given, else INCONSISTENT_GROUP_PROTOCOL (23); in any version that
    has them they must be the group's.
-3. UNKNOWN_MEMBER_ID (25), FENCED_INSTANCE_ID (82), ILLEGAL_GENERATION (22) for who is not a member of the generation.
+3. UNKNOWN_MEMBER_ID (25), FENCED_INSTANCE_ID (82), ILLEGAL_GENERATION (22) for a client that is no member of the
+   generation.
 4. While members still join: REBALANCE_IN_PROGRESS (27). In a stable group: the member's assignment.
-5. Otherwise members wait for the assignment of the leader, and everybody, also the leader, gets it when it is in the
-   log. A rebalance that begins meanwhile answers them with 27.
+5. Otherwise members wait for the assignment of the leader, and every member, also the leader, gets it when it is in
+   the log. A rebalance that begins meanwhile answers them with 27.
 """
 
 from collections.abc import Awaitable

@@ -7,7 +7,8 @@
 3. An empty group id: INVALID_GROUP_ID (24). An empty transactional id: INVALID_REQUEST (42). A group that does not
    exist is created, except for a member of one of its generations: ILLEGAL_GENERATION (22).
 4. From version 3 on a generation, member id or instance id, where one is given, must be that of the group: 22,
-   UNKNOWN_MEMBER_ID (25), FENCED_INSTANCE_ID (82). Who gives none of them is not fenced; a rebalance refuses nobody.
+   UNKNOWN_MEMBER_ID (25), FENCED_INSTANCE_ID (82). A client that gives none of them is not fenced; a
+   rebalance refuses no client.
 5. The partition of `__consumer_offsets` must be part of the transaction: up to version 3 INVALID_TXN_STATE (48) where
    it is not, in version 4 TRANSACTION_ABORTABLE (120), from version 5 on it becomes part of it.
 6. The offsets are pending until the transaction ends; the answer waits until they are safe, not for that end.

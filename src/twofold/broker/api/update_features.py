@@ -4,7 +4,7 @@
 2. The rest is for the controller, which takes all updates of a request or none (`controller.feature_updates`): unknown
    features and levels, downgrades that are not asked for as such, metadata.version (all 95), `validate_only`
    (version 1 on).
-3. An error is told once, for the whole request, without rows. A success has a row a feature up to version 1, and none
+3. An error is told once for the whole request, without rows. A success has a row a feature up to version 1, and none
    from version 2 on.
 4. Version 0 can only upgrade: its `allow_downgrade` is read and has no effect, as in Apache Kafka.
 5. transaction.version does not go below 2 while a two-phase transaction is open (95, with its id), and none begins

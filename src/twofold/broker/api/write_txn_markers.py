@@ -21,7 +21,7 @@
 10. An abort of what a coordinator's record shows as committed is refused (48), with start offsets or without, where it
    is open. While a coordinator is loaded that is not known: COORDINATOR_LOAD_IN_PROGRESS (14).
 11. Only administrators ask this over the network as long as one broker has all partitions: each request is logged, with
-   who asked.
+   its client.
 """
 
 import asyncio

@@ -5,8 +5,8 @@
 2. A request has no body: one that announces a body is answered and the connection closed.
 3. One request of a connection is handled at a time; nothing more is read meanwhile.
 4. Everything that a client can hold has an end: 10 s for a request to arrive, 60 s between requests, 30 s to take the
-   answer, 16 connections. Who comes when all are taken replaces the one that has been waiting for a request longest.
-5. One page is made at a time: whoever asks meanwhile gets the same one.
+   answer, 16 connections. A client that comes when all are taken replaces the one that has been idle longest.
+5. One page is made at a time: a client that asks meanwhile gets the same one.
 """
 
 import asyncio
@@ -182,7 +182,7 @@ class Session(asyncio.Protocol):
             self._advance()
 
     def eof_received(self) -> bool:
-        """Who asked and said goodbye is still answered."""
+        """A client that asked and closed its side is still answered."""
         self._closes = True
         return self.is_answering
 

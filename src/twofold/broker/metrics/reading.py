@@ -1,6 +1,6 @@
-"""The metrics of a broker, read from its state at the moment somebody asks.
+"""The metrics of a broker, read from its state at the moment of a scrape.
 
-1. Nothing is kept up to date for metrics but a few plain numbers: a broker that nobody scrapes pays for none of this.
+1. Nothing is kept up to date for metrics but a few plain numbers: a broker that is not scraped pays for none of this.
 2. Reading goes in pieces of about a millisecond, with other work of the loop in between. What is told is therefore
    not of one instant, but every number was true during the scrape.
 3. Nothing is opened or loaded for a scrape: the broker itself looks at every partition soon after the start
@@ -319,7 +319,7 @@ class BrokerCollector:
 
 def open_since(opened: OpenTransaction, name: TopicPartition, owner: Transaction | None) -> tuple[int, bool]:
     """(when a transaction began, whether that is exact). Its coordinator knows best, if this is the transaction that it
-    has open: not an older one of the same producer, which nobody ends."""
+    has open: not an older one of the same producer, which no coordinator ends."""
     if owner is None or name not in owner.partitions or owner.start_ms < 0:
         return opened.since_ms, opened.is_exact
     if owner.state is State.ONGOING and owner.producer_epoch != opened.producer_epoch:

@@ -1,8 +1,8 @@
 """The clock by which clients are found silent: it counts the time in which this broker could listen.
 
-A broker that is stopped (SIGSTOP), whose machine sleeps or whose event loop is late hears nobody, and must not end
-anybody for the silence of that time. Whatever ends a client for silence is therefore measured on this clock: heartbeats
-and timeouts of transactions, sessions and rebalances of groups, idle connections.
+A broker that is stopped (SIGSTOP), whose machine sleeps or whose event loop is late hears no client, and must not
+end any for the silence of that time. Whatever ends a client for silence is therefore measured on this clock:
+heartbeats and timeouts of transactions, sessions and rebalances of groups, idle connections.
 
 1. The clock moves only while the event loop turns. A task turns it every PERIOD_S. Where the next turn does not come in
    time, by more than SLACK_S, the clock stands still until that turn comes: a reader that wakes before the turn finds
@@ -37,7 +37,7 @@ class AttentionClock:
         self._turned_at = clock.monotonic()
         self._wall_ms = clock.wall_ms()
         self._time = 0.0  # at the last turn
-        self._latest = 0.0  # that anybody was told
+        self._latest = 0.0  # that a reader was told
         self._owed = 0.0  # of a late turn, to be counted at the next if that is late, too
 
     def monotonic(self) -> float:

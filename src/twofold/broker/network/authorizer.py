@@ -1,4 +1,4 @@
-"""Who may do what. Every API asks; for now the answer is always yes.
+"""What a principal may do. Every API asks the authorizer; for now its answer is always yes.
 
 1. Operations and resource types carry Kafka's codes, because masks of them go over the wire.
 2. READ, WRITE, DELETE and ALTER each imply DESCRIBE; ALTER_CONFIGS implies DESCRIBE_CONFIGS; ALL implies everything.
@@ -15,7 +15,7 @@ from twofold.broker.network.context import RequestContext
 # The name of the one resource of type CLUSTER.
 CLUSTER_NAME = "kafka-cluster"
 
-# What the protocol says where nobody asked for a mask.
+# What the protocol says where the client did not ask for a mask.
 OPERATIONS_NOT_ASKED = -(2**31)
 
 
@@ -78,7 +78,7 @@ class Authorizer(Protocol):
 
 
 class AllowAll:
-    """No rules: everybody may do everything."""
+    """No rules: every principal may do everything."""
 
     __slots__ = ()
 

@@ -72,7 +72,7 @@ def served_apis(*, heartbeats: bool = True) -> tuple[Api, ...]:
 
 
 class Handler:
-    """One API: its row and, once somebody asked for it, the functions of its module."""
+    """One API: its row and, once a client has asked for it, the functions of its module."""
 
     __slots__ = ("api", "flexible", "handle", "decode", "error_response", "requests")
 
@@ -234,7 +234,7 @@ class Dispatcher:
     def _encoded(self, handler: Handler, context: RequestContext, request: Any, response: Any) -> Answer:
         try:
             return _encode(context, response)
-        except Exception as error:  # a text that does not fit its field, for one
+        except Exception as error:  # for example a text that does not fit its field
             return self._failed(handler, context, request, error)
 
     def _failed(self, handler: Handler, context: RequestContext, request: Any, error: Exception) -> Answer:
@@ -287,7 +287,8 @@ def _slow_header(frame: Request) -> codec.RequestHeader:
 
 
 def _unsupported_api_versions(correlation_id: int) -> Frame:
-    """A newer client asks for more than we know: tell it, in the one version that everybody reads, what to ask for."""
+    """A newer client asks for a version that the broker does not know: name the known ones in version 0, which every
+    client reads."""
     from twofold.broker.api.api_versions import unsupported_version_response
 
     return Frame([codec.encode_response(unsupported_version_response(), API_VERSIONS, 0, correlation_id)])

@@ -39,6 +39,6 @@ def _end(patience: "asyncio.Future[None]") -> None:
 
 
 def _forget(task: "asyncio.Task[T]") -> None:
-    """Nobody waits any more: an error must not be reported as never looked at."""
+    """No request waits any more: asyncio must not report the error as never retrieved."""
     if not task.cancelled():
         task.exception()

@@ -9,8 +9,8 @@
    client that never reads costs one answer and the transport's high-water mark, no more. The more is held for such
    clients, the smaller `max_response_bytes` makes the next answers.
 4. What is held for all connections together is bounded too: requests that are not handled yet by
-   `queued.max.request.bytes`, answers that are not read by twice MAX_HELD_BYTES. Above that the connections are closed
-   that have gone on for the longest time without progress; who sends and reads at his usual pace is never among them.
+   `queued.max.request.bytes`, answers that are not read by twice MAX_HELD_BYTES. Above that the server closes the
+   connections that have gone longest without progress; connections that make progress are never closed.
 5. A byte now and then is no activity: only whole requests and large pieces keep `connections.max.idle.ms` from passing.
 6. Whatever ends a connection from our side leaves a log line that names the peer and, where there is one, the setting.
 """
@@ -35,17 +35,17 @@ SHARED_BUFFER_BYTES = 256 * 1024
 # these and is joined at its end: to copy it into larger and larger ones would cost most where it never ends.
 SMALL_BUFFER_BYTES = 64 * 1024
 LARGE_BUFFER_BYTES = (1024 + 64) * 1024
-EARNEST_BYTES = 16 * 1024  # who has sent so much of a large frame gets the large buffer at once
+LARGE_BUFFER_AFTER_BYTES = 16 * 1024  # a client that has sent so much of a large frame gets the large buffer at once
 SPARE_BUFFERS = 8
 WRITE_HIGH_WATER_BYTES = 64 * 1024
 MAX_RESPONSE_BYTES = 16 * 1024 * 1024
 MIN_RESPONSE_BYTES = 64 * 1024
 MAX_HELD_BYTES = 256 * 1024 * 1024
 MAX_REQUEST_MEMORY = 512 * 1024 * 1024  # where queued.max.request.bytes is -1
-SHED_TO = 0.9  # of a bound, once it was passed: looking for whom to close costs a walk over all connections
+SHED_TO = 0.9  # of a bound, once it was passed: to find the connections to close costs a walk over all of them
 AT_WORK_FACTOR = 16  # what a large request that is being handled takes, in objects, by its bytes
-MOST_AT_WORK_BYTES = 64 * 1024 * 1024  # for its entries are bounded (`wire/entries.py`)
-LIVELY_BYTES = 4096  # what has to arrive at once to count as activity, unless it completes a request
+MOST_AT_WORK_BYTES = 64 * 1024 * 1024  # because its entries are bounded (`wire/entries.py`)
+ACTIVITY_MIN_BYTES = 4096  # what has to arrive at once to count as activity, unless it completes a request
 REQUESTS_PER_TURN = 16
 MAX_OVERLAPPED = 1000
 
@@ -60,7 +60,7 @@ class ServerOptions:
     """The settings that concern sockets."""
 
     max_request_bytes: int = 104_857_600  # socket.request.max.bytes
-    max_queued_requests: int = 500  # queued.max.requests, for one connection
+    max_queued_requests: int = 500  # queued.max.requests, per connection
     max_queued_bytes: int = 4 * 1024 * 1024  # of one connection; then reading from it stops
     max_request_memory: int = MAX_REQUEST_MEMORY  # queued.max.request.bytes, of all connections
     max_connections: int = 2**31 - 1  # max.connections
@@ -105,7 +105,7 @@ class Server:
         return listener
 
     def open(self) -> None:
-        """Begin to answer; who connected before waited, because a port that is chosen must be known before it is used.
+        """Begin to answer. Clients that connected before have waited, because a chosen port must be known before.
 
         A broker registers its port, and only a registered broker can lead.
         """
@@ -196,7 +196,7 @@ class Server:
             self._all_gone.set()
 
     def shed_requests(self) -> None:
-        """Too much is held of requests: close those who have gone longest without sending a whole one."""
+        """Too much is held of requests: close the connections that have gone longest without sending a whole one."""
         bound = self.options.max_request_memory
         for connection in sorted(
             filter(ServerConnection.holds_requests, self.connections), key=ServerConnection.last_activity
@@ -211,7 +211,7 @@ class Server:
             connection.abort()
 
     def shed_answers(self) -> None:
-        """Too much is held of answers: close those who have gone longest without reading theirs."""
+        """Too much is held of answers: close the connections that have gone longest without reading theirs."""
         bound = 2 * MAX_HELD_BYTES
         for connection in sorted(
             filter(ServerConnection.holds_answers, self.connections), key=ServerConnection.last_activity
@@ -330,7 +330,7 @@ class ServerConnection(asyncio.BufferedProtocol):
                 self._continue_frame(nbytes)
         except CloseConnection as reason:
             self._poison = reason
-        if self._queue or nbytes >= LIVELY_BYTES:
+        if self._queue or nbytes >= ACTIVITY_MIN_BYTES:
             self.last_active = self._server.now()
         if self._queue or self._poison:
             self.advance()
@@ -389,7 +389,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     def _begin_frame(self, data: memoryview, size: int) -> None:
         self._size = size
         self._filled = len(data)
-        if size <= SMALL_BUFFER_BYTES or self._filled < EARNEST_BYTES:
+        if size <= SMALL_BUFFER_BYTES or self._filled < LARGE_BUFFER_AFTER_BYTES:
             self._frame = bytearray(min(size, SMALL_BUFFER_BYTES))
         else:
             self._frame = self._server.take_large_buffer()

@@ -13,7 +13,7 @@ a client came by.
 3. The event loop does not wait for the disk: a thread reads what an opening reads, some partitions ahead.
 4. What a killed process left unsynced is synced in threads, some partitions at a time, before the partition is led:
    leading would do it on the event loop.
-5. A log that cannot be opened stays counted and is tried again: nobody knows what is in it.
+5. A log that cannot be opened stays counted and is tried again: what is in it is unknown.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Who holds the readers of committed records up: said once, when a transaction is open for too long.
+"""Transactions that hold the readers of committed records up: named once, when they are open for too long.
 
 1. The last stable offset stands at the first offset of the oldest open transaction. One that holds it for longer than
    `transaction.max.timeout.ms` is one that no coordinator ends any more (it is hanging), or a two-phase one that waits

@@ -2,10 +2,10 @@
 
 1. Only the leader of the current epoch appends and answers clients.
 2. The high watermark moves in one place (`maybe_advance_high_watermark`). With one replica it follows the log's end,
-   and waits for the disk where flush.messages asks for that, or who writes asks for it (`durable`: what a two-phase
+   and waits for the disk where flush.messages asks for that, or the writer does (`durable`: what a two-phase
    transaction is told is written must survive a power cut); with more it will follow the in-sync replicas.
-3. Whoever waits for bytes or for safety hears of every move: `changes` counts them, so that an answer prepared earlier
-   is known to be current when the number is the same.
+3. A request that waits for bytes or for safety hears of every move: `changes` counts them, so that an answer prepared
+   earlier is known to be current when the number is the same.
 """
 
 import logging
@@ -216,7 +216,7 @@ class Partition:
         return result
 
     def append_markers(self, markers: Sequence[TransactionMarker], *, durable: bool = False) -> list[int | KafkaError]:
-        """End transactions, for a coordinator that waits until all replicas have it; the outcome of each marker."""
+        """End transactions for a coordinator, which waits until all replicas have them: the outcome of each marker."""
         self._check_writable(ALL_REPLICAS)
         outcomes, appended = self.log.append_markers(markers, leader_epoch=self.leader_epoch, defer_flush=True)
         if appended is not None:
@@ -228,7 +228,7 @@ class Partition:
         return outcomes
 
     def delete_records(self, offset: int) -> None:
-        """Let nobody read below `offset` any more; whoever wants that to last keeps the log start (`LogManager`)."""
+        """Let no client read below `offset` any more; `LogManager` keeps the log start where that must last."""
         self.log.advance_log_start(offset)
         self.changes += 1
         self.stable_offset_may_have_moved()
@@ -282,7 +282,7 @@ class Partition:
         self._spawn(self._sync_then_advance(), name=f"flush {self}")
 
     async def _sync_then_advance(self) -> None:
-        """One sync serves all who waited when it began; those who came later share the next one."""
+        """One sync serves all requests that waited when it began; later ones share the next sync."""
         try:
             while True:
                 self._sync_again = False

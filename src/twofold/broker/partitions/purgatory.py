@@ -189,7 +189,7 @@ class Purgatory:
         return produce
 
     def answer_fetches(self) -> None:
-        """The broker stops: nobody waits for more data."""
+        """The broker stops: no fetch waits for more data."""
         self.stopping = True
         for fetch in list(self.fetches):
             fetch.wake()

@@ -1,6 +1,6 @@
 """The partitions of this broker: found by name or id in the metadata image, created when first used.
 
-1. A partition exists here from its first use on, not from its creation: five thousand partitions that nobody touches
+1. A partition exists here from its first use on, not from its creation: five thousand partitions that no client uses
    cost nothing but their rows in the image.
 2. Everything is looked up in the latest image; a partition object only remembers what the image said of its leader.
 """
@@ -65,7 +65,7 @@ class ReplicaManager:
         return partition
 
     def find(self, topic: str, index: int) -> Partition | None:
-        """The partition if somebody has used it."""
+        """The partition if it was used."""
         return self._partitions.get((topic, index))
 
     def topic_name(self, topic_id: UUID) -> str:
@@ -109,7 +109,7 @@ class ReplicaManager:
         for topic in delta.deleted_topics:
             self._delete(topic)
         for change in delta.changed_topics:
-            if not change.is_new:  # nobody has used a new one
+            if not change.is_new:  # a new one was never used
                 self._follow_topic(change)
         for partition_log in self._logs.logs() if settings_changed or delta.changed_configs else ():
             name = partition_log.topic_partition.topic

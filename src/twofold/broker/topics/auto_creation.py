@@ -1,7 +1,7 @@
-"""Topics that are created because somebody asked for them.
+"""Topics that are created because a client asked for them.
 
-1. Nobody has to wait: whoever asked is told to come back, and finds the topic then. Who would rather wait a moment than
-   make a client wait longer awaits `created`.
+1. No request has to wait: its client is told to come back, and finds the topic then. A handler that would rather wait
+   a moment than send the client away awaits `created`.
 2. A name is asked of the controller once at a time, however many clients want it.
 3. A plain topic gets `num.partitions` and `default.replication.factor`; an internal one what its own settings say.
 4. A failure is logged, and the next client that asks tries again. The same happens to names beyond `MAX_IN_FLIGHT`.

@@ -3,9 +3,9 @@ committed.
 
 1. The controller asks when it decides about a topic, in the turn of the event loop in which it writes; a request that
    stood in line is asked again.
-2. From then on until everybody has seen that the topic is gone, or that it stays, no partition of it becomes part of a
+2. From then on until all parts have seen that the topic is gone, or that it stays, no partition of it becomes part of a
    transaction, and no transaction with records in it becomes a two-phase one.
-3. While a part of the transaction log is not loaded, nobody knows its two-phase transactions: then a topic stays where
+3. While a part of the transaction log is not loaded, its two-phase transactions are unknown: then a topic stays where
    any transaction is open in its logs.
 4. The transaction log itself stays while it holds an open two-phase transaction.
 """

@@ -34,7 +34,7 @@ SECTIONS: Mapping[str, tuple[SettingKey, ...]] = {
 
 DEFINITIONS: Mapping[str, SettingKey] = {key.name: key for keys in SECTIONS.values() for key in keys}
 
-# What is asked in the place of a key that nobody set, strongest first, the key itself included.
+# What is asked in the place of a key that is not set, strongest first, the key itself included.
 SYNONYMS: Mapping[str, tuple[str, ...]] = {
     name: group
     for group in (

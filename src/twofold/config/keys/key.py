@@ -14,7 +14,7 @@ HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 class SettingKey(ConfigKey):
     # May be altered while the broker runs.
     dynamic: bool = False
-    # Known and obeyed, but shown to nobody.
+    # Known and obeyed, but never shown.
     internal: bool = False
     # False: accepted and shown, without consequence in Twofold.
     effect: bool = True

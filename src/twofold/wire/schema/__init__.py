@@ -26,7 +26,7 @@ def own_versions(api: str) -> list[int]:
 
 
 def schema_of(api: str, version: int, kind: str) -> type:
-    """The class of a request or response; ModuleNotFoundError for a version that nobody has."""
+    """The class of a request or response; ModuleNotFoundError for a version that has no schema."""
     own = _OWN.get((api, version))
     name = f"kio.schema.{api}.v{version}.{kind}" if own is None else f"{__name__}.{own}"
     module = importlib.import_module(name)

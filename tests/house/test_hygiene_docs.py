@@ -1,5 +1,7 @@
 """The docs' own rules: what they refer to is in the repository, and the README says the essence on its first screen."""
 
+import ast
+import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,3 +60,20 @@ def test_one_page_has_the_figures() -> None:
     runs = set(re.findall(r"^\| ([A-Z]) \| [0-9a-f]{7} \|", page, re.M))
     named = set(re.findall(r"\b[Rr]un ([A-Z])\b", page))
     assert named == runs, "every run that a section names is in the table of runs, and every run is used"
+
+
+def imports_in_blocks() -> Iterator[tuple[Path, str, str]]:
+    """What the blocks of Python in the docs import of Twofold."""
+    for page in [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]:
+        for block in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S):
+            for node in ast.walk(ast.parse(block)):
+                if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "twofold":
+                    yield from ((page, node.module or "", alias.name) for alias in node.names)
+
+
+def test_what_the_blocks_of_python_import_is_there() -> None:
+    """The blocks themselves are run by `test_docs.py`, which takes minutes; a name that was changed is found here."""
+    found = list(imports_in_blocks())
+    assert found
+    for page, module, name in found:
+        assert hasattr(importlib.import_module(module), name), f"{page.relative_to(ROOT)}: no {name} in {module}"

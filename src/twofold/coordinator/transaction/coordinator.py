@@ -351,13 +351,15 @@ class Coordinator:
         decision = self._end(entry, transactional_id, producer_id, producer_epoch, commit, now_ms, version, pending)
         if decision.value is None:
             return decision
-        if commit:
+        if damage is not UNDAMAGED:
             check_whole(entry, transactional_id, damage)
+        if not entry.heartbeat_interval_ms and not is_two_phase(entry):
+            return decision
         effects: Effects = _remembered(transactional_id, AbortCause.CLIENT, entry)
         if is_two_phase(entry) and asker is not None:
             outcome = "commit" if commit else "abort"
             effects = (Audit(asker, "EndTxn", outcome, transactional_id, entry), *effects)
-        return decision._replace(effects=effects) if effects else decision
+        return decision._replace(effects=effects)
 
     def _end(
         self,

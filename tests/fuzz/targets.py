@@ -21,11 +21,12 @@ from twofold.controller import records as metadata_records
 from twofold.controller.replay import InconsistentRecord, MetadataMachine
 from twofold.coordinator.group import records as group_records
 from twofold.coordinator.transaction import records as transaction_records
+from twofold.log.directory.identity import DataDirectoryError, parse_meta_properties
 from twofold.log.indexes.offset_index import CorruptIndex, OffsetIndex
 from twofold.log.indexes.time_index import TimeIndex
 from twofold.log.indexes.txn_index import TxnIndex
 from twofold.log.producers.snapshots import CorruptProducerSnapshot, decode_snapshot, encode_snapshot
-from twofold.log.recovery.checkpoints import MetaProperties, decode_offsets
+from twofold.log.recovery.checkpoints import decode_offsets
 from twofold.log.recovery.epochs import CorruptCheckpoint, EpochCache
 from twofold.log.segments.scan import InvalidBatch
 from twofold.log.segments.scan import iter_checked as scan_checked
@@ -386,13 +387,13 @@ def checkpoints(data: bytes) -> None:
     if not data:
         return
     kind, raw = data[0] % 4, data[1:]
-    with suppress(CorruptCheckpoint, CorruptQuorumState):
+    with suppress(CorruptCheckpoint, CorruptQuorumState, DataDirectoryError):
         if kind == 0:
             decode_offsets(raw)
         elif kind == 1:
             EpochCache.decode(raw)
         elif kind == 2:
-            MetaProperties.decode(raw)
+            parse_meta_properties("meta.properties", raw, 1)
         else:
             read_quorum_state(_OneFile(raw), "/data")  # type: ignore[arg-type]
 

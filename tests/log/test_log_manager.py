@@ -15,7 +15,6 @@ from twofold.log.api import Bound
 from twofold.log.manager import DataDirectoryError, LogManager, LogOptions
 from twofold.log.recovery.checkpoints import (
     CheckpointWriter,
-    MetaProperties,
     decode_offsets,
     decode_uuid,
     encode_offsets,
@@ -45,31 +44,6 @@ def test_a_directory_belongs_to_one_process() -> None:
         LogManager(make_runtime(kit.disk), DATA).load()
     kit.stop()
     LogManager(make_runtime(kit.disk), DATA).load()
-
-
-def test_a_directory_keeps_its_identity() -> None:
-    kit = Kit()
-    first = kit.manager.ensure_meta_properties(1, "5L6g3nShT-eMCtK--X86sw")
-    kit.restart()
-    assert kit.manager.ensure_meta_properties(1) == first
-    lines = content(kit, "meta.properties").decode().splitlines()
-    assert {"version=1", "node.id=1", "cluster.id=5L6g3nShT-eMCtK--X86sw"} < set(lines)
-    assert MetaProperties.decode(content(kit, "meta.properties")) == first
-    with pytest.raises(DataDirectoryError, match=r"node\.id=1"):
-        kit.manager.ensure_meta_properties(2)
-    with pytest.raises(DataDirectoryError, match="5L6g3nShT"):
-        kit.manager.ensure_meta_properties(1, "other")
-
-
-def test_a_new_directory_gets_a_cluster_id_of_its_own() -> None:
-    meta = Kit().manager.ensure_meta_properties(1)
-    assert len(meta.cluster_id) == len(meta.directory_id) == 22
-    assert meta.cluster_id != meta.directory_id
-
-
-def test_an_identity_that_cannot_be_read_is_an_error() -> None:
-    with pytest.raises(CorruptCheckpoint):
-        MetaProperties.decode(b"version=1\nnode.id=x\ncluster.id=c\n")
 
 
 def test_ids_are_written_as_kafka_writes_them() -> None:

@@ -19,7 +19,6 @@ from twofold.broker.coordinators.transactions.missing_markers import MissingMark
 from twofold.broker.coordinators.transactions.producer_ids import ProducerIdBlocks
 from twofold.broker.coordinators.transactions.service import TransactionService
 from twofold.broker.core import BrokerCore
-from twofold.broker.data_folder import identify, was_closed_cleanly
 from twofold.broker.fetch.entry import Entry
 from twofold.broker.fetch.sessions import FetchSessionCache
 from twofold.broker.lifecycle import Lifecycle
@@ -39,6 +38,7 @@ from twofold.controller.delta import ImageDelta
 from twofold.controller.features import SUPPORTED_FEATURES
 from twofold.controller.image import BROKER_RESOURCE, MetadataImage
 from twofold.controller.openable import first_problem, without_effect
+from twofold.log.directory.identity import identify, was_closed_cleanly
 from twofold.log.manager import DataDirectoryError, LogManager, LogOptions
 from twofold.log.recovery.checkpoints import decode_uuid
 from twofold.log.segments.files import pool_size
@@ -139,7 +139,7 @@ class Broker:
             raise
 
     async def _start(self, addresses: list[ListenerAddress]) -> None:
-        identity = identify(self.runtime.disk, self.logs, self.node_id, self.runtime.random)
+        identity = identify(self.runtime.disk, self.logs.directory, self.node_id, self.runtime.random)
         meta = identity.meta
         directory_id = decode_uuid(meta.directory_id)
         self.core.cluster_id = meta.cluster_id

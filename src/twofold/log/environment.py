@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from weakref import ref
 
 from twofold.config.topic import LogConfig
-from twofold.log.durability.reserve import Reserve
+from twofold.log.directory.reserve import Reserve
 from twofold.log.indexes.cache import IndexCache
 from twofold.log.segments.files import FilePool
 from twofold.runtime.api import Blocking, Clock, Disk, Spawn

@@ -16,10 +16,10 @@ from typing import Any
 from twofold.config.settings import Settings
 from twofold.config.topic import LogConfig
 from twofold.log.cleaning.cleaner import CleanerOptions, LogCleaner
-from twofold.log.durability.reserve import Reserve
+from twofold.log.directory.clock_watch import ClockWatch
+from twofold.log.directory.identity import DataDirectoryError as DataDirectoryError
+from twofold.log.directory.reserve import Reserve
 from twofold.log.environment import LogEnvironment
-from twofold.log.identity import DataDirectoryError as DataDirectoryError
-from twofold.log.identity import read_identity, take_identity
 from twofold.log.log import PartitionLog
 from twofold.log.options import LogOptions as LogOptions
 from twofold.log.producers.times import TimesToKeep
@@ -30,14 +30,12 @@ from twofold.log.recovery.checkpoints import (
     META_PROPERTIES,
     RECOVERY_POINTS,
     CheckpointWriter,
-    MetaProperties,
     encode_offsets,
     mark_clean_shutdown,
     read_offsets,
     read_topic_id,
     take_clean_shutdown,
 )
-from twofold.log.recovery.clock_watch import ClockWatch
 from twofold.log.recovery.mending import LogMender
 from twofold.log.recovery.opening import DirectoryListing, list_directory
 from twofold.log.segments.files import FilePool, pool_size
@@ -219,16 +217,6 @@ class LogManager:
                 partition.ensure_open()
             except KafkaStorageError as error:
                 log.error("%s stays offline: %s", partition.directory, error)
-
-    def meta_properties(self) -> MetaProperties | None:
-        return read_identity(self._disk, self.directory)
-
-    def ensure_meta_properties(self, node_id: int, cluster_id: str | None = None) -> MetaProperties:
-        """The directory's identity, given to it now if it has none; DataDirectoryError where it has another."""
-        is_new = not any(known.exists for known in self._logs.values()) and not self._disk.is_dir(
-            self._path(f"{METADATA_TOPIC}-0")
-        )
-        return take_identity(self._disk, self.directory, self._runtime.random, node_id, cluster_id, is_new=is_new)
 
     # The logs
 

@@ -8,7 +8,6 @@ import pytest
 from kits.log.cleaning import CleanKit
 from kits.log.partition import DATA, NOW, TP, Kit, data_batch, headers
 from twofold.log.api import Bound
-from twofold.log.manager import DataDirectoryError
 from twofold.types import TopicPartition
 from twofold.wire.errors import CorruptMessage, KafkaStorageError
 
@@ -208,31 +207,6 @@ def test_a_partition_metadata_that_is_garbage_is_written_anew() -> None:
     kit.log = kit.manager.get_or_create(TP, UUID(int=8), kit.config)
     assert kit.log.log_end_offset == 0, "another topic of the name does not get them"
     assert any(name.endswith("-stray") for name in kit.disk.list(DATA))
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"\xff\xfe\x00",
-        b"version=1\n",
-        b"node.id=one\ncluster.id=x\n",
-        b"node.id=1\ncluster.id=x\ndirectory.id=!\n",
-    ],
-)
-def test_a_meta_properties_that_is_garbage_stops_the_start_and_is_named(content: bytes) -> None:
-    kit = filled(1)
-    kit.stop()
-    overwrite(kit, f"{DATA}/meta.properties", content)
-    kit.start()
-    with pytest.raises(DataDirectoryError, match=f"{DATA}/meta.properties cannot be read"):
-        kit.manager.ensure_meta_properties(1)
-
-
-def test_a_directory_with_records_and_without_identity_gets_no_new_one() -> None:
-    kit = filled(1)
-    with pytest.raises(DataDirectoryError, match=f"{DATA}/meta.properties is missing"):
-        kit.manager.ensure_meta_properties(1)
 
 
 # Checkpoints and snapshots

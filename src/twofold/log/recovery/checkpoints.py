@@ -1,4 +1,4 @@
-"""The small files of a data directory: offsets per partition, its identity, the mark of a clean shutdown."""
+"""The small files of a data directory: offsets per partition, the topic of each, the mark of a clean shutdown."""
 
 import base64
 import json
@@ -6,7 +6,6 @@ import logging
 import threading
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import count
 
 from twofold.log.recovery.epochs import CorruptCheckpoint
@@ -115,47 +114,6 @@ def read_topic_id(disk: Disk, directory: str) -> TopicId | None:
     except (ValueError, KeyError) as error:
         log.warning("%s cannot be read: %r", path, error)
         return None
-
-
-@dataclass(frozen=True, slots=True)
-class MetaProperties:
-    """Which node of which cluster a data directory belongs to."""
-
-    node_id: int
-    cluster_id: str
-    directory_id: str
-
-    def encode(self) -> bytes:
-        lines = (
-            "#",
-            f"cluster.id={self.cluster_id}",
-            f"directory.id={self.directory_id}",
-            f"node.id={self.node_id}",
-            "version=1",
-            "",
-        )
-        return "\n".join(lines).encode()
-
-    @classmethod
-    def decode(cls, data: bytes) -> "MetaProperties":
-        text = data.decode(errors="replace")
-        pairs = (line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
-        fields = {key.strip(): value.strip() for key, value in pairs}
-        try:
-            return cls(int(fields["node.id"]), fields["cluster.id"], fields.get("directory.id", ""))
-        except (KeyError, ValueError) as error:
-            raise CorruptCheckpoint(f"{META_PROPERTIES}: {error!r}") from None
-
-
-def read_meta_properties(disk: Disk, directory: str) -> MetaProperties | None:
-    try:
-        return MetaProperties.decode(read_file(disk, f"{directory}/{META_PROPERTIES}"))
-    except FileNotFoundError:
-        return None
-
-
-def write_meta_properties(disk: Disk, directory: str, meta: MetaProperties) -> None:
-    write_atomically(disk, f"{directory}/{META_PROPERTIES}", meta.encode())
 
 
 def mark_clean_shutdown(disk: Disk, directory: str, broker_epoch: int = -1) -> None:

@@ -15,8 +15,8 @@ import logging
 from collections.abc import Awaitable
 from typing import Protocol
 
+from twofold.log.directory.clock_watch import ClockWatch
 from twofold.log.log import PartitionLog
-from twofold.log.recovery.clock_watch import ClockWatch
 from twofold.log.segments.scan import InvalidBatch
 from twofold.runtime.api import Runtime
 from twofold.types import TopicPartition

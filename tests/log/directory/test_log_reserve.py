@@ -90,7 +90,7 @@ def test_clients_write_again_when_there_is_room_beside_the_reserve(
     reserve.restore()
     assert reserve.is_short
     machine.disk.set_free_bytes(2 * RESERVE)
-    with caplog.at_level(logging.WARNING, "twofold.log.reserve"):
+    with caplog.at_level(logging.WARNING, "twofold.log.directory.reserve"):
         reserve.restore()
     assert "room again" in caplog.text
     reserve.check()

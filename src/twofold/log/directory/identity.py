@@ -1,0 +1,151 @@
+"""Whose a data directory is: `meta.properties`, read before anything else in the directory is touched.
+
+1. An empty directory becomes this node's. A directory with partitions but without `meta.properties` does not: its most
+   important file is gone, and a new identity would hide to which cluster the partitions belong.
+2. Nothing is changed in a directory of another node or of another format. The message says what to do.
+"""
+
+import posixpath
+from dataclasses import dataclass
+from random import Random
+from typing import NamedTuple
+from uuid import UUID
+
+from twofold.log.recovery.checkpoints import CLEAN_SHUTDOWN, META_PROPERTIES, decode_uuid, encode_uuid
+from twofold.log.segments.segment import LOG_SUFFIX
+from twofold.runtime.api import Disk
+from twofold.runtime.files import read_file, write_atomically
+
+KRAFT_META_VERSION = "1"
+METADATA_DIRECTORY = "__cluster_metadata-0"
+
+
+class DataDirectoryError(Exception):
+    """The data directory cannot be used; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetaProperties:
+    """Which node of which cluster a data directory belongs to."""
+
+    node_id: int
+    cluster_id: str
+    directory_id: str
+
+    def encode(self) -> bytes:
+        lines = (
+            "#",
+            f"cluster.id={self.cluster_id}",
+            f"directory.id={self.directory_id}",
+            f"node.id={self.node_id}",
+            f"version={KRAFT_META_VERSION}",
+            "",
+        )
+        return "\n".join(lines).encode()
+
+
+class DirectoryIdentity(NamedTuple):
+    """What `meta.properties` says. What it leaves out is added to the file once the directory is known to be ours."""
+
+    meta: MetaProperties
+    is_complete: bool = True
+
+    def complete(self, disk: Disk, directory: str) -> None:
+        if not self.is_complete:
+            _write(disk, directory, self.meta)
+
+
+def was_closed_cleanly(disk: Disk, directory: str) -> bool:
+    return disk.exists(f"{directory}/{CLEAN_SHUTDOWN}")
+
+
+def identify(disk: Disk, directory: str, node_id: int, random: Random) -> DirectoryIdentity:
+    """The identity of the directory, given to it now if it is new; DataDirectoryError where it is not this node's."""
+    path = f"{directory}/{META_PROPERTIES}"
+    try:
+        data = read_file(disk, path)
+    except FileNotFoundError:
+        _refuse_nameless(disk, directory, path)
+        meta = MetaProperties(node_id, _new_id(random), _new_id(random))
+        _write(disk, directory, meta)
+        return DirectoryIdentity(meta)
+    meta = parse_meta_properties(path, data, node_id)
+    if meta.directory_id:
+        return DirectoryIdentity(meta)
+    # Releases before 3.7 gave a directory no id; Apache Kafka, too, gives it one at the next start.
+    return DirectoryIdentity(MetaProperties(node_id, meta.cluster_id, _new_id(random)), is_complete=False)
+
+
+def parse_meta_properties(path: str, data: bytes, node_id: int) -> MetaProperties:
+    """What the file says, which must be of this node; its `directory_id` is empty where it has none."""
+    fields = _fields(path, data)
+    _check_version(path, fields)
+    for name in ("node.id", "cluster.id"):
+        if not fields.get(name):
+            raise DataDirectoryError(f"{path} does not say {name}: restore the file from a copy")
+    _check_node(path, fields["node.id"], node_id)
+    directory_id = _directory_id(path, fields.get("directory.id", ""))
+    return MetaProperties(node_id, fields["cluster.id"], "" if directory_id is None else encode_uuid(directory_id))
+
+
+def _fields(path: str, data: bytes) -> dict[str, str]:
+    try:
+        lines = data.decode().splitlines()
+    except UnicodeDecodeError as error:
+        raise DataDirectoryError(f"{path} cannot be read ({error}): restore it from a copy") from None
+    pairs = (line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+    return {key.strip(): value.strip() for key, value in pairs}
+
+
+def _check_version(path: str, fields: dict[str, str]) -> None:
+    version = fields.get("version", "0")
+    if version == KRAFT_META_VERSION:
+        return
+    if version == "0":
+        broker = f" (broker.id={fields['broker.id']})" if "broker.id" in fields else ""
+        raise DataDirectoryError(
+            f"{path} has version 0{broker}: the directory is of a broker with ZooKeeper; migrate it to KRaft with "
+            "Apache Kafka 3.9 first, or choose another directory (log.dirs)"
+        )
+    raise DataDirectoryError(
+        f"{path} has version {version}, known is {KRAFT_META_VERSION}: use a newer Twofold, or choose another "
+        "directory (log.dirs)"
+    )
+
+
+def _check_node(path: str, found: str, node_id: int) -> None:
+    if found != str(node_id):
+        advice = f"set node.id={found}" if found.isdecimal() else "restore the file from a copy"
+        raise DataDirectoryError(
+            f"{path} belongs to node {found}, this is node {node_id}: {advice} or choose another directory (log.dirs)"
+        )
+
+
+def _directory_id(path: str, text: str) -> UUID | None:
+    if not text:
+        return None
+    try:
+        return decode_uuid(text)
+    except ValueError:
+        raise DataDirectoryError(f"{path} has directory.id={text}, which is no id: restore it from a copy") from None
+
+
+def _refuse_nameless(disk: Disk, directory: str, path: str) -> None:
+    for name in sorted(disk.list(directory)):
+        inside = posixpath.join(directory, name)
+        if not name.rpartition("-")[2].isdigit() or not disk.is_dir(inside):
+            continue
+        holds_records = any(file.endswith(LOG_SUFFIX) for file in disk.list(inside))
+        if holds_records or name == METADATA_DIRECTORY:
+            raise DataDirectoryError(
+                f"{path} is missing, but {name} {'holds records' if holds_records else 'is there'}: restore the file "
+                "from a copy, or choose another directory (log.dirs)"
+            )
+
+
+def _new_id(random: Random) -> str:
+    return encode_uuid(UUID(int=random.getrandbits(128), version=4))
+
+
+def _write(disk: Disk, directory: str, meta: MetaProperties) -> None:
+    write_atomically(disk, f"{directory}/{META_PROPERTIES}", meta.encode())

@@ -91,7 +91,7 @@ def outcome(log: bytes | memoryview, backend: Backend, **options: Any) -> list[A
 def _as_lists(rows: Any) -> dict[str, list[Any]]:
     rows.validate(full=True)
     timestamps = rows["timestamp"].view(pa.int64())  # more than a datetime can say
-    return rows.drop_columns("timestamp").to_pydict() | {"timestamp": timestamps.to_pylist()}
+    return {**rows.drop_columns("timestamp").to_pydict(), "timestamp": timestamps.to_pylist()}
 
 
 def some_batch(random: random.Random, codec: Codec) -> bytes:

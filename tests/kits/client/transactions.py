@@ -94,7 +94,7 @@ class World:
         return Admin(bootstrap_servers=ADDRESS, runtime=self.runtime("admin"))
 
     def producer(self, node: str = "client", **options: Any) -> Producer:
-        settings = {"bootstrap_servers": ADDRESS, "transactional_id": "id", "linger_ms": 0} | options
+        settings: dict[str, Any] = {"bootstrap_servers": ADDRESS, "transactional_id": "id", "linger_ms": 0} | options
         producer = Producer(runtime=self.runtime(node), **settings)
         self._producers.append((node, producer))
         return producer
@@ -212,4 +212,4 @@ def state_of(producer: Producer) -> ManagerState:
 def identity_of(producer: Producer) -> tuple[int, int]:
     identity = producer._transactions.identity
     assert identity is not None
-    return tuple(identity)
+    return identity.producer_id, identity.epoch

@@ -6,11 +6,14 @@ import shutil
 import subprocess
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import pytest
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+T = TypeVar("T")
 
 
 class Seen(NamedTuple):
@@ -61,7 +64,10 @@ class Confluent:
         while len(seen) < count and time.monotonic() < deadline:
             for message in consumer.consume(count, 0.5):
                 assert message.error() is None, message.error()
-                seen.append(Seen(message.offset(), message.timestamp()[1], message.key(), message.value()))
+                at, value = message.offset(), message.value()
+                assert at is not None
+                assert value is not None
+                seen.append(Seen(at, message.timestamp()[1], message.key(), value))
         consumer.close()
         return seen
 
@@ -153,8 +159,8 @@ class AioKafka:
     def __init__(self, address: str) -> None:
         self.address = address
 
-    def _run(self, story: Callable[[], Awaitable[Any]]) -> Any:
-        async def bounded() -> Any:
+    def _run(self, story: Callable[[], Awaitable[T]]) -> T:
+        async def bounded() -> T:
             return await asyncio.wait_for(story(), 40)
 
         return asyncio.run(bounded())

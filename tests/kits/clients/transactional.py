@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 PATIENCE_S = 15.0
@@ -330,7 +331,7 @@ class KafkaPython:
         self._open_producer()
         if self._consumer is not None:
             owned = [TopicPartition(self._source.topic, row.partition) for row in self._consumer.assignment()]
-            committed = {row.partition: self._do(lambda row=row: self._consumer.committed(row)) for row in owned}
+            committed = {row.partition: self._do(partial(self._consumer.committed, row)) for row in owned}
             self.rewind({partition: offset or 0 for partition, offset in committed.items()})
 
     def begin(self) -> None:

@@ -275,7 +275,9 @@ class World:
     ) -> list[int]:
         commits = [Commit(topic, None, partition, offset, -1, "") for (topic, partition), offset in offsets.items()]
         committer = Committer(group, **who)
-        return self.apply(self.offsets.commit(self.state, committer, commits, version, self.now, retention))
+        result = self.offsets.commit(self.state, committer, commits, version, self.now, retention)
+        codes: list[int] = self.apply(result)
+        return codes
 
     def commit_in_transaction(
         self, producer_id: int, offsets: dict[tuple[str, int], int], *, group: str = "g", epoch: int = 0, **who: Any
@@ -284,7 +286,8 @@ class World:
         result = self.offsets.commit_in_transaction(
             self.state, Committer(group, **who), commits, producer_id, epoch, self.now
         )
-        return self.apply(result)
+        codes: list[int] = self.apply(result)
+        return codes
 
     def end(self, producer_id: int, *, committed: bool) -> None:
         self.write([TransactionEnd(producer_id, 0, 0, committed)])

@@ -8,6 +8,7 @@ What a request is told is a number where it is an error, 0 or the identity where
 
 from collections.abc import Callable, Iterable
 from itertools import count
+from typing import Any
 
 from twofold.coordinator.transaction.coordinator import Coordinator, Decision, InitRequest, TransactionConfig
 from twofold.coordinator.transaction.effects import Effect
@@ -62,7 +63,7 @@ T0 = partitions("t-0")
 
 
 def a_transaction(
-    state: State, epoch: int = 5, producer_id: int = P, *, of: Iterable[TopicPartition] = T0, **fields: int
+    state: State, epoch: int = 5, producer_id: int = P, *, of: Iterable[TopicPartition] = T0, **fields: Any
 ) -> Transaction:
     """An entry as it may stand in the log, reached or not."""
     has_partitions = state is ONGOING or state in PREPARING
@@ -187,7 +188,7 @@ class World:
 
     # --- requests ---
 
-    def init(self, producer_id: int = -1, epoch: int = -1, timeout_ms: int = TIMEOUT_MS, **more: int) -> Told:
+    def init(self, producer_id: int = -1, epoch: int = -1, timeout_ms: int = TIMEOUT_MS, **more: Any) -> Told:
         request = InitRequest(TXN, timeout_ms, producer_id, epoch, **more)
 
         def decide() -> Decision:
@@ -285,7 +286,7 @@ class World:
         return found
 
 
-def a_world_in(state: State, tv: int = 2, epoch: int = 5, **fields: int) -> World:
+def a_world_in(state: State, tv: int = 2, epoch: int = 5, **fields: Any) -> World:
     return World(tv, start=a_transaction(state, epoch, **fields), next_id=2000)
 
 

@@ -208,7 +208,8 @@ class Copy:
         except (OSError, WireClosed):
             return False
         parts = [part for topic in answer["topics"] for part in topic["partitions"]]
-        return sum(max(part["committed_offset"], 0) for part in parts) == self.count
+        committed: int = sum(max(part["committed_offset"], 0) for part in parts)
+        return committed == self.count
 
     def end(self) -> None:
         for instance in self.instances:

@@ -3,6 +3,7 @@
 import random
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +15,8 @@ WAIT_AT = 0.9
 """The last numbers come slowly until all changes have happened: an instance that was replaced has something to do."""
 
 
-class Plan(NamedTuple):
+@dataclass(frozen=True)
+class Plan:
     """How much is copied, how long it takes to write it, and what happens meanwhile."""
 
     count: int

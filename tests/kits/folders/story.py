@@ -9,7 +9,7 @@ import time
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
 
 from oracle.batches import Record, batch
 from oracle.compare import produce_body
@@ -127,7 +127,7 @@ class Story:
              "enable.auto.commit": False, "group.protocol": "classic"}
         )  # fmt: skip
         consumer.subscribe(["plain"])
-        messages = []
+        messages: list[Message] = []
         deadline = time.monotonic() + 30
         while len(messages) < 9 and time.monotonic() < deadline:
             messages += consumer.consume(9 - len(messages), 0.5)
@@ -191,9 +191,9 @@ class Story:
         """A transaction with a record in both partitions of `mixed`, and perhaps an offset."""
         answer = self.init(name, two_phase=two_phase)
         identity = Identity(answer["producer_id"], answer["producer_epoch"])
-        who = {"producer_id": identity.producer_id, "producer_epoch": identity.epoch}
+        who: dict[str, Any] = {"producer_id": identity.producer_id, "producer_epoch": identity.epoch}
         topics = [{"name": "mixed", "partitions": [0, 1]}]
-        body = {"v3_and_below_transactional_id": name, "v3_and_below_topics": topics}
+        body: dict[str, Any] = {"v3_and_below_transactional_id": name, "v3_and_below_topics": topics}
         body |= {f"v3_and_below_{key}": value for key, value in who.items()}
         added = self.wire.ask("AddPartitionsToTxn", 3, **body)
         codes = {row["partition_error_code"] for one in added["results_by_topic_v3_and_below"]
@@ -209,7 +209,9 @@ class Story:
     def retry(self, name: str, value: bytes, identity: Identity) -> None:
         """The producer of an open transaction sends its batches once more: they are recognised, not appended."""
         before = self.offsets("mixed", LATEST)
-        who = {"producer_id": identity.producer_id, "producer_epoch": identity.epoch, "transactional_id": name}
+        who: dict[str, Any] = {
+            "producer_id": identity.producer_id, "producer_epoch": identity.epoch, "transactional_id": name
+        }  # fmt: skip
         for partition in (0, 1):
             self.produce("mixed", [value], partition=partition, attributes=TRANSACTIONAL, base_sequence=0, **who)
         assert self.offsets("mixed", LATEST) == before
@@ -300,19 +302,21 @@ class Story:
         partitions = [(name, index) for name in topics for index in range(TOPICS[name][0])]
         consumer.assign([TopicPartition(name, index, OFFSET_BEGINNING) for name, index in partitions])
         seen: dict[str, list[tuple[Any, ...]]] = {name: [] for name in topics}
-        ends = set()
+        ends: set[tuple[str | None, int | None]] = set()
         deadline = time.monotonic() + 30
         while len(ends) < len(partitions):
             assert time.monotonic() < deadline, f"no end of {set(partitions) - ends}"
             message = consumer.poll(0.5)
             if message is None:
                 continue
-            if message.error() is not None:
-                assert message.error().name() == "_PARTITION_EOF", message.error()
-                ends.add((message.topic(), message.partition()))
+            topic, error = message.topic(), message.error()
+            assert topic is not None
+            if error is not None:
+                assert error.name() == "_PARTITION_EOF", error
+                ends.add((topic, message.partition()))
             else:
                 row = (message.partition(), message.offset(), message.timestamp(), message.key(), message.value())
-                seen[message.topic()].append(row)
+                seen[topic].append(row)
         consumer.close()
         return {name: sorted(rows) for name, rows in seen.items()}
 

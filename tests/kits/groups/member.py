@@ -108,7 +108,10 @@ def confluent(options: SimpleNamespace, journal: Journal, stop: Stop) -> None:
         batches: dict[Partition, list[Any]] = {}
         for message in consumer.consume(BATCH, POLL_S):
             if message.error() is None:
-                batches.setdefault((message.topic(), message.partition()), []).append(message)
+                topic, partition = message.topic(), message.partition()
+                assert topic is not None
+                assert partition is not None
+                batches.setdefault((topic, partition), []).append(message)
         for at, batch in batches.items():
             if at in journal.owned:
                 journal.processed(at, [row.offset() for row in batch], [int(row.value()) for row in batch])

@@ -102,7 +102,14 @@ def data_batch(
 
 
 def marker(
-    pid: int, epoch: int = 0, *, commit: bool = True, coordinator_epoch: int = 0, timestamp: int = NOW, **where: int
+    pid: int,
+    epoch: int = 0,
+    *,
+    commit: bool = True,
+    coordinator_epoch: int = 0,
+    timestamp: int = NOW,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
 ) -> bytes:
     return end_transaction_marker(
         commit=commit,
@@ -110,7 +117,8 @@ def marker(
         producer_epoch=epoch,
         coordinator_epoch=coordinator_epoch,
         timestamp_ms=timestamp,
-        **where,
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
     )
 
 

@@ -117,9 +117,16 @@ def registration(**changes: Any) -> BrokerRegistrationRequest:
     return BrokerRegistrationRequest(broker_id=broker_id, **(fields | changes))
 
 
-def beat_of(broker_id: int, epoch: int, offset: int, **wishes: bool) -> BrokerHeartbeatRequest:
-    wants = {"want_fence": False, "want_shut_down": False} | wishes
-    return BrokerHeartbeatRequest(broker_id=broker_id, broker_epoch=epoch, current_metadata_offset=offset, **wants)
+def beat_of(
+    broker_id: int, epoch: int, offset: int, *, want_fence: bool = False, want_shut_down: bool = False
+) -> BrokerHeartbeatRequest:
+    return BrokerHeartbeatRequest(
+        broker_id=broker_id,
+        broker_epoch=epoch,
+        current_metadata_offset=offset,
+        want_fence=want_fence,
+        want_shut_down=want_shut_down,
+    )
 
 
 def topic(

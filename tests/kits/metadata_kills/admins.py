@@ -129,8 +129,8 @@ class AioKafka:
         try:
             return asyncio.run(self._perform(address, change))
         except AioError as error:
-            code = getattr(error, "errno", None)  # those of the client itself have none
-            if code in HAPPENED.values():
+            code: int | None = getattr(error, "errno", None)  # those of the client itself have none
+            if code is not None and code in HAPPENED.values():
                 return {code}
             raise Unreachable(type(error).__name__) from error
 

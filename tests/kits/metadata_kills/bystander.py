@@ -98,9 +98,12 @@ class GroupMember(threading.Thread):
     def step(self) -> None:
         messages = [one for one in self.consumer.consume(500, 0.1) if one.error() is None]
         for message in messages:
-            partition, offset = message.partition(), message.offset()
-            if int(message.value()) != offset * PARTITIONS + partition:
-                self.wrong.append(f"{message.value()!r} at offset {offset} of {partition}")
+            partition, offset, value = message.partition(), message.offset(), message.value()
+            assert partition is not None
+            assert offset is not None
+            assert value is not None
+            if int(value) != offset * PARTITIONS + partition:
+                self.wrong.append(f"{value!r} at offset {offset} of {partition}")
             if offset > self.ends[partition]:
                 self.wrong.append(f"offset {offset} of {partition} after {self.ends[partition] - 1}")
             self.again += offset < self.ends[partition]

@@ -129,9 +129,10 @@ def read_transactions(rows: Iterable[Mapping[str, object]], open_name: str | Non
         assert row["what"] != "damage", row
         if row["what"] != "record":
             continue
-        value, last_offset = row["value"], row["offset"]
+        value, offset = row["value"], row["offset"]
         assert isinstance(value, dict)
-        assert isinstance(last_offset, int)
+        assert isinstance(offset, int)
+        last_offset = offset
         kind = value["type"]
         if kind == "BeginTransaction":
             assert open_name is None, f"{value} at {last_offset} inside {open_name}"

@@ -180,10 +180,11 @@ class Touch(Reader):
             self.ledger.trouble(self.name, f"error {code}")
             return
         assert code in (0, UNKNOWN_TOPIC_OR_PARTITION), code
+        is_known = bool(code == 0)
 
         def is_of(state: State) -> bool:
             topic = state.get(name)
-            return (topic is not None and index < topic.partitions) == (code == 0)
+            return (topic is not None and index < topic.partitions) == is_known
 
         self.ledger.answered(self.name, since, is_of, f"error {code} for {name}-{index}")
 
@@ -234,8 +235,9 @@ class StockList(Reader):
             if name not in RETRIABLE_HERE:
                 raise
             return
-        seen = {}
+        seen: dict[str, int] = {}
         for topic in found.values():
+            assert topic.topic is not None
             if topic.topic.startswith(PREFIX):
                 assert topic.error is None, topic.error
                 rows = topic.partitions

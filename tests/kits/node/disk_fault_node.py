@@ -46,7 +46,9 @@ class FaultyNode(SimNode):
         answer = await self.ask("Fetch", 11, **body, topics=[{"topic": "t", "partitions": [part]}])
         row = answer["responses"][0]["partitions"][0]
         data = bytes(row["records"] or b"")
-        found = [str(record.value, "utf-8") for at, _ in iter_headers(data) for record in iter_records(data, at)]
+        values = [record.value for at, _ in iter_headers(data) for record in iter_records(data, at)]
+        found = [str(value, "utf-8") for value in values if value is not None]
+        assert len(found) == len(values)
         return int(row["error_code"]), found
 
     async def read(self, partition: int = 0) -> list[str]:

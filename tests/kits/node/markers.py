@@ -1,18 +1,21 @@
 """What the suites of markers share: open transactions, what is in a log, and leaders that move."""
 
 import dataclasses
+from collections.abc import Awaitable, Callable
+from typing import Any
 
-from kits.node.running import batch
+from kits.node.running import Node, batch
 from twofold.config.internal_topics import CONSUMER_OFFSETS
 from twofold.controller.delta import ImageDelta, TopicChange
 from twofold.log.api import Bound, Origin
+from twofold.log.log import PartitionLog
 from twofold.records.batch import BatchBuilder, iter_headers
 from twofold.records.control import read_end_marker
 from twofold.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from twofold.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
 
-def begin(node, topic, index=0, pid=7, epoch=0, *, ago_ms=0):
+def begin(node: Node, topic: str, index: int = 0, pid: int = 7, epoch: int = 0, *, ago_ms: int = 0) -> int:
     """Open a transaction in a partition, with one batch."""
     partition = node.broker.replicas.leader(topic, index)
     guard = partition.log.start_verification(pid, epoch, 0)
@@ -21,7 +24,7 @@ def begin(node, topic, index=0, pid=7, epoch=0, *, ago_ms=0):
     return partition.append(data, -1, guard=guard).base_offset
 
 
-def begin_offsets(node, index, pid=7, epoch=0):
+def begin_offsets(node: Node, index: int, pid: int = 7, epoch: int = 0) -> int:
     """Open a transaction in a partition of `__consumer_offsets`, without any offset in it."""
     partition = node.broker.replicas.leader(CONSUMER_OFFSETS, index)
     guard = partition.log.start_verification(pid, epoch, 0)
@@ -30,7 +33,7 @@ def begin_offsets(node, index, pid=7, epoch=0):
     return partition.append(builder.build(), -1, guard=guard, origin=Origin.COORDINATOR).base_offset
 
 
-def written(node, topic, index=0):
+def written(node: Node, topic: str, index: int = 0) -> list[tuple[int, int, str, int]]:
     """The markers in a log: (producer id, epoch, "commit" or "abort", coordinator epoch)."""
     log = node.log(topic, index)
     data = log.read(log.log_start_offset, 2**30, Bound.LOG_END).records
@@ -41,14 +44,15 @@ def written(node, topic, index=0):
     ]
 
 
-def is_open(node, topic, index=0):
+def is_open(node: Node, topic: str, index: int = 0) -> bool:
     return node.log(topic, index).oldest_open_transaction() is not None
 
 
-def lead(node, topic, index=0, **fields):
+def lead(node: Node, topic: str, index: int = 0, **fields: Any) -> None:
     """Let the metadata say something else of a partition: leader, leader_epoch, isr, replicas."""
     image = node.broker.image
     found = image.topic(topic)
+    assert found is not None, topic
     state = found.partitions[index]
     state = state._replace(**{"leader_epoch": state.leader_epoch + 1, **fields})
     changed = dataclasses.replace(found, partitions=found.partitions.set(index, state))
@@ -57,21 +61,23 @@ def lead(node, topic, index=0, **fields):
     node.broker._apply(delta, image)
 
 
-def register(node, broker_id, *, fenced=False):
+def register(node: Node, broker_id: int, *, fenced: bool = False) -> None:
     """Another broker, as the metadata knows it."""
     image = node.broker.image
-    registration = dataclasses.replace(image.broker(1), broker_id=broker_id, fenced=fenced)
+    first = image.broker(1)
+    assert first is not None
+    registration = dataclasses.replace(first, broker_id=broker_id, fenced=fenced)
     image = dataclasses.replace(image, brokers=image.brokers.set(broker_id, registration))
     node.broker._apply(ImageDelta(offset=image.offset, changed_brokers={broker_id: registration}), image)
 
 
-async def delete(node, topic):
+async def delete(node: Node, topic: str) -> None:
     request = DeleteTopicsRequest(topics=[DeleteTopicState(name=topic, topic_id=None)], timeout_ms=1000)
     response = await node.broker.controller.delete_topics(request)
     assert response.responses[0].error_code == 0, response
 
 
-async def create_offsets_topic(node, partitions=3):
+async def create_offsets_topic(node: Node, partitions: int = 3) -> None:
     """`__consumer_offsets`, whose partitions this broker coordinates."""
     topic = CreatableTopic(
         name=CONSUMER_OFFSETS, num_partitions=partitions, replication_factor=1, assignments=(), configs=()
@@ -80,11 +86,11 @@ async def create_offsets_topic(node, partitions=3):
     assert response.topics[0].error_code == 0, response
 
 
-def on_sync(log, sync):
+def on_sync(log: PartitionLog, sync: Callable[[], Awaitable[None]]) -> None:
     """Replace a log's sync by a coroutine of no arguments; logs have slots, so it gets a class of its own."""
     log.__class__ = type("Patched", (type(log),), {"__slots__": (), "sync": lambda self: sync()})
 
 
-def on_append_markers(log, append):
+def on_append_markers(log: PartitionLog, append: Callable[..., Any]) -> None:
     """Replace what a log does with markers."""
     log.__class__ = type("Patched", (type(log),), {"__slots__": (), "append_markers": append})

@@ -3,7 +3,7 @@
 import asyncio
 import functools
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -61,7 +61,7 @@ class Wire:
 
 
 @asynccontextmanager
-async def connected(host: str, port: int):
+async def connected(host: str, port: int) -> AsyncIterator[Wire]:
     reader, writer = await asyncio.open_connection(host, port, limit=2**26)
     wire = Wire(reader, writer)
     try:

@@ -8,7 +8,7 @@ from broker.coordinators.transactions.test_transaction_scenarios import Story
 from kits.node.sim_node import NODE
 from kits.node.sim_node import simulated as simulated_node
 from kits.node.txn_node import Pair
-from twofold.broker.network.context import Later
+from twofold.broker.network.context import Frame, Later
 from twofold.config.internal_topics import CONSUMER_OFFSETS, coordinator_partition
 from twofold.coordinator.transaction.records import Transaction
 from twofold.log.log import PartitionLog
@@ -69,7 +69,8 @@ class TwoPhaseNode(Story):
         frame = struct.pack(">hhih", 22, 7, 1, -1) + b"\0" + body
         result = self._dispatcher.dispatch(self._peer, frame)
         answer = await result.answer if isinstance(result, Later) else result
-        payload = b"".join(bytes(part) for part in answer.parts)[4:]  # type: ignore[union-attr]
+        assert isinstance(answer, Frame)
+        payload = b"".join(bytes(part) for part in answer.parts)[4:]
         _, _, _, error, *pairs, _ = struct.unpack(">iBihqhqhB", payload)
         return error or Given((pairs[0], pairs[1]), (pairs[2], pairs[3]))
 

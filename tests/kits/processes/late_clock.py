@@ -8,5 +8,5 @@ from twofold.runtime.real import RealClock
 if __name__ == "__main__":
     behind_ms = int(sys.argv[1]) * 1000
     told = RealClock.wall_ms
-    RealClock.wall_ms = lambda clock: told(clock) - behind_ms  # type: ignore[method-assign]
+    RealClock.wall_ms = lambda self: told(self) - behind_ms  # type: ignore[method-assign]
     sys.exit(main(sys.argv[2:]))

@@ -346,6 +346,7 @@ class TxnDriver(Wire):
             for row in topic.partition_responses:
                 name = topic.name or self.cluster.cache.name_of(topic.topic_id)
                 if row.error_code == 0:
+                    assert name is not None, topic
                     offsets[TopicPartition(name, row.index)] = row.base_offset
                 codes.append(row.error_code)
         _raise_worst(codes, f"{sorted(rest)}")
@@ -460,5 +461,5 @@ def _raise_worst(codes: Sequence[int], text: str) -> None:
             raise_for(code, text)
         except KafkaError as error:
             errors.append(error)
-    for error in sorted(errors, key=lambda error: error.retriable):
-        raise error
+    for worst in sorted(errors, key=lambda error: error.retriable):
+        raise worst

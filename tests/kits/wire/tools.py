@@ -98,11 +98,17 @@ def hang(server: Server, topic: str, partition: int, producer_id: int | None = N
     """A record of a transaction that no coordinator is told of; returns the producer id."""
     with Connection(server.host, server.port) as connection:
         if producer_id is None:
-            body = {"transactional_id": None, "transaction_timeout": 60_000}
-            producer_id = int(connection.ask("InitProducerId", 0, **body)["producer_id"])
+            answer = connection.ask("InitProducerId", 0, transactional_id=None, transaction_timeout=60_000)
+            producer_id = int(answer["producer_id"])
         now_ms = int(time.time() * 1000)
-        owner = {"producer_id": producer_id, "producer_epoch": epoch, "base_timestamp": now_ms}
-        records = batch(1, attributes=TRANSACTIONAL, base_sequence=0, **owner)
+        records = batch(
+            1,
+            attributes=TRANSACTIONAL,
+            base_sequence=0,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_timestamp=now_ms,
+        )
         data = [{"name": topic, "partition_data": [{"index": partition, "records": records}]}]
         body = {"transactional_id": "by-hand", "acks": -1, "timeout": 5000, "topic_data": data}
         deadline = time.monotonic() + 15
@@ -131,8 +137,10 @@ def open_many(server: Server, topic: str, partitions: int, count: int, prefix: s
         for start in range(0, count, AT_ONCE):
             bodies = []
             for n in range(start, min(count, start + AT_ONCE)):
-                owner = {"producer_id": found[n][0], "producer_epoch": found[n][1], "base_sequence": 0}
-                records = batch(1, attributes=TRANSACTIONAL, **owner)
+                producer_id, epoch = found[n]
+                records = batch(
+                    1, attributes=TRANSACTIONAL, base_sequence=0, producer_id=producer_id, producer_epoch=epoch
+                )
                 data = [{"name": topic, "partition_data": [{"index": n % partitions, "records": records}]}]
                 bodies.append({"transactional_id": f"{prefix}-{n}", "acks": -1, "timeout": 9000, "topic_data": data})
             assert {produce_code(row) for row in _pipelined(connection, "Produce", 12, bodies)} == {0}
@@ -187,9 +195,12 @@ def read_committed(server: Server, topic: str, partition: int) -> list[bytes]:
             message = consumer.poll(1.0)
             if message is None:
                 continue
-            if message.error() is None:
-                found.append(message.value())
-            elif message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF:
+            error = message.error()
+            if error is None:
+                value = message.value()
+                assert value is not None
+                found.append(value)
+            elif error.code() == confluent_kafka.KafkaError._PARTITION_EOF:
                 return found
         raise AssertionError(f"{topic}-{partition} has no end")
     finally:

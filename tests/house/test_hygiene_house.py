@@ -1,7 +1,9 @@
 """The form of the sources: what ships, what reads the environment, and one meaning per class name."""
 
 import ast
+import importlib
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +16,17 @@ READS_THE_ENVIRONMENT = {
     "records/columnar_loading.py": "where numba keeps what it compiled (NUMBA_CACHE_DIR, XDG_CACHE_HOME)",
     "pipeline/session.py": "Spark's own variables, and the cache (XDG_CACHE_HOME)",
     "pipeline/checks.py": "where the JDK is (JAVA_HOME)",
+}
+
+TWO_FORMS = "public in two forms: `twofold` has it for code without asyncio, `twofold.aio` for asyncio"
+NAMES_OF_TWO_CLASSES = {
+    "Admin": TWO_FORMS,
+    "Producer": TWO_FORMS,
+    "Transaction": TWO_FORMS,
+    "Delivery": TWO_FORMS,
+    "ColumnDelivery": TWO_FORMS,
+    "Broker": "public as `twofold.embedded.Broker`, which runs the other one",
+    "Partition": "`twofold log dump` shows the metadata record by this name; the broker's is what Apache Kafka calls so",
 }
 
 
@@ -44,3 +57,33 @@ def test_the_house_is_measured_as_a_table_and_as_json() -> None:
     assert f"| sink | {measured['packages']['sink']['files']} |" in table
     assert sum(row["lines"] for row in measured["packages"].values()) == measured["lines"]
     assert measured["packages"]["sink"]["longest_chain"][-1] == "KafkaError"
+
+
+def test_one_class_name_has_one_meaning() -> None:
+    """Helpers that begin with `_` stay in their module; wire messages have Apache Kafka's names, which repeat."""
+    tool = [sys.executable, str(ROOT / "tools" / "measure_house.py"), "--format", "json"]
+    duplicated = json.loads(subprocess.run(tool, capture_output=True, check=True).stdout)["duplicated_classes"]
+    new = {name: places for name, places in duplicated.items() if name not in NAMES_OF_TWO_CLASSES}
+    assert not new, "rename the class that is used less"
+    assert {name: len(places) for name, places in duplicated.items()} == dict.fromkeys(NAMES_OF_TWO_CLASSES, 2)
+
+
+def test_the_sink_uses_the_public_client_and_its_parts_only() -> None:
+    used = {
+        f"{path.name}: {node.module}"
+        for path in (SOURCE / "sink").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("twofold.client")
+        if node.module not in ("twofold.client", "twofold.client.parts")
+    }
+    assert used == set()
+
+
+def test_each_word_of_the_sink_is_a_class() -> None:
+    page = (ROOT / "docs" / "spark-protocol.md").read_text()
+    section = page.split("### The classes")[1].split("\n## ")[0]
+    words = [word for row in re.findall(r"^\| (`.*?) \|", section, re.M) for word in re.findall(r"`(\w+)`", row)]
+    places = ["sink.driver", "sink.register", "sink.slots", "sink.writer", "spark.sink"]
+    known = [name for place in places for name in vars(importlib.import_module(f"twofold.{place}"))]
+    assert {"Plan", "Conditions", "Terms", "Votes", "Written", "Participant", "Slot", "Register"} <= set(words)
+    assert set(words) <= set(known)

@@ -6,7 +6,7 @@
 3. A journal that was taken over says so, and by whom. What it knew can be read from it again.
 """
 
-from twofold.client.cluster.cluster import Cluster
+from twofold.client.parts import Cluster
 from twofold.connections.waiting import Deadline
 from twofold.sink import names
 from twofold.sink.inspection import SUFFIX, FoundJournal, Inspector

@@ -15,9 +15,8 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 
-from twofold.client.admin.transaction_model import NO_TIMEOUT_MS, TransactionDescription, TransactionState
-from twofold.client.producer.sequences import ProducerIdentity
-from twofold.client.transactions.calls import Terms, TransactionCalls
+from twofold.client import TransactionDescription, TransactionState
+from twofold.client.parts import NO_TIMEOUT_MS, ProducerIdentity, Terms, TransactionCalls
 from twofold.connections.waiting import Deadline
 from twofold.runtime.api import Runtime
 from twofold.sink.errors import DecidedDataLost

@@ -15,13 +15,8 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from twofold.client.admin.admin import Admin
-from twofold.client.admin.model import ConfigResource, ResourceType
-from twofold.client.admin.transaction_model import NO_TIMEOUT_MS, TransactionDescription, TransactionState
-from twofold.client.cluster.cluster import Cluster
-from twofold.client.cluster.coordinators import Coordinators
-from twofold.client.config import ProducerConfig
-from twofold.client.transactions.calls import Terms, TransactionCalls
+from twofold.client import Admin, ConfigResource, ResourceType, TransactionDescription, TransactionState
+from twofold.client.parts import NO_TIMEOUT_MS, Cluster, Coordinators, ProducerConfig, Terms, TransactionCalls
 from twofold.connections.waiting import Deadline
 from twofold.runtime.api import Runtime
 from twofold.sink import names, recognition

@@ -10,16 +10,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from twofold.client.admin.admin import Admin
-from twofold.client.admin.model import ConfigResource, ResourceType
-from twofold.client.admin.transaction_model import NO_TIMEOUT_MS, TransactionDescription, TransactionState
-from twofold.client.cluster.cluster import Cluster
-from twofold.client.cluster.coordinators import Coordinators
-from twofold.client.cluster.metadata import group_by_topic
-from twofold.client.config import ISOLATION_LEVELS, ConsumerConfig
-from twofold.client.consumer.offsets import OffsetSpec, list_offsets
-from twofold.client.consumer.single_fetch import SingleFetch
-from twofold.client.producer.sequences import ProducerIdentity
+from twofold.client import Admin, ConfigResource, OffsetSpec, ResourceType, TransactionDescription, TransactionState
+from twofold.client.parts import (
+    ISOLATION_LEVELS,
+    NO_TIMEOUT_MS,
+    Cluster,
+    ConsumerConfig,
+    Coordinators,
+    ProducerIdentity,
+    SingleFetch,
+    group_by_topic,
+    list_offsets,
+)
 from twofold.connections.waiting import Deadline
 from twofold.records.batch import Record, iter_records
 from twofold.records.filtering import visible_batches

@@ -13,14 +13,8 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from twofold.client.admin.admin import Admin
-from twofold.client.admin.group_model import ConsumerGroupMetadata
-from twofold.client.admin.model import NewTopic
-from twofold.client.cluster.cluster import Cluster
-from twofold.client.config import ISOLATION_LEVELS, ConsumerConfig, ProducerConfig
-from twofold.client.consumer.offsets import OffsetSpec, list_offsets
-from twofold.client.consumer.single_fetch import SingleFetch
-from twofold.client.producer.producer import Producer
+from twofold.client import Admin, ConsumerGroupMetadata, NewTopic, OffsetSpec, Producer
+from twofold.client.parts import ISOLATION_LEVELS, Cluster, ConsumerConfig, ProducerConfig, SingleFetch, list_offsets
 from twofold.connections.waiting import Deadline
 from twofold.records.batch import iter_records
 from twofold.records.filtering import visible_batches

@@ -8,8 +8,7 @@
 
 from dataclasses import dataclass
 
-from twofold.client.cluster.cluster import Cluster
-from twofold.client.config import ProducerConfig
+from twofold.client.parts import Cluster, ProducerConfig
 from twofold.connections.waiting import Deadline
 from twofold.runtime.api import Runtime
 from twofold.sink.completion import COMMITTED, data_lost, outcome_forgotten

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from twofold.client.producer.sequences import ProducerIdentity
+from twofold.client.parts import ProducerIdentity
 from twofold.sink.decided import DecidedEntry, Input, Purpose
 from twofold.wire.errors import KafkaError
 

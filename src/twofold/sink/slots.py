@@ -2,10 +2,10 @@
 
 1. At most one process has a slot: a lock on its file, which the kernel frees with the process, whatever ends it.
 2. A slot that was used for a batch of a run is free for a later batch of the same run only: batches come one after the
-   other, so that the transaction before is decided and done. What another run used is never used again, for who came
-   first cannot be known here.
-3. An id whose InitProducerId has no known outcome is burnt, by its process or by whoever finds that one dead: the
-   request may still be on its way, and would take the id away from its next user.
+   other, so that the transaction before is decided and done. A slot that another run used is never reused: this
+   process cannot tell which run is older.
+3. An id whose InitProducerId has no known outcome is burnt, by its process or by the process that finds that one dead.
+   The request may still be on its way, and would take the id away from its next user.
 
 So the number of ids is bounded by the tasks of a batch, however many processes Spark starts and ends for them. Files of
 runs that are over are removed; their ids expire at the broker.
@@ -32,7 +32,7 @@ class Use:
 
 
 class Slot:
-    """A leased id. `use` before it is initialized, and `known` after; `burn` when nobody knows whether it was."""
+    """A leased id. Call `use` before it is initialized, `known` after, and `burn` if the outcome is not known."""
 
     def __init__(self, prefix: str, path: Path, file: int, use: Use | None) -> None:
         process, _, number = path.name.partition(".")

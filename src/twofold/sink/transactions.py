@@ -2,10 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from twofold.client.admin.admin import Admin
-from twofold.client.admin.transaction_model import TransactionDescription, TransactionState
-from twofold.client.cluster.cluster import Cluster
-from twofold.client.cluster.coordinators import Coordinators
+from twofold.client import Admin, TransactionDescription, TransactionState
+from twofold.client.parts import Cluster, Coordinators
 from twofold.connections.errors import UnsupportedByBroker
 from twofold.connections.waiting import Deadline
 from twofold.sink import names

@@ -15,18 +15,20 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from twofold.client.admin.admin import Admin
-from twofold.client.admin.transaction_model import NO_TIMEOUT_MS
-from twofold.client.cluster.cluster import Cluster
-from twofold.client.cluster.coordinators import Coordinators
-from twofold.client.cluster.metadata import TopicMetadata
-from twofold.client.config import ProducerConfig
-from twofold.client.producer.accumulator import ProducerBatch
-from twofold.client.producer.sender import Sender
-from twofold.client.producer.sequences import ProducerIdentity
-from twofold.client.transactions.calls import Terms, TransactionCalls
-from twofold.client.transactions.current import CurrentTransaction
-from twofold.client.transactions.heartbeats import Heartbeats
+from twofold.client import Admin, TopicMetadata
+from twofold.client.parts import (
+    NO_TIMEOUT_MS,
+    Cluster,
+    Coordinators,
+    CurrentTransaction,
+    Heartbeats,
+    ProducerBatch,
+    ProducerConfig,
+    ProducerIdentity,
+    Sender,
+    Terms,
+    TransactionCalls,
+)
 from twofold.connections.errors import GaveUp
 from twofold.connections.waiting import Backoff, Deadline
 from twofold.records.batch import decrement_sequence

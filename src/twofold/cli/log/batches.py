@@ -36,7 +36,7 @@ class DumpedBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Damage:
+class BatchDamage:
     """What is wrong, where, and where reading goes on (None: nowhere in this file)."""
 
     position: int
@@ -62,7 +62,7 @@ class FileBatches:
         self._from_offset = from_offset
         self._advance = advance
 
-    def read(self) -> Iterator[DumpedBatch | Damage]:
+    def read(self) -> Iterator[DumpedBatch | BatchDamage]:
         position = 0
         while position < self._size:
             found = self._at(position)
@@ -75,11 +75,11 @@ class FileBatches:
             self._advance(after - position)
             position = after
 
-    def _at(self, position: int) -> list[DumpedBatch | Damage] | None:
+    def _at(self, position: int) -> list[DumpedBatch | BatchDamage] | None:
         """The batch at a position with what is wrong about it; None for one that is passed over."""
         wrong = self._framing(position)
         if wrong is not None:
-            return [Damage(position, wrong, self._search(position + 1))]
+            return [BatchDamage(position, wrong, self._search(position + 1))]
         header = self._header(position)
         if header.last_offset < self._from_offset and self._due <= header.base_offset:
             self._due = header.next_offset
@@ -90,19 +90,19 @@ class FileBatches:
         due, self._due = self._due, header.next_offset
         if header.base_offset < due:
             reason = f"the batch has the offset {header.base_offset} where {due} is the least that may follow"
-            return [Damage(position, reason, position), batch]
+            return [BatchDamage(position, reason, position), batch]
         return [batch]
 
-    def _damaged(self, batch: DumpedBatch) -> list[DumpedBatch | Damage]:
+    def _damaged(self, batch: DumpedBatch) -> list[DumpedBatch | BatchDamage]:
         """Of a batch with a wrong CRC the length may be wrong as well: it is believed if another batch follows it."""
         header, after = batch.header, batch.position + batch.header.size
         reason = f"the batch at offset {header.base_offset} has a wrong CRC: {header.crc:08x} is stored"
         if after == self._size or self._framing(after) is None:
             if 0 <= header.base_offset - self._due < MOST_RELATIVE_OFFSET and header.last_offset_delta >= 0:
                 self._due = header.next_offset
-            return [Damage(batch.position, reason, after if after < self._size else None), batch]
+            return [BatchDamage(batch.position, reason, after if after < self._size else None), batch]
         resumes_at = self._search(batch.position + 1)
-        return [Damage(batch.position, f"{reason}, and no batch follows it", resumes_at)]
+        return [BatchDamage(batch.position, f"{reason}, and no batch follows it", resumes_at)]
 
     def _framing(self, position: int) -> str | None:
         """Why no batch can begin here."""
@@ -166,5 +166,5 @@ class FileBatches:
         return self._file.read(size)
 
 
-def _end(damage: Damage, size: int) -> int:
+def _end(damage: BatchDamage, size: int) -> int:
     return size if damage.resumes_at is None else damage.resumes_at

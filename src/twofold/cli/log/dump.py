@@ -15,7 +15,7 @@ from pathlib import Path
 
 from twofold.cli.log import decoders as log_decoders
 from twofold.cli.log import files as log_files
-from twofold.cli.log.batches import Damage, DumpedBatch, FileBatches
+from twofold.cli.log.batches import BatchDamage, DumpedBatch, FileBatches
 from twofold.cli.log.decoders import Decoder, UndecodedRecord, control_row
 from twofold.cli.log.files import Unreadable
 from twofold.cli.log.values import Row, plain
@@ -184,7 +184,7 @@ def _dump_segment(
     with open(path, "rb", buffering=1 << 20) as file:
         reader = FileBatches(file, size, base_offset=base_offset, from_offset=wanted.from_offset, advance=advance)
         for found in reader.read():
-            if isinstance(found, Damage):
+            if isinstance(found, BatchDamage):
                 yield _damage(found.position, found.reason) | {"resumes_at": found.resumes_at}
                 continue
             if shown == wanted.limit:

@@ -26,7 +26,7 @@ NAMES_OF_TWO_CLASSES = {
     "Delivery": TWO_FORMS,
     "ColumnDelivery": TWO_FORMS,
     "Broker": "public as `twofold.embedded.Broker`, which runs the other one",
-    "Partition": "`twofold log dump` shows the metadata record by this name; the broker's is what Apache Kafka calls so",
+    "Partition": "`twofold log dump` shows the metadata record by this name; the broker's has Apache Kafka's name",
 }
 
 

@@ -7,7 +7,7 @@ import pytest
 from kits.coordinator.groups import REBALANCE, SESSION, World, subscription
 from twofold.coordinator.group.context import NEW_MEMBER_JOIN_TIMEOUT_MS
 from twofold.coordinator.group.records import GroupRecord, GroupValue
-from twofold.coordinator.group.states import State
+from twofold.coordinator.group.states import GroupState
 from twofold.wire.errors import NotEnoughReplicas
 
 OLD = 3  # the last version in which a member gets its id with the generation
@@ -19,7 +19,7 @@ def test_the_first_member_leads_the_first_generation_alone() -> None:
     assert (answer.error_code, answer.generation_id, answer.leader) == (0, 1, answer.member_id)
     assert (answer.protocol_type, answer.protocol_name) == ("consumer", "range")
     assert [(row.member_id, row.metadata) for row in answer.members] == [(answer.member_id, subscription("t"))]
-    assert world.group_state() is State.COMPLETING_REBALANCE
+    assert world.group_state() is GroupState.COMPLETING_REBALANCE
 
 
 def test_a_new_group_is_in_the_log_before_its_first_generation() -> None:
@@ -81,7 +81,7 @@ def test_a_member_id_in_a_group_that_does_not_have_it_is_unknown() -> None:
     assert world.join("stranger").error_code == 25
     world.leave(world.members()[0])
     assert world.join("stranger").error_code == 25
-    assert world.group_state() is State.EMPTY
+    assert world.group_state() is GroupState.EMPTY
 
 
 # Protocols
@@ -101,7 +101,7 @@ def test_no_protocol_in_common_or_another_type_is_inconsistent() -> None:
     assert world.join(protocols=("other",)).error_code == 23
     assert world.join(protocol_type="connect").error_code == 23
     assert world.join(member_id, protocols=("other",)).error_code == 23
-    assert world.group_state() is State.STABLE
+    assert world.group_state() is GroupState.STABLE
 
 
 def test_a_protocol_is_common_only_if_every_member_has_it() -> None:
@@ -162,7 +162,7 @@ def test_a_new_member_makes_the_others_join_again() -> None:
     world = World()
     first, second = world.stable(2)
     _, waiting = world.send_new()
-    assert world.group_state() is State.PREPARING_REBALANCE
+    assert world.group_state() is GroupState.PREPARING_REBALANCE
     assert [world.heartbeat(member, 1) for member in (first, second)] == [27, 27]
     again = world.send_join(first)
     assert not world.is_answered(waiting)
@@ -213,7 +213,7 @@ def test_the_leader_of_a_stable_group_joins_to_rebalance_it() -> None:
     world = World()
     first, second = world.stable(2)
     world.send_join(first)
-    assert world.group_state() is State.PREPARING_REBALANCE
+    assert world.group_state() is GroupState.PREPARING_REBALANCE
     assert world.heartbeat(second, 1) == 27
 
 
@@ -222,14 +222,14 @@ def test_a_follower_that_changed_nothing_is_told_the_generation() -> None:
     first, second = world.stable(2)
     answer = world.join(second)
     assert (answer.error_code, answer.generation_id, answer.leader, answer.members) == (0, 1, first, ())
-    assert world.group_state() is State.STABLE
+    assert world.group_state() is GroupState.STABLE
 
 
 def test_a_follower_with_another_subscription_rebalances_the_group() -> None:
     world = World()
     _, second = world.stable(2)
     world.send_join(second, topics=("t", "u"))
-    assert world.group_state() is State.PREPARING_REBALANCE
+    assert world.group_state() is GroupState.PREPARING_REBALANCE
 
 
 def test_a_join_that_is_repeated_before_the_sync_is_answered_again() -> None:
@@ -238,7 +238,7 @@ def test_a_join_that_is_repeated_before_the_sync_is_answered_again() -> None:
     first = world.join()
     again = world.join(first.member_id)
     assert (again.error_code, again.generation_id, len(again.members)) == (0, 1, 1)
-    assert world.group_state() is State.COMPLETING_REBALANCE
+    assert world.group_state() is GroupState.COMPLETING_REBALANCE
 
 
 def test_a_join_with_other_metadata_before_the_sync_begins_again() -> None:
@@ -276,7 +276,7 @@ def test_group_max_size_refuses_those_who_come_too_late() -> None:
     first, second = world.stable(2)
     answer = world.join()
     assert (answer.error_code, answer.member_id) == (81, "")
-    assert world.group_state() is State.STABLE
+    assert world.group_state() is GroupState.STABLE
     assert world.members() == [first, second]
 
 
@@ -294,7 +294,7 @@ def test_a_group_above_its_limit_after_a_restart_loses_those_who_come_last() -> 
     world = World()
     members = world.stable(3)
     world = world.restart(max_size=2)
-    assert world.group_state() is State.PREPARING_REBALANCE
+    assert world.group_state() is GroupState.PREPARING_REBALANCE
     codes = [world.send_join(member) for member in members]
     assert [world.answer(token).error_code for token in codes] == [0, 0, 81]
     assert world.members() == members[:2]

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
 from kits.coordinator.groups import REBALANCE, SESSION, World
-from twofold.coordinator.group.states import State
+from twofold.coordinator.group.states import GroupState
 from twofold.wire.errors import KafkaError, NotEnoughReplicas
 
 PARTITIONS = 5
@@ -183,9 +183,9 @@ class Protocol(RuleBasedStateMachine):
         living = [client for client in self.everybody if client.is_alive]
         if not living:
             self.world.advance(REBALANCE + SESSION)
-            assert self.world.group_state() in (State.EMPTY, State.DEAD)
+            assert self.world.group_state() in (GroupState.EMPTY, GroupState.DEAD)
             return
-        assert self.world.group_state() is State.STABLE
+        assert self.world.group_state() is GroupState.STABLE
         assert sorted(self.world.members()) == sorted(client.member_id for client in living)
         owned = sorted(partition for client in living for partition in client.owned)
         assert owned == list(range(PARTITIONS))
@@ -286,9 +286,9 @@ class Protocol(RuleBasedStateMachine):
         if hasattr(self, "world"):
             for group in self.world.membership.groups.values():
                 deadlines = self.world.membership.deadlines
-                if group.state is State.PREPARING_REBALANCE:
+                if group.state is GroupState.PREPARING_REBALANCE:
                     assert deadlines.get(("join", group.group_id, "")) is not None
-                elif group.state is State.COMPLETING_REBALANCE and group.pending_syncs:
+                elif group.state is GroupState.COMPLETING_REBALANCE and group.pending_syncs:
                     assert deadlines.get(("sync", group.group_id, "")) is not None
                 assert group.joining == sum(member.is_awaiting_join for member in group.members.values())
 

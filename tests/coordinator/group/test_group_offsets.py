@@ -9,7 +9,7 @@ from kits.coordinator.groups import WALL, World
 from twofold.coordinator.group.context import MINUTE_MS
 from twofold.coordinator.group.offsets import Commit, Committer, Wanted
 from twofold.coordinator.group.records import GroupRecord, LogRecord, OffsetRecord
-from twofold.coordinator.group.states import State
+from twofold.coordinator.group.states import GroupState
 from twofold.wire.errors import KafkaError
 
 RETENTION = 10_080 * MINUTE_MS
@@ -25,22 +25,28 @@ def refusal(world: World, **who: Any) -> int:
     return 0
 
 
-def in_state(world: World, state: State) -> str:
+def in_state(world: World, state: GroupState) -> str:
     """A group with one member, brought into a state; the member's id."""
-    if state is State.DEAD:
+    if state is GroupState.DEAD:
         return "nobody"
     (member_id,) = world.stable()
-    if state is State.EMPTY:
+    if state is GroupState.EMPTY:
         world.leave(member_id)
-    elif state is not State.STABLE:
+    elif state is not GroupState.STABLE:
         world.send_new()
-        if state is State.COMPLETING_REBALANCE:
+        if state is GroupState.COMPLETING_REBALANCE:
             world.send_join(member_id)
     assert world.group_state() is state
     return member_id
 
 
-STATES = [State.EMPTY, State.PREPARING_REBALANCE, State.COMPLETING_REBALANCE, State.STABLE, State.DEAD]
+STATES = [
+    GroupState.EMPTY,
+    GroupState.PREPARING_REBALANCE,
+    GroupState.COMPLETING_REBALANCE,
+    GroupState.STABLE,
+    GroupState.DEAD,
+]
 # Who commits -> the answers in these states; of a group that does not exist (Dead) also from version 9 on.
 COMMITTERS = {
     "nobody": ({}, [0, 25, 25, 25, 0]),
@@ -55,13 +61,13 @@ COMMITTERS = {
 
 @pytest.mark.parametrize("who", COMMITTERS)
 @pytest.mark.parametrize("state", STATES, ids=lambda state: state.value)
-def test_who_may_commit_in_which_state(who: str, state: State) -> None:
+def test_who_may_commit_in_which_state(who: str, state: GroupState) -> None:
     world = World()
     member_id = in_state(world, state)
     fields, codes = COMMITTERS[who]
     fields = {name: member_id if value == "member" else value for name, value in fields.items()}
     if "generation" in fields:
-        generation = 1 if state is State.DEAD else world.generation()
+        generation = 1 if state is GroupState.DEAD else world.generation()
         fields["generation"] = generation - (fields["generation"] == "old")
     assert refusal(world, **fields) == codes[STATES.index(state)]
 
@@ -80,7 +86,7 @@ def test_the_empty_group_id_takes_commits() -> None:
 def test_a_commit_creates_a_group_without_members() -> None:
     world = World()
     world.commit(T0)
-    assert world.group_state() is State.EMPTY
+    assert world.group_state() is GroupState.EMPTY
     assert world.membership.groups == {}
     assert [type(record) for record in world.log] == [OffsetRecord]
 
@@ -231,15 +237,15 @@ def test_a_group_is_deleted_with_everything_it_has() -> None:
 
 
 @pytest.mark.parametrize("state", STATES, ids=lambda state: state.value)
-def test_only_groups_without_members_are_deleted(state: State) -> None:
+def test_only_groups_without_members_are_deleted(state: GroupState) -> None:
     world = World()
     in_state(world, state)
-    if state is State.EMPTY:
+    if state is GroupState.EMPTY:
         assert world.offsets.delete_group(world.state, "g") == [GroupRecord("g", None)]
         return
     with pytest.raises(KafkaError) as refused:
         world.offsets.delete_group(world.state, "g")
-    assert refused.value.code == (69 if state is State.DEAD else 68)
+    assert refused.value.code == (69 if state is GroupState.DEAD else 68)
 
 
 def test_a_group_that_is_deleted_and_joined_again_begins_anew() -> None:
@@ -308,8 +314,8 @@ def test_offsets_of_topics_that_no_member_reads_any_more_expire() -> None:
     assert expire(world) == [OffsetRecord("g", "u", 0, None)]
 
 
-@pytest.mark.parametrize("state", [State.PREPARING_REBALANCE, State.COMPLETING_REBALANCE])
-def test_nothing_expires_during_a_rebalance(state: State) -> None:
+@pytest.mark.parametrize("state", [GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE])
+def test_nothing_expires_during_a_rebalance(state: GroupState) -> None:
     world = World()
     world.commit({("u", 0): 1})
     in_state(world, state)

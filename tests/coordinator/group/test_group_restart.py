@@ -17,7 +17,7 @@ from twofold.coordinator.group.records import (
     encode_offset_value,
 )
 from twofold.coordinator.group.state import GroupMachine, GroupsState, committed, log_offset
-from twofold.coordinator.group.states import State
+from twofold.coordinator.group.states import GroupState
 
 
 def test_members_survive_with_a_full_session_each() -> None:
@@ -26,7 +26,7 @@ def test_members_survive_with_a_full_session_each() -> None:
     world.advance(SESSION - 1)
     world = world.restart()
     assert world.members() == [first, second]
-    assert world.group_state() is State.STABLE
+    assert world.group_state() is GroupState.STABLE
     world.advance(SESSION - 1)
     assert world.heartbeat(first, 1) == 0
     assert world.sync(first, 1).assignment == first.encode()
@@ -62,7 +62,7 @@ def test_an_empty_group_keeps_its_generation() -> None:
     (first,) = world.stable()
     world.leave(first)
     world = world.restart()
-    assert world.group_state() is State.EMPTY
+    assert world.group_state() is GroupState.EMPTY
     assert world.membership.groups == {}
     assert world.join().generation_id == 3
 

@@ -3,7 +3,7 @@
 import pytest
 
 from kits.coordinator.groups import REBALANCE, SESSION, World
-from twofold.coordinator.group.states import State
+from twofold.coordinator.group.states import GroupState
 from twofold.wire.errors import NotEnoughReplicas
 
 
@@ -14,7 +14,7 @@ def static_group(world: World, *instances: str, version: int = 5) -> dict[str, s
     ids = [world.answer(token).member_id for token in tokens]
     for member_id, instance in reversed(list(zip(ids, instances, strict=True))):
         world.send_sync(member_id, 1, {member: member.encode() for member in ids}, instance=instance)
-    assert world.group_state() is State.STABLE
+    assert world.group_state() is GroupState.STABLE
     return dict(zip(instances, ids, strict=True))
 
 
@@ -32,7 +32,7 @@ def test_a_static_leader_that_restarts_keeps_its_place_without_a_rebalance(versi
     answer = world.join(instance="a", version=version)
     assert (answer.error_code, answer.generation_id) == (0, 1)
     assert answer.member_id != ids["a"]
-    assert world.group_state() is State.STABLE
+    assert world.group_state() is GroupState.STABLE
     if version >= 9:
         assert (answer.leader, answer.skip_assignment) == (answer.member_id, True)
         assert {row.member_id for row in answer.members} == {answer.member_id, ids["b"]}
@@ -80,7 +80,7 @@ def test_a_static_member_that_restarts_during_the_sync_phase_begins_a_new_rebala
     world.tick()
     assert all(world.is_answered(token) for token in tokens)
     world.send_join(instance="b")
-    assert world.group_state() is State.PREPARING_REBALANCE
+    assert world.group_state() is GroupState.PREPARING_REBALANCE
 
 
 def test_a_static_member_whose_protocol_changes_the_groups_rebalances_it() -> None:
@@ -114,7 +114,7 @@ def test_a_generation_waits_for_static_members_when_nobody_else_is_there() -> No
     world.leave(world.answer(newcomer - 1).member_id)
     world.advance(20_000)
     assert world.members() == [answer.member_id]
-    assert world.group_state() is State.PREPARING_REBALANCE
+    assert world.group_state() is GroupState.PREPARING_REBALANCE
     assert world.join(answer.member_id, instance="a", session=200_000).generation_id == 2
 
 
@@ -149,7 +149,7 @@ def test_a_replacement_that_cannot_be_written_did_not_happen(held: bool) -> None
     world.commit_all(NotEnoughReplicas(""))
     assert world.answer(token).error_code == 15
     assert world.members() == list(ids.values())
-    assert world.group_state() is State.STABLE
+    assert world.group_state() is GroupState.STABLE
     assert world.heartbeat(ids["a"], 1, instance="a") == 0
     group = world.membership.groups["g"]
     assert group.leader == ids["a"]

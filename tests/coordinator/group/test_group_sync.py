@@ -4,7 +4,7 @@ import pytest
 
 from kits.coordinator.groups import REBALANCE, SESSION, World
 from twofold.coordinator.group.records import GroupRecord
-from twofold.coordinator.group.states import State
+from twofold.coordinator.group.states import GroupState
 from twofold.wire.errors import NotCoordinator, NotEnoughReplicas
 
 
@@ -28,7 +28,7 @@ def test_everybody_gets_what_the_leader_assigned() -> None:
     assert (answer.error_code, answer.assignment) == (0, b"a")
     assert (answer.protocol_type, answer.protocol_name) == ("consumer", "range")
     assert world.answer(waiting).assignment == b"b"
-    assert world.group_state() is State.STABLE
+    assert world.group_state() is GroupState.STABLE
 
 
 def test_an_assignment_is_in_the_log_before_anybody_gets_it() -> None:
@@ -44,7 +44,7 @@ def test_an_assignment_is_in_the_log_before_anybody_gets_it() -> None:
         (follower, b"b"),
     ]
     assert not any(world.is_answered(token) for token in tokens)
-    assert world.group_state() is State.COMPLETING_REBALANCE
+    assert world.group_state() is GroupState.COMPLETING_REBALANCE
     world.commit_all()
     assert [world.answer(token).assignment for token in tokens] == [b"b", b"a"]
 
@@ -122,7 +122,7 @@ def test_an_assignment_that_was_overtaken_by_a_rebalance_is_nobodys() -> None:
     world.send_join(follower, topics=("u",))
     assert world.answer(token).error_code == 27
     world.commit_all()
-    assert world.group_state() is State.PREPARING_REBALANCE
+    assert world.group_state() is GroupState.PREPARING_REBALANCE
 
 
 def test_an_assignment_of_an_earlier_generation_is_nobodys() -> None:
@@ -134,7 +134,7 @@ def test_an_assignment_of_an_earlier_generation_is_nobodys() -> None:
     assert world.generation() == 2
     assert world.answer(old).error_code == 27
     world.commit_all()
-    assert world.group_state() is State.COMPLETING_REBALANCE
+    assert world.group_state() is GroupState.COMPLETING_REBALANCE
     world.holding = False
     assert world.sync(leader, 2, {leader: b"new"}).assignment == b"new"
 
@@ -149,7 +149,7 @@ def test_an_assignment_that_cannot_be_written_makes_everybody_join_again(held: b
     token = world.send_sync(leader, 1, {leader: b"a"})
     world.commit_all(NotEnoughReplicas(""))
     assert [world.answer(token).error_code, world.answer(waiting).error_code] == [15, 15]
-    assert world.group_state() is State.PREPARING_REBALANCE
+    assert world.group_state() is GroupState.PREPARING_REBALANCE
     world.refusal = None
     world.send_join(leader)
     assert world.join(follower).generation_id == 2
@@ -174,7 +174,7 @@ def test_nobody_is_removed_when_all_have_synced() -> None:
     for _ in range(2 * REBALANCE // 5_000):
         assert [world.heartbeat(member, 1) for member in members] == [0, 0]
         world.advance(5_000)
-    assert world.group_state() is State.STABLE
+    assert world.group_state() is GroupState.STABLE
 
 
 # Sessions
@@ -195,7 +195,7 @@ def test_the_last_session_to_end_leaves_an_empty_generation_in_the_log() -> None
     world = World()
     world.stable(2)
     world.advance(SESSION)
-    assert world.group_state() is State.EMPTY
+    assert world.group_state() is GroupState.EMPTY
     record = world.log[-1]
     assert isinstance(record, GroupRecord)
     assert record.value is not None
@@ -298,7 +298,7 @@ def test_the_last_to_leave_is_answered_when_the_log_says_that_the_group_is_empty
     assert not world.is_answered(token)
     world.commit_all()
     assert world.answer(token).members[0].error_code == 0
-    assert world.group_state() is State.EMPTY
+    assert world.group_state() is GroupState.EMPTY
 
 
 def test_leaving_while_waiting_answers_the_request_that_waits() -> None:

@@ -10,7 +10,7 @@ from twofold.coordinator.group.membership import Membership
 from twofold.coordinator.group.offsets import Commit, Committer, Offsets, Wanted
 from twofold.coordinator.group.records import GroupRecord, LogRecord, TransactionEnd
 from twofold.coordinator.group.state import GroupMachine, GroupsState
-from twofold.coordinator.group.states import State
+from twofold.coordinator.group.states import GroupState
 from twofold.machine.runtime import Result
 from twofold.wire.errors import KafkaError
 from twofold.wire.messages.heartbeat import HeartbeatRequest
@@ -246,7 +246,7 @@ class World:
         generation = self.generation(group)
         for member_id in (*ids[1:], ids[0]):
             self.send_sync(member_id, generation, {member: member.encode() for member in ids}, group=group)
-        assert self.group_state(group) is State.STABLE
+        assert self.group_state(group) is GroupState.STABLE
         return ids
 
     def generation(self, group: str = "g") -> int:
@@ -254,9 +254,9 @@ class World:
         assert found is not None
         return found.generation
 
-    def group_state(self, group: str = "g") -> State:
+    def group_state(self, group: str = "g") -> GroupState:
         found = self.membership.find(self.state, group)
-        return State.DEAD if found is None else found.state
+        return GroupState.DEAD if found is None else found.state
 
     def members(self, group: str = "g") -> list[str]:
         found = self.membership.find(self.state, group)

@@ -12,7 +12,7 @@ from twofold.broker.network.authorizer import AclResourceType, Operation, author
 from twofold.broker.network.context import RequestContext
 from twofold.broker.services import Services
 from twofold.coordinator.group.overview import describe_group
-from twofold.coordinator.group.states import State
+from twofold.coordinator.group.states import GroupState
 from twofold.wire.errors import NONE, GroupAuthorizationFailed, GroupIdNotFound, KafkaError
 from twofold.wire.message import replace
 from twofold.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
@@ -56,7 +56,7 @@ def _dead(group_id: str) -> DescribedGroup:
     return DescribedGroup(
         error_code=NONE,
         group_id=group_id,
-        group_state=State.DEAD.value,
+        group_state=GroupState.DEAD.value,
         protocol_type="",
         protocol_data="",
         members=(),

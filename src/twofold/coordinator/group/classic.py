@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 from twofold.coordinator.group.records import GroupValue, MemberValue
-from twofold.coordinator.group.states import Event, State, may, next_state
+from twofold.coordinator.group.states import Event, GroupState, may, next_state
 from twofold.wire.errors import FencedInstanceId, UnknownMemberId
 from twofold.wire.messages.join_group import JoinGroupResponseMember
 
@@ -78,8 +78,8 @@ class ClassicGroup:
 
     def __init__(self, group_id: str, now_ms: int) -> None:
         self.group_id = group_id
-        self.state = State.EMPTY
-        self.previous_state = State.EMPTY
+        self.state = GroupState.EMPTY
+        self.previous_state = GroupState.EMPTY
         self.state_timestamp_ms = now_ms
         self.generation = 0
         self.protocol_type: str | None = None
@@ -98,7 +98,7 @@ class ClassicGroup:
     @classmethod
     def from_value(cls, group_id: str, value: GroupValue) -> "ClassicGroup":
         group = cls(group_id, value.state_timestamp_ms)
-        group.state = State.STABLE if value.members else State.EMPTY
+        group.state = GroupState.STABLE if value.members else GroupState.EMPTY
         group.previous_state = group.state
         group.generation = value.generation
         group.protocol_type = value.protocol_type or None
@@ -291,7 +291,7 @@ class ClassicGroup:
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
         """Whether a member that speaks these could be in the group with those who are."""
-        if self.state is State.EMPTY:
+        if self.state is GroupState.EMPTY:
             return bool(protocol_type) and bool(protocols)
         return self.protocol_type == protocol_type and any(
             self._supported[name] == len(self.members) for name, _ in protocols

@@ -28,7 +28,7 @@ from twofold.coordinator.group.context import NEW_MEMBER_JOIN_TIMEOUT_MS, Client
 from twofold.coordinator.group.deadlines import Deadlines
 from twofold.coordinator.group.records import GroupRecord, GroupValue
 from twofold.coordinator.group.state import GroupsState, as_coordinator_error
-from twofold.coordinator.group.states import HEARTBEAT, SYNC, Event, State
+from twofold.coordinator.group.states import HEARTBEAT, SYNC, Event, GroupState
 from twofold.wire.errors import (
     NONE,
     CoordinatorNotAvailable,
@@ -99,7 +99,7 @@ class Membership:
     def forget(self, state: GroupsState, group_id: str) -> None:
         """Drop an empty group of which the log says as much as we know, or which the log has removed."""
         group = self.groups.get(group_id)
-        if group is None or group.state is not State.EMPTY:
+        if group is None or group.state is not GroupState.EMPTY:
             return
         value = state.groups.get(group_id)
         # Ids that were given out are worth nothing in a group that was deleted.
@@ -167,10 +167,10 @@ class Membership:
             self._rejoin(group, member, asked, now, out)
 
     def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
-        if group.state is State.EMPTY:
+        if group.state is GroupState.EMPTY:
             return True
         member = group.members.get(member_id)
-        if group.state is State.PREPARING_REBALANCE:
+        if group.state is GroupState.PREPARING_REBALANCE:
             # Who has joined already counts, not who may: a group above its limit loses those who come last.
             return (member is not None and member.is_awaiting_join) or group.joining < self.config.max_size
         return member is not None or len(group.members) < self.config.max_size
@@ -205,7 +205,7 @@ class Membership:
             asked.protocols,
         )
         member.is_new = True
-        if group.state is State.PREPARING_REBALANCE and group.previous_state is State.EMPTY:
+        if group.state is GroupState.PREPARING_REBALANCE and group.previous_state is GroupState.EMPTY:
             group.new_member_added = True
         group.add(member, request.protocol_type, asked.token)
         # It cannot send heartbeats before it knows its id, and we do not see that it is gone while it waits.
@@ -214,12 +214,12 @@ class Membership:
 
     def _rejoin(self, group: ClassicGroup, member: Member, asked: "_Join", now: Instant, out: Outcome) -> None:
         request, protocols, token = asked.request, asked.protocols, asked.token
-        if group.state is State.EMPTY:
+        if group.state is GroupState.EMPTY:
             raise UnknownMemberId(f"{member.member_id} is no member of the empty group {group.group_id}")
-        if group.state is not State.PREPARING_REBALANCE and member.protocols == protocols:
+        if group.state is not GroupState.PREPARING_REBALANCE and member.protocols == protocols:
             is_leader = group.leader == member.member_id
             # A stable group's leader joins when something changed that only it knows of, such as partitions.
-            if group.state is State.COMPLETING_REBALANCE or not is_leader:
+            if group.state is GroupState.COMPLETING_REBALANCE or not is_leader:
                 out.reply(token, joined(group, member))
                 return
         group.update(member, protocols, rebalance_timeout(request), request.session_timeout_ms)
@@ -242,13 +242,13 @@ class Membership:
         group.update(member, asked.protocols, rebalance_timeout(asked.request), asked.request.session_timeout_ms)
         group.await_join(member, asked.token)
         self._renew(group, member, now)
-        if group.state is State.STABLE:
+        if group.state is GroupState.STABLE:
             if group.select_protocol() == group.protocol:
                 then = partial(self._static_replaced, group, old, member, leader, asked.client.version)
                 out.write(GroupRecord(group.group_id, group.to_value()), then)
                 return
             self._prepare_rebalance(group, now, out)
-        elif group.state is State.COMPLETING_REBALANCE:
+        elif group.state is GroupState.COMPLETING_REBALANCE:
             # The leader may be assigning to the old id right now.
             self._prepare_rebalance(group, now, out)
         else:
@@ -275,7 +275,7 @@ class Membership:
             self.deadlines.cancel((SESSION, group.group_id, member.member_id))
             self._renew(group, restored, now)
             out.reply(token, join_error(as_coordinator_error(error), UNKNOWN_MEMBER))
-        elif group.state is State.STABLE and token is not None:
+        elif group.state is GroupState.STABLE and token is not None:
             group.await_join(member, None)
             # Before version 9 a leader had to compute the assignment; it is not told that it is the leader.
             skips = version >= SKIP_ASSIGNMENT_SINCE
@@ -310,10 +310,10 @@ class Membership:
             self._maybe_complete_join(group, now, out)
 
     def _prepare_rebalance(self, group: ClassicGroup, now: Instant, out: Outcome) -> None:
-        if group.state is State.COMPLETING_REBALANCE:
+        if group.state is GroupState.COMPLETING_REBALANCE:
             self._propagate(group, out, now, RebalanceInProgress(f"group {group.group_id} rebalances"))
         self.deadlines.cancel((SYNC_PHASE, group.group_id, ""))
-        is_first = group.state is State.EMPTY
+        is_first = group.state is GroupState.EMPTY
         group.take(Event.REBALANCE, now.wall_ms)
         if is_first:
             # Members of a new group tend to start together; one generation for all of them is better than one each.
@@ -326,11 +326,15 @@ class Membership:
             self.deadlines.set((JOIN, group.group_id, ""), now.monotonic_ms + group.rebalance_timeout_ms)
 
     def _maybe_complete_join(self, group: ClassicGroup, now: Instant, out: Outcome) -> None:
-        if group.state is State.PREPARING_REBALANCE and group.previous_state is not State.EMPTY and group.all_joined:
+        if (
+            group.state is GroupState.PREPARING_REBALANCE
+            and group.previous_state is not GroupState.EMPTY
+            and group.all_joined
+        ):
             self._complete_join(group, now, out)
 
     def _join_phase_is_due(self, group: ClassicGroup, now: Instant, out: Outcome) -> None:
-        if group.state is not State.PREPARING_REBALANCE:
+        if group.state is not GroupState.PREPARING_REBALANCE:
             return
         if group.initial_delay is not None:
             delay_ms, left_ms = group.initial_delay
@@ -352,7 +356,7 @@ class Membership:
             self.deadlines.set((JOIN, group.group_id, ""), now.monotonic_ms + group.rebalance_timeout_ms)
             return
         group.next_generation(now.wall_ms)
-        if group.state is State.EMPTY:
+        if group.state is GroupState.EMPTY:
             out.write(GroupRecord(group.group_id, group.to_value()), _nothing)
             return
         for member in group.members.values():
@@ -375,7 +379,7 @@ class Membership:
         group.pending_syncs.discard(member.member_id)
         if not group.pending_syncs:
             self.deadlines.cancel((SYNC_PHASE, group.group_id, ""))
-        if group.state is State.STABLE:
+        if group.state is GroupState.STABLE:
             self._renew(group, member, now)
             out.reply(token, synced(group, member))
             return out
@@ -411,7 +415,7 @@ class Membership:
         out = Outcome()
         if (
             self.groups.get(group.group_id) is not group
-            or group.state is not State.COMPLETING_REBALANCE
+            or group.state is not GroupState.COMPLETING_REBALANCE
             or group.generation != generation
         ):
             return out  # a member came or went meanwhile, and this assignment is nobody's
@@ -454,7 +458,7 @@ class Membership:
     def renew(self, group: ClassicGroup, member_id: str, now: Instant) -> None:
         """A commit shows that its member is there, too."""
         member = group.members.get(member_id)
-        if member is not None and group.state in (State.STABLE, State.PREPARING_REBALANCE):
+        if member is not None and group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
             self._renew(group, member, now)
 
     def _check_member(
@@ -549,7 +553,7 @@ class Membership:
         member.awaiting_join = member.awaiting_sync = None
 
     def _members_gone(self, group: ClassicGroup, now: Instant, out: Outcome) -> None:
-        if group.state in (State.STABLE, State.COMPLETING_REBALANCE):
+        if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
             self._prepare_rebalance(group, now, out)
         else:
             self._maybe_complete_join(group, now, out)
@@ -571,7 +575,7 @@ class Membership:
             self.forget(state, group_id)
         elif kind == JOIN:
             self._join_phase_is_due(group, now, out)
-        elif group.pending_syncs and group.state in (State.STABLE, State.COMPLETING_REBALANCE):
+        elif group.pending_syncs and group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
             for late in sorted(group.pending_syncs):
                 self._remove(group, group.members[late], out, UnknownMemberId(f"{late} has not synced in time"))
             self._prepare_rebalance(group, now, out)

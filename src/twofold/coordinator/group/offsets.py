@@ -26,7 +26,7 @@ from twofold.coordinator.group.records import (
     encode_offset_value,
 )
 from twofold.coordinator.group.state import GroupsState, Partitions, Stored, committed
-from twofold.coordinator.group.states import COMMIT, State
+from twofold.coordinator.group.states import COMMIT, GroupState
 from twofold.machine.runtime import Result
 from twofold.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from twofold.wire.errors import (
@@ -142,7 +142,7 @@ class Offsets:
             if generation >= 0:
                 raise UnknownMemberId(f"group {group_id} is empty, {member_id} is no member of it")
             return
-        if generation < 0 and group.state is State.EMPTY:
+        if generation < 0 and group.state is GroupState.EMPTY:
             return
         if not committer.is_anonymous:
             group.check_member(member_id, instance_id)
@@ -217,7 +217,7 @@ class Offsets:
         group = self._membership.find(state, group_id)
         if group is None:
             raise GroupIdNotFound(f"there is no group {group_id}")
-        if group.state is not State.EMPTY and not group.is_consumer_group:
+        if group.state is not GroupState.EMPTY and not group.is_consumer_group:
             raise NonEmptyGroup(f"group {group_id} has members, and what they read is not known")
         records: list[LogRecord] = []
         rows: list[tuple[Wanted, Codes]] = []
@@ -237,7 +237,7 @@ class Offsets:
         group = self._membership.find(state, group_id)
         if group is None:
             raise GroupIdNotFound(f"there is no group {group_id}")
-        if group.state is not State.EMPTY:
+        if group.state is not GroupState.EMPTY:
             raise NonEmptyGroup(f"group {group_id} is in state {group.state.value}")
         return [*_all_offsets(state, group_id), GroupRecord(group_id, None)]
 
@@ -262,20 +262,20 @@ class Offsets:
                 return []
             kept |= not self._expire_topics(state, group_id, base, now, records)
         group = self._membership.groups.get(group_id)
-        if not kept and (group is None or (group.state is State.EMPTY and not group.pending_joins)):
+        if not kept and (group is None or (group.state is GroupState.EMPTY and not group.pending_joins)):
             records.append(GroupRecord(group_id, None))
         return records
 
     def _expires_from(self, group_id: str, value: GroupValue) -> int | None:
         """From when on the retention counts: NO_TIMESTAMP for each offset's own time, None for never."""
         group = self._membership.groups.get(group_id)
-        state = State.EMPTY if group is None else group.state
+        state = GroupState.EMPTY if group is None else group.state
         protocol_type = (value.protocol_type or None) if group is None else group.protocol_type
         if protocol_type is None:
             return NO_TIMESTAMP
-        if state is State.EMPTY:
+        if state is GroupState.EMPTY:
             return value.state_timestamp_ms if group is None else group.state_timestamp_ms
-        if state is State.STABLE and group is not None and group.subscribed_topics is not None:
+        if state is GroupState.STABLE and group is not None and group.subscribed_topics is not None:
             return NO_TIMESTAMP
         return None
 

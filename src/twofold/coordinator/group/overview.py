@@ -11,7 +11,7 @@ from typing import NamedTuple
 from twofold.coordinator.group.classic import ClassicGroup
 from twofold.coordinator.group.membership import Membership
 from twofold.coordinator.group.state import GroupsState
-from twofold.coordinator.group.states import State
+from twofold.coordinator.group.states import GroupState
 from twofold.wire.messages.describe_groups import DescribedGroup, DescribedGroupMember
 
 CLASSIC = "classic"
@@ -32,7 +32,7 @@ def list_groups(
         return
     for group_id, value in state.groups.items():
         group = membership.groups.get(group_id)
-        name = State.EMPTY.value if group is None else group.state.value
+        name = GroupState.EMPTY.value if group is None else group.state.value
         if wanted_states and name.lower() not in wanted_states:
             continue
         protocol_type = value.protocol_type if group is None else group.protocol_type or ""
@@ -44,7 +44,7 @@ def describe_group(state: GroupsState, membership: Membership, group_id: str) ->
     group = membership.find(state, group_id) if group_id in state.groups else None
     if group is None:
         return None
-    is_stable = group.state is State.STABLE
+    is_stable = group.state is GroupState.STABLE
     return DescribedGroup(
         error_code=0,
         group_id=group_id,

@@ -18,7 +18,7 @@ from twofold.wire.errors import (
 )
 
 
-class State(Enum):
+class GroupState(Enum):
     """Named as clients see them."""
 
     EMPTY = "Empty"
@@ -36,40 +36,40 @@ class Event(Enum):
     REMOVED = "the group was deleted or has expired"
 
 
-TRANSITIONS: Mapping[tuple[State, Event], State] = {
-    (State.EMPTY, Event.REBALANCE): State.PREPARING_REBALANCE,
-    (State.STABLE, Event.REBALANCE): State.PREPARING_REBALANCE,
-    (State.COMPLETING_REBALANCE, Event.REBALANCE): State.PREPARING_REBALANCE,
-    (State.PREPARING_REBALANCE, Event.JOINED): State.COMPLETING_REBALANCE,
-    (State.PREPARING_REBALANCE, Event.EMPTIED): State.EMPTY,
-    (State.COMPLETING_REBALANCE, Event.ASSIGNED): State.STABLE,
-    (State.EMPTY, Event.REMOVED): State.DEAD,
-    (State.PREPARING_REBALANCE, Event.REMOVED): State.DEAD,
-    (State.COMPLETING_REBALANCE, Event.REMOVED): State.DEAD,
-    (State.STABLE, Event.REMOVED): State.DEAD,
+TRANSITIONS: Mapping[tuple[GroupState, Event], GroupState] = {
+    (GroupState.EMPTY, Event.REBALANCE): GroupState.PREPARING_REBALANCE,
+    (GroupState.STABLE, Event.REBALANCE): GroupState.PREPARING_REBALANCE,
+    (GroupState.COMPLETING_REBALANCE, Event.REBALANCE): GroupState.PREPARING_REBALANCE,
+    (GroupState.PREPARING_REBALANCE, Event.JOINED): GroupState.COMPLETING_REBALANCE,
+    (GroupState.PREPARING_REBALANCE, Event.EMPTIED): GroupState.EMPTY,
+    (GroupState.COMPLETING_REBALANCE, Event.ASSIGNED): GroupState.STABLE,
+    (GroupState.EMPTY, Event.REMOVED): GroupState.DEAD,
+    (GroupState.PREPARING_REBALANCE, Event.REMOVED): GroupState.DEAD,
+    (GroupState.COMPLETING_REBALANCE, Event.REMOVED): GroupState.DEAD,
+    (GroupState.STABLE, Event.REMOVED): GroupState.DEAD,
 }
 
 # What a member of the current generation is told; None means that the request is served.
-HEARTBEAT: Mapping[State, type[KafkaError] | None] = {
-    State.EMPTY: UnknownMemberId,
-    State.PREPARING_REBALANCE: RebalanceInProgress,
-    State.COMPLETING_REBALANCE: None,
-    State.STABLE: None,
-    State.DEAD: CoordinatorNotAvailable,
+HEARTBEAT: Mapping[GroupState, type[KafkaError] | None] = {
+    GroupState.EMPTY: UnknownMemberId,
+    GroupState.PREPARING_REBALANCE: RebalanceInProgress,
+    GroupState.COMPLETING_REBALANCE: None,
+    GroupState.STABLE: None,
+    GroupState.DEAD: CoordinatorNotAvailable,
 }
-SYNC: Mapping[State, type[KafkaError] | None] = {
-    State.EMPTY: UnknownMemberId,
-    State.PREPARING_REBALANCE: RebalanceInProgress,
-    State.COMPLETING_REBALANCE: None,
-    State.STABLE: None,
-    State.DEAD: CoordinatorNotAvailable,
+SYNC: Mapping[GroupState, type[KafkaError] | None] = {
+    GroupState.EMPTY: UnknownMemberId,
+    GroupState.PREPARING_REBALANCE: RebalanceInProgress,
+    GroupState.COMPLETING_REBALANCE: None,
+    GroupState.STABLE: None,
+    GroupState.DEAD: CoordinatorNotAvailable,
 }
-COMMIT: Mapping[State, type[KafkaError] | None] = {
-    State.EMPTY: None,
-    State.PREPARING_REBALANCE: None,  # what was read in this generation may still be committed
-    State.COMPLETING_REBALANCE: RebalanceInProgress,
-    State.STABLE: None,
-    State.DEAD: CoordinatorNotAvailable,
+COMMIT: Mapping[GroupState, type[KafkaError] | None] = {
+    GroupState.EMPTY: None,
+    GroupState.PREPARING_REBALANCE: None,  # what was read in this generation may still be committed
+    GroupState.COMPLETING_REBALANCE: RebalanceInProgress,
+    GroupState.STABLE: None,
+    GroupState.DEAD: CoordinatorNotAvailable,
 }
 
 
@@ -77,12 +77,12 @@ class RefusedTransition(Exception):
     """A group was asked to do what its state does not allow: a mistake of ours, not of a client."""
 
 
-def next_state(state: State, event: Event) -> State:
+def next_state(state: GroupState, event: Event) -> GroupState:
     following = TRANSITIONS.get((state, event))
     if following is None:
         raise RefusedTransition(f"a group in state {state.value} cannot take: {event.value}")
     return following
 
 
-def may(state: State, event: Event) -> bool:
+def may(state: GroupState, event: Event) -> bool:
     return (state, event) in TRANSITIONS

@@ -9,7 +9,7 @@ from twofold.coordinator.group.states import (
     HEARTBEAT,
     SYNC,
     TRANSITIONS,
-    Event,
+    GroupEvent,
     GroupState,
     RefusedTransition,
     may,
@@ -17,8 +17,8 @@ from twofold.coordinator.group.states import (
 )
 
 
-@pytest.mark.parametrize(("state", "event"), list(product(GroupState, Event)), ids=lambda value: value.name)
-def test_every_pair_is_in_the_table_or_refused(state: GroupState, event: Event) -> None:
+@pytest.mark.parametrize(("state", "event"), list(product(GroupState, GroupEvent)), ids=lambda value: value.name)
+def test_every_pair_is_in_the_table_or_refused(state: GroupState, event: GroupEvent) -> None:
     if (state, event) in TRANSITIONS:
         assert may(state, event)
         assert next_state(state, event) is TRANSITIONS[state, event]
@@ -45,7 +45,7 @@ def test_every_state_is_reachable_and_only_death_is_final() -> None:
     while more := {TRANSITIONS[pair] for pair in TRANSITIONS if pair[0] in reached} - reached:
         reached |= more
     assert reached == set(GroupState)
-    assert {state for state in GroupState if not any(may(state, event) for event in Event)} == {GroupState.DEAD}
+    assert {state for state in GroupState if not any(may(state, event) for event in GroupEvent)} == {GroupState.DEAD}
 
 
 @pytest.mark.parametrize("table", [HEARTBEAT, SYNC, COMMIT], ids=["heartbeat", "sync", "commit"])

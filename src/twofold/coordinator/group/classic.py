@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 from twofold.coordinator.group.records import GroupValue, MemberValue
-from twofold.coordinator.group.states import Event, GroupState, may, next_state
+from twofold.coordinator.group.states import GroupEvent, GroupState, may, next_state
 from twofold.wire.errors import FencedInstanceId, UnknownMemberId
 from twofold.wire.messages.join_group import JoinGroupResponseMember
 
@@ -144,13 +144,13 @@ class ClassicGroup:
 
     # --- state ---
 
-    def take(self, event: Event, now_ms: int) -> None:
+    def take(self, event: GroupEvent, now_ms: int) -> None:
         following = next_state(self.state, event)
         self.previous_state = self.state
         self.state = following
         self.state_timestamp_ms = now_ms
 
-    def may(self, event: Event) -> bool:
+    def may(self, event: GroupEvent) -> bool:
         return may(self.state, event)
 
     @property
@@ -274,7 +274,7 @@ class ClassicGroup:
         self.new_member_added = False
         self.protocol = self.select_protocol() if self.members else None
         self.subscribed_topics = self.compute_subscribed_topics()
-        self.take(Event.JOINED if self.members else Event.EMPTIED, now_ms)
+        self.take(GroupEvent.JOINED if self.members else GroupEvent.EMPTIED, now_ms)
 
     def view(self) -> list[JoinGroupResponseMember]:
         """What the leader is told of the members."""

@@ -28,7 +28,7 @@ from twofold.coordinator.group.context import NEW_MEMBER_JOIN_TIMEOUT_MS, Client
 from twofold.coordinator.group.deadlines import Deadlines
 from twofold.coordinator.group.records import GroupRecord, GroupValue
 from twofold.coordinator.group.state import GroupsState, as_coordinator_error
-from twofold.coordinator.group.states import HEARTBEAT, SYNC, Event, GroupState
+from twofold.coordinator.group.states import HEARTBEAT, SYNC, GroupEvent, GroupState
 from twofold.wire.errors import (
     NONE,
     CoordinatorNotAvailable,
@@ -304,7 +304,7 @@ class Membership:
     # --- the join phase ---
 
     def _rebalance_or_complete(self, group: ClassicGroup, now: Instant, out: Outcome) -> None:
-        if group.may(Event.REBALANCE):
+        if group.may(GroupEvent.REBALANCE):
             self._prepare_rebalance(group, now, out)
         else:
             self._maybe_complete_join(group, now, out)
@@ -314,7 +314,7 @@ class Membership:
             self._propagate(group, out, now, RebalanceInProgress(f"group {group.group_id} rebalances"))
         self.deadlines.cancel((SYNC_PHASE, group.group_id, ""))
         is_first = group.state is GroupState.EMPTY
-        group.take(Event.REBALANCE, now.wall_ms)
+        group.take(GroupEvent.REBALANCE, now.wall_ms)
         if is_first:
             # Members of a new group tend to start together; one generation for all of them is better than one each.
             delay_ms = self.config.initial_rebalance_delay_ms
@@ -425,7 +425,7 @@ class Membership:
             return out
         for member in group.members.values():
             member.assignment = assignments[member.member_id]
-        group.take(Event.ASSIGNED, now.wall_ms)
+        group.take(GroupEvent.ASSIGNED, now.wall_ms)
         self._propagate(group, out, now, None)
         return out
 

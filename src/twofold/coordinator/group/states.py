@@ -28,7 +28,7 @@ class GroupState(Enum):
     DEAD = "Dead"
 
 
-class Event(Enum):
+class GroupEvent(Enum):
     REBALANCE = "a member joined, left, changed or fell silent"
     JOINED = "all members that are left have joined the next generation"
     EMPTIED = "nobody is left to join the next generation"
@@ -36,17 +36,17 @@ class Event(Enum):
     REMOVED = "the group was deleted or has expired"
 
 
-TRANSITIONS: Mapping[tuple[GroupState, Event], GroupState] = {
-    (GroupState.EMPTY, Event.REBALANCE): GroupState.PREPARING_REBALANCE,
-    (GroupState.STABLE, Event.REBALANCE): GroupState.PREPARING_REBALANCE,
-    (GroupState.COMPLETING_REBALANCE, Event.REBALANCE): GroupState.PREPARING_REBALANCE,
-    (GroupState.PREPARING_REBALANCE, Event.JOINED): GroupState.COMPLETING_REBALANCE,
-    (GroupState.PREPARING_REBALANCE, Event.EMPTIED): GroupState.EMPTY,
-    (GroupState.COMPLETING_REBALANCE, Event.ASSIGNED): GroupState.STABLE,
-    (GroupState.EMPTY, Event.REMOVED): GroupState.DEAD,
-    (GroupState.PREPARING_REBALANCE, Event.REMOVED): GroupState.DEAD,
-    (GroupState.COMPLETING_REBALANCE, Event.REMOVED): GroupState.DEAD,
-    (GroupState.STABLE, Event.REMOVED): GroupState.DEAD,
+TRANSITIONS: Mapping[tuple[GroupState, GroupEvent], GroupState] = {
+    (GroupState.EMPTY, GroupEvent.REBALANCE): GroupState.PREPARING_REBALANCE,
+    (GroupState.STABLE, GroupEvent.REBALANCE): GroupState.PREPARING_REBALANCE,
+    (GroupState.COMPLETING_REBALANCE, GroupEvent.REBALANCE): GroupState.PREPARING_REBALANCE,
+    (GroupState.PREPARING_REBALANCE, GroupEvent.JOINED): GroupState.COMPLETING_REBALANCE,
+    (GroupState.PREPARING_REBALANCE, GroupEvent.EMPTIED): GroupState.EMPTY,
+    (GroupState.COMPLETING_REBALANCE, GroupEvent.ASSIGNED): GroupState.STABLE,
+    (GroupState.EMPTY, GroupEvent.REMOVED): GroupState.DEAD,
+    (GroupState.PREPARING_REBALANCE, GroupEvent.REMOVED): GroupState.DEAD,
+    (GroupState.COMPLETING_REBALANCE, GroupEvent.REMOVED): GroupState.DEAD,
+    (GroupState.STABLE, GroupEvent.REMOVED): GroupState.DEAD,
 }
 
 # What a member of the current generation is told; None means that the request is served.
@@ -77,12 +77,12 @@ class RefusedTransition(Exception):
     """A group was asked to do what its state does not allow: a mistake of ours, not of a client."""
 
 
-def next_state(state: GroupState, event: Event) -> GroupState:
+def next_state(state: GroupState, event: GroupEvent) -> GroupState:
     following = TRANSITIONS.get((state, event))
     if following is None:
         raise RefusedTransition(f"a group in state {state.value} cannot take: {event.value}")
     return following
 
 
-def may(state: GroupState, event: Event) -> bool:
+def may(state: GroupState, event: GroupEvent) -> bool:
     return (state, event) in TRANSITIONS

@@ -11,7 +11,7 @@ from twofold.coordinator.group.states import (
     TRANSITIONS,
     GroupEvent,
     GroupState,
-    RefusedTransition,
+    RefusedGroupTransition,
     may,
     next_state,
 )
@@ -24,7 +24,7 @@ def test_every_pair_is_in_the_table_or_refused(state: GroupState, event: GroupEv
         assert next_state(state, event) is TRANSITIONS[state, event]
     else:
         assert not may(state, event)
-        with pytest.raises(RefusedTransition):
+        with pytest.raises(RefusedGroupTransition):
             next_state(state, event)
 
 

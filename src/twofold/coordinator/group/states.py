@@ -73,14 +73,14 @@ COMMIT: Mapping[GroupState, type[KafkaError] | None] = {
 }
 
 
-class RefusedTransition(Exception):
+class RefusedGroupTransition(Exception):
     """A group was asked to do what its state does not allow: a mistake of ours, not of a client."""
 
 
 def next_state(state: GroupState, event: GroupEvent) -> GroupState:
     following = TRANSITIONS.get((state, event))
     if following is None:
-        raise RefusedTransition(f"a group in state {state.value} cannot take: {event.value}")
+        raise RefusedGroupTransition(f"a group in state {state.value} cannot take: {event.value}")
     return following
 
 

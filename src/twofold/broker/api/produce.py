@@ -79,7 +79,7 @@ _WITHOUT_LOG_START = (
 _COORDINATOR_UNREACHABLE = (NetworkException, CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator)
 
 _OPERATIONS = tuple(
-    verification.Operation.of(version, abortable_since=ABORTABLE_VERSION, adds_since=ADDS_PARTITIONS_VERSION)
+    verification.SupportedOperation.of(version, abortable_since=ABORTABLE_VERSION, adds_since=ADDS_PARTITIONS_VERSION)
     for version in range(APIS[KEY].max_version + 1)
 )
 

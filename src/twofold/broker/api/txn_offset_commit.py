@@ -117,7 +117,9 @@ def _verify(
     services: Services, context: RequestContext, request: TxnOffsetCommitRequest, shard: GroupShard
 ) -> Verdicts | Awaitable[Verdicts]:
     """Whether the group's partition is part of the transaction; from version 5 on it becomes that."""
-    operation = verification.Operation.of(context.version, abortable_since=ABORTABLE_SINCE, adds_since=ADDS_SINCE)
+    operation = verification.SupportedOperation.of(
+        context.version, abortable_since=ABORTABLE_SINCE, adds_since=ADDS_SINCE
+    )
     batch = verification.Batch(shard.partition, request.producer_id, request.producer_epoch, 0)
     if operation is not verification.Operation.ADD and not services.settings.bool(
         "transaction.partition.verification.enable"

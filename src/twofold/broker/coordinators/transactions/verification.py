@@ -36,7 +36,7 @@ Verdict: TypeAlias = "int | KafkaError | None"
 Verdicts: TypeAlias = dict[TopicPartition, Verdict]
 
 
-class Operation(Enum):
+class SupportedOperation(Enum):
     """What a client expects of us, by the version of its request."""
 
     VERIFY_OLD = 0  # does not know TRANSACTION_ABORTABLE
@@ -44,7 +44,7 @@ class Operation(Enum):
     ADD = 2
 
     @classmethod
-    def of(cls, version: int, *, abortable_since: int, adds_since: int) -> "Operation":
+    def of(cls, version: int, *, abortable_since: int, adds_since: int) -> "SupportedOperation":
         if version >= adds_since:
             return cls.ADD
         return cls.VERIFY if version >= abortable_since else cls.VERIFY_OLD
@@ -60,7 +60,7 @@ class Batch(NamedTuple):
 
 
 def verify(
-    transactions: TransactionService, transactional_id: str, batches: Iterable[Batch], operation: Operation
+    transactions: TransactionService, transactional_id: str, batches: Iterable[Batch], operation: SupportedOperation
 ) -> Verdicts | Awaitable[Verdicts]:
     """The verdict on each partition, of batches of one producer: at once where that is possible."""
     verdicts: Verdicts = {}
@@ -69,7 +69,9 @@ def verify(
     for partition, producer_id, producer_epoch, sequence in batches:
         name = partition.topic_partition
         try:
-            guard = partition.log.start_verification(producer_id, producer_epoch, sequence, operation is Operation.ADD)
+            guard = partition.log.start_verification(
+                producer_id, producer_epoch, sequence, operation is SupportedOperation.ADD
+            )
         except KafkaError as error:
             verdicts[name] = error
             continue
@@ -77,14 +79,14 @@ def verify(
         if guard is not None:
             # Asked of the log alone first: of a producer whose transactions have epochs of their own that is never so.
             if (
-                operation is Operation.ADD
+                operation is SupportedOperation.ADD
                 and partition.log.was_ended_by_hand(producer_id, producer_epoch)
                 and _was_ended_by_hand(transactions, transactional_id, partition, producer_id)
             ):
                 verdicts[name] = TransactionAbortable(f"{name}: the producer's transaction was aborted there by hand")
                 continue
             two_phase = None
-            if operation is not Operation.ADD:
+            if operation is not SupportedOperation.ADD:
                 two_phase = transactions.admits(transactional_id, producer_id, producer_epoch, name)
             if two_phase is None:
                 asked.append(partition)
@@ -96,7 +98,7 @@ def verify(
         return verdicts
     names = frozenset(partition.topic_partition for partition in asked)
     admission = transactions.admit(
-        transactional_id, producer_id, producer_epoch, names, adds=operation is Operation.ADD
+        transactional_id, producer_id, producer_epoch, names, adds=operation is SupportedOperation.ADD
     )
     if isinstance(admission, Admission):
         return _judged(verdicts, asked, producer_id, admission, operation)
@@ -125,13 +127,17 @@ def remember(transactions: TransactionService, transactional_id: str, batches: I
 
 
 async def _judged_later(
-    verdicts: Verdicts, asked: list[Partition], producer_id: int, admission: Awaitable[Admission], operation: Operation
+    verdicts: Verdicts,
+    asked: list[Partition],
+    producer_id: int,
+    admission: Awaitable[Admission],
+    operation: SupportedOperation,
 ) -> Verdicts:
     return _judged(verdicts, asked, producer_id, await admission, operation)
 
 
 def _judged(
-    verdicts: Verdicts, asked: list[Partition], producer_id: int, admission: Admission, operation: Operation
+    verdicts: Verdicts, asked: list[Partition], producer_id: int, admission: Admission, operation: SupportedOperation
 ) -> Verdicts:
     codes, two_phase = admission
     for partition in asked:
@@ -144,11 +150,11 @@ def _judged(
     return verdicts
 
 
-def _told(name: TopicPartition, code: int, operation: Operation) -> KafkaError:
+def _told(name: TopicPartition, code: int, operation: SupportedOperation) -> KafkaError:
     text = f"{name}: the transaction coordinator answered {error_for(code).name}"
     if code == ProducerFenced.code:
         return InvalidProducerEpoch(text)
     if code == TransactionAbortable.code:
         text = f"{name} is not part of the producer's transaction"
-        return InvalidTxnState(text) if operation is Operation.VERIFY_OLD else TransactionAbortable(text)
+        return InvalidTxnState(text) if operation is SupportedOperation.VERIFY_OLD else TransactionAbortable(text)
     return error_for(code)(text)

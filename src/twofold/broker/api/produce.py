@@ -197,7 +197,7 @@ class _Produce:
         transactional_id = self._request.transactional_id
         assert transactional_id is not None
         batches = self._transactional_batches(targets)
-        if operation is verification.Operation.ADD or enabled:
+        if operation is verification.SupportedOperation.ADD or enabled:
             return verification.verify(transactions, transactional_id, batches, operation)
         verification.remember(transactions, transactional_id, batches)
         return None

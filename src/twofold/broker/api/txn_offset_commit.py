@@ -121,7 +121,7 @@ def _verify(
         context.version, abortable_since=ABORTABLE_SINCE, adds_since=ADDS_SINCE
     )
     batch = verification.Batch(shard.partition, request.producer_id, request.producer_epoch, 0)
-    if operation is not verification.Operation.ADD and not services.settings.bool(
+    if operation is not verification.SupportedOperation.ADD and not services.settings.bool(
         "transaction.partition.verification.enable"
     ):
         verification.remember(services.transactions, request.transactional_id, [batch])

@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 from twofold.spark.errors import OptionError
 
 if TYPE_CHECKING:
-    from twofold.spark.sink import BatchWriter, StreamWriter
+    from twofold.spark.sink import BatchJobWriter, StreamWriter
     from twofold.spark.source import BatchReader, RefusedStream, StreamReader
 
 SCHEMA = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT"
@@ -55,7 +55,7 @@ class TwofoldDataSource(DataSource):
             return RefusedStream(error)
         return StreamReader(options)
 
-    def writer(self, schema: StructType, overwrite: bool) -> "BatchWriter":
+    def writer(self, schema: StructType, overwrite: bool) -> "BatchJobWriter":
         from twofold.spark.sink import batch_writer
 
         return batch_writer(self.options, schema, overwrite)

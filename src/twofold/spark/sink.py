@@ -64,11 +64,11 @@ def identified(options: WriteOptions) -> WriteOptions:
     return replace(options, transactional_id_prefix=prefix, former_prefixes=former_prefixes(location))
 
 
-def batch_writer(options: MutableMapping[str, str], schema: StructType, overwrite: bool) -> "BatchWriter":
+def batch_writer(options: MutableMapping[str, str], schema: StructType, overwrite: bool) -> "BatchJobWriter":
     if overwrite:
         raise OptionError('a topic cannot be overwritten: use mode("append")')
     chosen = write_options(options, streaming=False)
-    return BatchWriter(chosen, layout_of(schema, chosen.topic))
+    return BatchJobWriter(chosen, layout_of(schema, chosen.topic))
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +352,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         self._abort(messages)
 
 
-class BatchWriter(_Writer, DataSourceArrowWriter):
+class BatchJobWriter(_Writer, DataSourceArrowWriter):
     """The same pickle serves tasks and commit, so that what is made here is known to all of them."""
 
     def __init__(self, options: WriteOptions, layout: Layout) -> None:

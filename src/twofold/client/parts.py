@@ -1,7 +1,8 @@
-"""The parts of the client of which the Spark sink is built. The sink's protocol (`twofold.sink`) ends transactions of
-other processes, keeps what a vow has changed, and puts whole batches into the buffer: a Producer offers none of that.
+"""The parts of the client of which the Spark sink is built. The sink's protocol (`twofold.sink`) ends transactions that
+other processes opened, turns an open transaction into a two-phase one, and puts whole batches into the buffer. A
+Producer offers none of this.
 
-Everything else that the sink needs is public (`twofold.client`). A test sees that it imports nothing besides.
+Everything else that the sink needs is public (`twofold.client`). A test checks that the sink imports nothing besides.
 
     settings      ProducerConfig, ConsumerConfig, ISOLATION_LEVELS
     brokers       Cluster (connections and metadata), Coordinators (where ids have theirs)

@@ -77,3 +77,14 @@ def test_what_the_blocks_of_python_import_is_there() -> None:
     assert found
     for page, module, name in found:
         assert hasattr(importlib.import_module(module), name), f"{page.relative_to(ROOT)}: no {name} in {module}"
+
+
+def test_every_module_that_the_docs_name_is_there() -> None:
+    """By its path in the repository, in the package, or in the simulator's folder."""
+    places = (ROOT, ROOT / "src" / "twofold", ROOT / "tests" / "sim", ROOT / "tests")
+    for page in [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]:
+        for name in re.findall(r"`([\w-]+(?:/[\w*-]+)+\.(?:py|sh|patch|yml|json))`", page.read_text()):
+            if name.split("/")[0] not in ("shop", "build"):
+                assert any([*place.glob(name)] for place in places), f"{page.relative_to(ROOT)} names {name}"
+        for name in re.findall(r"`(test_\w+\.py)`", page.read_text()):
+            assert [*(ROOT / "tests").rglob(name)], f"{page.relative_to(ROOT)} names {name}"

@@ -50,7 +50,7 @@ class Result(NamedTuple, Generic[R, T]):
 class Machine(Generic[S, R]):
     """The pure part. A subclass gives `initial` and `apply_all`; the rest has defaults."""
 
-    busy: type[KafkaError] = RequestTimedOut  # what a write is told that finds the queue full
+    busy: type[KafkaError] = RequestTimedOut  # the error of a write that finds the queue full
 
     def initial(self) -> S:
         raise TypeError(f"{type(self).__name__} does not say what its initial state is")
@@ -63,15 +63,15 @@ class Machine(Generic[S, R]):
         return self.apply_all(state, ((offset, record),))
 
     def condensed(self, records: Sequence[R]) -> Sequence[Any]:
-        """What listeners are told of these records; less than all, where a machine has many and they need little."""
+        """What listeners get of these records: less than all, where a machine has many and listeners need little."""
         return records
 
     def is_stable(self, state: S) -> bool:
-        """False while nobody may see this state; responses and listeners then wait for the next stable one."""
+        """False while this state must not be shown; responses and listeners then wait for the next stable one."""
         return True
 
     def map_error(self, error: Exception) -> KafkaError:
-        """What a client is told when the log refused an append."""
+        """What a client gets when the log refused an append."""
         if isinstance(error, KafkaError):
             return error
         if isinstance(error, OSError):
@@ -151,7 +151,7 @@ class MachineRuntime(Generic[S, R]):
 
     @property
     def state(self) -> S:
-        """The optimistic state that the next handler gets; everybody else reads `committed`."""
+        """The optimistic state that the next handler gets. All others read `committed`."""
         return self._state
 
     @property
@@ -177,7 +177,7 @@ class MachineRuntime(Generic[S, R]):
         self._inactive = None
 
     def resign(self, error: KafkaError, epoch: int | None = None) -> None:
-        """Stop writing and tell everyone who waits, and every later write, `error`.
+        """Stop writing. Held responses, and all later writes, get `error`.
 
         With `epoch`, only if that one is still led: a late message about an old epoch must not end a newer one.
         """
@@ -186,7 +186,7 @@ class MachineRuntime(Generic[S, R]):
         self._inactive = error
         abandoned = [*self._unseen, *self._pending]
         self._pending.clear()
-        # Committed steps stay (nobody will replay them), but nobody waits for them any more.
+        # Committed steps stay, because no replay brings them back. Their responses have failed.
         self._unseen = [_Step(step.offset, step.state, step.records, step.effects) for step in self._unseen]
         self._state = self._unseen[-1].state if self._unseen else self.committed
         for step in abandoned:
@@ -194,7 +194,7 @@ class MachineRuntime(Generic[S, R]):
                 step.waiter.set_exception(_fresh(error))
 
     def check_writable(self) -> None:
-        """Raise what a write would be told now, whatever its handler decides."""
+        """Raise the error that any write would get now."""
         if self._inactive is not None:
             raise _fresh(self._inactive)
         if len(self._pending) + len(self._unseen) >= self._max_pending:
@@ -233,7 +233,7 @@ class MachineRuntime(Generic[S, R]):
         return waiter
 
     def extend(self, records: Sequence[R], epoch: int) -> None:
-        """Append a piece of something longer, in the epoch in which that was begun; nobody waits for the piece."""
+        """Append a piece of something longer, in the epoch in which that was begun. A piece has no response."""
         if self._inactive is not None:
             raise _fresh(self._inactive)
         if epoch != self.epoch:
@@ -257,7 +257,7 @@ class MachineRuntime(Generic[S, R]):
         return last
 
     def commit(self, offset: int) -> None:
-        """Everything up to and including `offset` is committed: show it and release who waited for it."""
+        """Everything up to and including `offset` is committed: show it and release its responses."""
         pending = self._pending
         if not pending or pending[0].offset > offset:
             return
@@ -266,7 +266,7 @@ class MachineRuntime(Generic[S, R]):
         self.show()
 
     def _see_later(self, step: _Step[S]) -> None:
-        """A committed step waits to be shown. States that nobody will ever see are not kept meanwhile: a metadata
+        """A committed step waits to be shown. States that are never shown are not kept meanwhile: a metadata
         transaction has hundreds of them, and each differs from the next in a thousand nodes of its maps."""
         before = self._unseen[-1] if self._unseen else None
         if before is not None and before.waiter is None:

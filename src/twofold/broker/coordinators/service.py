@@ -1,7 +1,7 @@
 """A coordinator of this broker: a shard for each partition of its internal topic that the broker leads.
 
 1. A key (a group, a transactional id) belongs to the partition that its hash chooses; the leader of that partition
-   coordinates it, and everybody else says NOT_COORDINATOR.
+   coordinates it. Every other broker answers NOT_COORDINATOR.
 2. Shards follow the metadata: led in a new epoch means loaded anew, led by another means resigned.
 3. The number of partitions is fixed when the topic is first seen: with another number every key would hash elsewhere.
 """
@@ -93,7 +93,7 @@ class CoordinatorService(Generic[Sh]):
             self._begin(shard)
 
     def reload(self, partition: TopicPartition) -> None:
-        """Its log had failed and was opened anew: it may hold more than the shard was told, or less."""
+        """Its log had failed and was opened anew: it may hold more or less than the shard knows."""
         known = self.shards.get(partition.partition) if partition.topic == self.topic else None
         if known is not None and not self._stopping:
             self._resign(known.index, f"the log of {known} had failed, it is loaded anew")

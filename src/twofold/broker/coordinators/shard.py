@@ -1,7 +1,7 @@
 """One partition of an internal topic whose leader coordinates: its machine, its log, and the leadership of both.
 
 1. A shard lives for one leadership. It refuses with COORDINATOR_LOAD_IN_PROGRESS until all that the log holds is
-   replayed, and with NOT_COORDINATOR from the moment it resigns; whoever waits then is told the same.
+   replayed, and with NOT_COORDINATOR from the moment it resigns. Requests that wait then get the same error.
 2. Loading goes in slices: other connections are served in between. A read that failed is tried again, from where it
    stopped; content that cannot be true disables the shard (`is_corrupt`), which says NOT_COORDINATOR and is named in
    the log. The other shards serve.
@@ -238,7 +238,7 @@ class CoordinatorShard(Generic[S, R]):
         return isinstance(self._inactive, NotCoordinator)
 
     def resign(self, error: KafkaError) -> None:
-        """Stop coordinating; whoever waits is told `error`, and so is everybody who comes later."""
+        """Stop coordinating. Requests that wait, and all later ones, get `error`."""
         self.is_active = False
         self._inactive = error
         self.machine.resign(error)
@@ -267,7 +267,7 @@ class CoordinatorShard(Generic[S, R]):
                 late = RequestTimedOut(f"{self}: not committed after {self._commit_timeout_s} s")
                 future.set_exception(self.as_coordinator_error(late))
             if produce.waiting and self.is_active:
-                # Nobody waits for the answer any more, but what was written is to be seen once it is safe.
+                # The request was answered with a timeout. What it wrote is shown once it is safe.
                 self._await_commit(partition, offset, future)
 
         self._purgatory.park_produce([(partition, offset)], self._commit_timeout_s, on_done)

@@ -1,7 +1,7 @@
-"""One classic group while it lives: its members, who of them waits for what, and the protocol they agree on.
+"""One classic group while it lives: its members, what each of them waits for, and the protocol they agree on.
 
-What is here and not in the log is lost with the coordinator: protocols that were not chosen, who was joining. The next
-one builds the group from the log (`from_value`), stable or empty, and members that were joining join again.
+What is here and not in the log is lost with the coordinator: protocols that were not chosen, members that were joining.
+The next coordinator builds the group from the log (`from_value`), stable or empty, and those members join again.
 
 1. The leader is a member whenever there are members.
 2. A protocol is chosen only if every member supports it; the one that most members prefer wins.
@@ -18,7 +18,7 @@ from twofold.coordinator.group.states import GroupEvent, GroupState, may, next_s
 from twofold.wire.errors import FencedInstanceId, UnknownMemberId
 from twofold.wire.messages.join_group import JoinGroupResponseMember
 
-Token: TypeAlias = Any  # whoever asked, to be answered later
+Token: TypeAlias = Any  # a request that is answered later
 Protocols: TypeAlias = tuple[tuple[str, bytes], ...]  # name and metadata, in the order of preference
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
@@ -59,7 +59,7 @@ class Member:
 
     @property
     def is_waiting(self) -> bool:
-        """It is our turn, not the member's: its session cannot expire, unless it is new and nobody may be there."""
+        """The member waits for us, so its session cannot expire, unless it is new and its client may be gone."""
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
 
     def metadata(self, protocol: str | None) -> bytes:
@@ -164,7 +164,7 @@ class ClassicGroup:
     # --- members ---
 
     def check_member(self, member_id: str, group_instance_id: str | None) -> Member:
-        """The member, if it is one and nobody else has taken its instance id."""
+        """The member, if it is one and no other member has taken its instance id."""
         if group_instance_id is not None:
             known = self.static_members.get(group_instance_id)
             if known is None:
@@ -208,7 +208,7 @@ class ClassicGroup:
         return member
 
     def replace_static(self, old: Member, new_id: str) -> Member:
-        """The same member under a new id, with the same place and assignment; nobody answers those who wait yet."""
+        """The same member under a new id, with the same place and assignment. Its requests go on waiting."""
         new = Member(
             new_id,
             old.group_instance_id,
@@ -240,7 +240,7 @@ class ClassicGroup:
         self._count(member, 1)
 
     def await_join(self, member: Member, token: Token | None) -> Token | None:
-        """Let a member wait, or stop waiting (None); returns whom it kept waiting before."""
+        """Let a member wait, or stop waiting (None); returns the request that waited before."""
         before = member.awaiting_join
         self._awaiting_join += (token is not None) - (before is not None)
         member.awaiting_join = token
@@ -277,7 +277,7 @@ class ClassicGroup:
         self.take(GroupEvent.JOINED if self.members else GroupEvent.EMPTIED, now_ms)
 
     def view(self) -> list[JoinGroupResponseMember]:
-        """What the leader is told of the members."""
+        """What the leader gets to know of the members."""
         return [
             JoinGroupResponseMember(
                 member_id=member.member_id,
@@ -290,7 +290,7 @@ class ClassicGroup:
     # --- protocols ---
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Whether a member that speaks these could be in the group with those who are."""
+        """Whether a client with these protocols could join the present members."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type) and bool(protocols)
         return self.protocol_type == protocol_type and any(
@@ -299,8 +299,8 @@ class ClassicGroup:
 
     def select_protocol(self) -> str:
         """Of those that all support, the one that most put first; in a draw the one that was put first earliest."""
-        everybody = len(self.members)
-        candidates = {name for name, count in self._supported.items() if count == everybody}
+        members = len(self.members)
+        candidates = {name for name, count in self._supported.items() if count == members}
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return votes.most_common(1)[0][0]
 
@@ -329,7 +329,7 @@ class ClassicGroup:
         return frozenset(found)
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Rather yes than no: who is subscribed loses no offsets."""
+        """If unsure, True: offsets of a subscribed group must not be deleted."""
         return self.is_consumer_group if self.subscribed_topics is None else topic in self.subscribed_topics
 
 

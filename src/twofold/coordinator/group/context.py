@@ -24,7 +24,7 @@ class Instant(NamedTuple):
 
 
 class Client(NamedTuple):
-    """Who asks, in which version of the request."""
+    """The client that asks, and the version of its request."""
 
     version: int
     client_id: str

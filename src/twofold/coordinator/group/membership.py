@@ -1,9 +1,9 @@
-"""Who is in which group: the classic protocol of joining, syncing, heartbeats and leaving.
+"""The members of each group: the classic protocol of joining, syncing, heartbeats and leaving.
 
 1. A generation has one leader and one protocol, and every member of it that gets an assignment gets the one that its
    leader made for this generation, after it is in the log.
-2. Nobody waits for ever: a rebalance ends when all have joined or its time is up, and whoever has not joined or synced
-   by then is no member any more (a static member stays until its session ends).
+2. No request waits for ever: a rebalance ends when all have joined or its time is up. A member that has not joined or
+   synced by then is removed (a static member stays until its session ends).
 3. A request that waits is answered once, also when its member leaves, is fenced or expires, or the coordinator moves.
 4. Time is an argument. What is due when is in `deadlines`; `tick` does one thing that is due.
 5. A write that fails leaves the group as if it had not been tried, or in a new rebalance.
@@ -79,7 +79,7 @@ class Membership:
         return out
 
     def resign(self, error: KafkaError) -> Outcome:
-        """Another broker coordinates these groups now: everybody who waits is told so."""
+        """Another broker coordinates these groups now: every request that waits is answered so."""
         out = Outcome()
         for group in self.groups.values():
             for member in group.members.values():
@@ -171,7 +171,7 @@ class Membership:
             return True
         member = group.members.get(member_id)
         if group.state is GroupState.PREPARING_REBALANCE:
-            # Who has joined already counts, not who may: a group above its limit loses those who come last.
+            # Members that have joined count, not those that may: a group above its limit loses the last to join.
             return (member is not None and member.is_awaiting_join) or group.joining < self.config.max_size
         return member is not None or len(group.members) < self.config.max_size
 
@@ -186,7 +186,7 @@ class Membership:
             else:
                 self._replace_static(group, group.members[known], member_id, asked, now, out)
         elif client.version >= MEMBER_ID_REQUIRED_SINCE:
-            # Who cannot keep an id from the answer to a join would come again and again as somebody new (KIP-394).
+            # A client that cannot keep the id from an answer would join again and again as a new member (KIP-394).
             group.pending_joins.add(member_id)
             self.deadlines.set((SESSION, group.group_id, member_id), now.monotonic_ms + request.session_timeout_ms)
             out.reply(asked.token, join_error(MemberIdRequired(""), member_id))
@@ -277,7 +277,7 @@ class Membership:
             out.reply(token, join_error(as_coordinator_error(error), UNKNOWN_MEMBER))
         elif group.state is GroupState.STABLE and token is not None:
             group.await_join(member, None)
-            # Before version 9 a leader had to compute the assignment; it is not told that it is the leader.
+            # Before version 9 a leader had to compute the assignment, so the answer names no leader.
             skips = version >= SKIP_ASSIGNMENT_SINCE
             is_leader = skips and group.leader == member.member_id
             out.reply(
@@ -418,7 +418,7 @@ class Membership:
             or group.state is not GroupState.COMPLETING_REBALANCE
             or group.generation != generation
         ):
-            return out  # a member came or went meanwhile, and this assignment is nobody's
+            return out  # a member came or went meanwhile: this assignment is of no generation
         if error is not None:
             self._propagate(group, out, now, as_coordinator_error(error))
             self._prepare_rebalance(group, now, out)
@@ -430,14 +430,14 @@ class Membership:
         return out
 
     def _propagate(self, group: ClassicGroup, out: Outcome, now: Instant, error: KafkaError | None) -> None:
-        """Answer all who wait for their assignment."""
+        """Answer all members that wait for their assignment."""
         for member in group.members.values():
             if error is not None:
                 member.assignment = b""
             token, member.awaiting_sync = member.awaiting_sync, None
             if token is not None:
                 out.reply(token, synced(group, member) if error is None else sync_error(error))
-                # Its session may have run out while it was our turn, and then nobody watches it any more.
+                # Its session may have run out while it waited for us, and then has no deadline any more.
                 self._renew(group, member, now)
 
     # --- heartbeats ---
@@ -527,7 +527,7 @@ class Membership:
         self._remove(group, member, out, UnknownMemberId(f"{member.member_id} has left"))
 
     def _drop(self, group: ClassicGroup, member_id: str, now: Instant, out: Outcome) -> None:
-        """A group is full: who comes last is no member any more, and nobody waits for it."""
+        """A group is full: the last to join are removed, and the rebalance does not wait for them."""
         member = group.members.get(member_id)
         if member is not None:
             self._remove(group, member, out, GroupMaxSizeReached(""))

@@ -4,8 +4,8 @@ Everything here is a function of the log's state, of the membership as it is, an
 
 1. A commit is fenced by member and generation as its kind demands: a plain one is refused during the sync phase and
    from strangers while there are members; one in a transaction by what the client says of itself, if it says anything.
-2. A partition with an offset in an open transaction has no stable offset. A fetch that asks for stability is told so;
-   one that does not gets what is committed.
+2. A partition with an offset in an open transaction has no stable offset. A fetch that asks for stability gets
+   an error; one that does not gets what is committed.
 3. A deletion takes pending offsets along; expiry never touches a partition that has some.
 """
 
@@ -59,7 +59,7 @@ class Commit(NamedTuple):
 
 
 class Committer(NamedTuple):
-    """Who commits, as far as it tells: nothing of it is set for somebody who only uses the name of the group."""
+    """What a client that commits says of itself. Nothing is set where it only uses the name of the group."""
 
     group_id: str
     generation: int = -1

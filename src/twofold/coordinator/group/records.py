@@ -5,8 +5,8 @@
 2. A committed offset is written as version 4, with the id of its topic; as version 1 when it has a time of its own at
    which it expires, which no other version has a place for. Group metadata is written as version 3. All versions are
    read.
-3. What is known to belong to another kind of group (KIP-848, share, streams) is passed over in silence, and what nobody
-   knows is for the reader to complain about and pass over. Bytes that do not hold what their version promises raise
+3. What is known to belong to another kind of group (KIP-848, share, streams) is passed over in silence. The reader
+   logs an unknown type and passes it over. Bytes that do not hold what their version promises raise
    `MalformedRecord`.
 4. A committed offset travels as its encoded value: what is in the log is what is in memory, a third of the size of the
    decoded form.
@@ -116,7 +116,7 @@ LogRecord: TypeAlias = OffsetRecord | GroupRecord | TransactionEnd
 
 
 class UnknownRecordType(Exception):
-    """A key of a type that nobody had thought of when this was written."""
+    """A key of a type that this version does not know."""
 
 
 # --- writing ---

@@ -1,9 +1,9 @@
 """What a partition of `__consumer_offsets` says: groups, committed offsets, offsets of open transactions.
 
 1. The state is a function of the log alone: live writes, a restart and a change of leadership go through the same
-   `apply`.
+   `apply_all`.
 2. A commit belongs to the main offsets at once, or with its transaction; then a commit that stands later in the log,
-   whoever made it, is not overwritten. What counts is where the offsets stand, not where the marker stands.
+   by any client, is not overwritten. What counts is where the offsets stand, not where the marker stands.
 3. A removal takes the main offset and all pending ones of its partition.
 4. A group exists from its first record of any kind until the record that removes it.
 5. An offset costs some 120 bytes (its place in the log and the value as it stands there), and changing one costs the
@@ -57,7 +57,7 @@ GroupPartition: TypeAlias = tuple[str, str, int]  # group, topic, partition
 Producers: TypeAlias = frozenset[int]
 
 SIMPLE_GROUP = GroupValue()
-"""A group that never had members: somebody committed offsets under its name."""
+"""A group that never had members: a client committed offsets under its name."""
 
 _LOG_OFFSET = struct.Struct(">Q")
 VALUE_START = _LOG_OFFSET.size
@@ -139,7 +139,7 @@ _COORDINATOR_ERRORS: dict[type[KafkaError], type[KafkaError]] = {
 
 
 def as_coordinator_error(error: KafkaError) -> KafkaError:
-    """What members are told of an error of the log: they know coordinators, not the leaders of internal partitions."""
+    """What members get for an error of the log: they know coordinators, not the leaders of internal partitions."""
     known = _COORDINATOR_ERRORS.get(type(error))
     return error if known is None else known(error.message)
 

@@ -1,4 +1,4 @@
-"""The states of a classic group, as data: what may follow what, and what members are told meanwhile.
+"""The states of a classic group, as data: what may follow what, and which errors members get meanwhile.
 
     Empty --REBALANCE--> PreparingRebalance --JOINED--> CompletingRebalance --ASSIGNED--> Stable
                               ^    |    ^                      |                            |
@@ -31,7 +31,7 @@ class GroupState(Enum):
 class GroupEvent(Enum):
     REBALANCE = "a member joined, left, changed or fell silent"
     JOINED = "all members that are left have joined the next generation"
-    EMPTIED = "nobody is left to join the next generation"
+    EMPTIED = "no member is left to join the next generation"
     ASSIGNED = "the leader's assignment is in the log"
     REMOVED = "the group was deleted or has expired"
 
@@ -49,7 +49,7 @@ TRANSITIONS: Mapping[tuple[GroupState, GroupEvent], GroupState] = {
     (GroupState.STABLE, GroupEvent.REMOVED): GroupState.DEAD,
 }
 
-# What a member of the current generation is told; None means that the request is served.
+# The error that a member of the current generation gets; None means that the request is served.
 HEARTBEAT: Mapping[GroupState, type[KafkaError] | None] = {
     GroupState.EMPTY: UnknownMemberId,
     GroupState.PREPARING_REBALANCE: RebalanceInProgress,

@@ -2,5 +2,5 @@
 
 `records` is the format of the log and `state` what the log says; `states` is the table of what may follow what,
 `transitions` builds the record of each row, `coordinator` decides which request gets which row or which error, and
-`overview` answers who asks about transactions.
+`overview` answers questions about transactions.
 """

@@ -1,4 +1,4 @@
-"""The decisions of the transaction coordinator: who may do what with an id now, and what it is told if not.
+"""The decisions of the transaction coordinator: what a client may do with an id now, and which error it gets if not.
 
 1. A decision is a function of the entry, the request and the time. It changes nothing: it returns the record to append,
    the reply, and its effects as data. The reply is given and the effects are run once the record is committed. A failed
@@ -202,7 +202,7 @@ class Coordinator:
         return Decision(value, *identity)
 
     def _next_identity(self, entry: Transaction, request: InitRequest) -> tuple[tuple[int, int], int, int]:
-        """Who the client of an id without an open transaction is next, and who and what it was before."""
+        """The next identity of the client, where no transaction is open, and its producer id and epoch before."""
         producer_id, epoch = entry.producer_id, entry.producer_epoch
         if request.names_producer:
             is_current = request.producer_epoch == epoch and request.producer_id == producer_id
@@ -234,7 +234,7 @@ class Coordinator:
         return Decision(abort.value, *reply_pair(abort.value), effects=effects)
 
     def _keep(self, entry: Transaction, request: InitRequest, timeout_ms: int, now_ms: int) -> Decision:
-        """KIP-939: the transaction goes on, and only who recovered it may end it."""
+        """KIP-939: the transaction goes on, and only the client that has recovered it may end it."""
         value = kept(entry, self._new_producer_id, timeout_ms, request.heartbeat_interval_ms, now_ms)
         value = self._with_topic_ids(value, entry, entry.partitions)
         return Decision(value, *client_pair(value), entry.producer_id, entry.producer_epoch)
@@ -449,7 +449,7 @@ class Coordinator:
         return self._end_raised(entry, commit, now_ms)
 
     def _end_again(self, entry: Transaction, transactional_id: str, commit: bool) -> Decision:
-        """A retry: what was decided is told again, and nothing is written."""
+        """A retry: the answer is given again, and nothing is written."""
         state = entry.state
         if state is (State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT):
             return Decision(None, entry.producer_id, entry.producer_epoch)
@@ -498,7 +498,7 @@ class Coordinator:
         return completed(entry, now_ms)
 
     def is_timed_out(self, entry: Transaction, age_ms: int) -> bool:
-        """`age_ms`: how long the transaction has been open, without the time in which nobody could hear its client."""
+        """`age_ms`: how long the transaction has been open, without the time in which the broker could not listen."""
         return entry.state is State.ONGOING and entry.timeout_ms != NEVER_MS and age_ms > entry.timeout_ms
 
     def is_expired(self, entry: Transaction, now_ms: int) -> bool:
@@ -574,7 +574,7 @@ def _check_kept_member(
     producer_epoch: int,
     partitions: frozenset[TopicPartition],
 ) -> None:
-    """Nobody may widen a kept transaction; who repeats what the old incarnation did is told that it is done."""
+    """No client may widen a kept transaction. What the old incarnation did is confirmed when it is repeated."""
     if entry.state in PREPARING:
         if producer_id not in (entry.producer_id, entry.next_producer_id):
             raise wrong_id(transactional_id, entry, producer_id)

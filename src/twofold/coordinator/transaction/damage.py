@@ -2,7 +2,8 @@
 
 1. What an administrator has aborted by offset in one partition (KIP-664) cannot be committed any more, and so the whole
    transaction cannot: its client gets TRANSACTION_ABORTABLE.
-2. So does the client of a two-phase transaction whose records are gone, when it commits and when it takes the vow.
+2. So does the client of a two-phase transaction whose records are gone: when it commits, and when it makes an open
+   transaction a two-phase one.
 """
 
 from typing import NamedTuple

@@ -1,14 +1,14 @@
-"""KIP-1309: what a heartbeat is told, and when silence ends a transaction.
+"""KIP-1309: what a heartbeat is answered, and when silence ends a transaction.
 
 1. The interval is in the log, so it survives a failover. Heartbeats are not: when the last sign of life came, on a
-   clock that never goes back, is known to whoever keeps the time, and a coordinator that has just loaded starts from
+   clock that never goes back, is known to the shard, and a coordinator that has just loaded starts from
    its own beginning, so that a producer never dies of a failover.
 2. A transaction is ended by silence only while it is open, and only after more than three intervals of it. Silence
    between transactions means nothing, and no silence ends a two-phase transaction, also not one that is kept by a
    producer with heartbeats.
-3. A heartbeat never waits for what is pending and is never told to come back: it would come too late.
-4. One that arrives after its transaction was ended is answered by who ended it. The client did: nothing is wrong. The
-   coordinator did: the client may abort, which gives it the next epoch, and go on.
+3. A heartbeat never waits for what is pending, and no answer asks for a retry: it would come too late.
+4. The answer to one that arrives after its transaction was ended depends on what ended it. The client did: nothing is
+   wrong. The coordinator did: the client may abort, which gives it the next epoch, and go on.
 """
 
 from collections.abc import Iterable
@@ -41,7 +41,7 @@ _ENDED = frozenset({State.COMPLETE_COMMIT, State.COMPLETE_ABORT}) | PREPARING
 
 
 class AbortCause(Enum):
-    """Who ended the last transaction of an id."""
+    """What ended the last transaction of an id."""
 
     CLIENT = "its client"
     TIMEOUT = "transaction.timeout.ms"
@@ -81,7 +81,7 @@ def heartbeat(
 def _check_late(
     entry: Transaction, transactional_id: str, producer_id: int, producer_epoch: int, cause: AbortCause | None
 ) -> None:
-    """Let pass who held the epoch under which the last transaction was ended, unless the coordinator ended it."""
+    """Accept the epoch under which the last transaction was ended, unless the coordinator ended it."""
     state = entry.state
     if state not in _ENDED or entry.client_version < CLIENT_TV2 or not _ended_it(entry, producer_id, producer_epoch):
         raise _stranger(entry, transactional_id, producer_id, producer_epoch)
@@ -116,7 +116,7 @@ def _stranger(entry: Transaction, transactional_id: str, producer_id: int, produ
 
 def is_silent(entry: Transaction, liveness_ms: int, now_ms: int) -> bool:
     """Whether an open transaction has gone without a sign of life for too long. Both times are of a clock that never
-    goes back and stands still while nobody could hear the client."""
+    goes back and stands still while the broker cannot listen."""
     return (
         entry.state is State.ONGOING
         and entry.heartbeat_interval_ms > 0

@@ -2,9 +2,9 @@
 
 1. A decided transaction is described with the partitions that still lack their marker, and an ended one with none.
 2. A transaction is listed when it passes every kind of filter, and a kind of filter when it passes one of its values.
-   Names of states are exact; those that nobody knows are given back, and nothing has them.
-3. A pattern is RE2 and matches the whole id. RE2 takes time in proportion to the id whatever the pattern, so nobody can
-   stop the broker with one.
+   Names of states are exact; unknown ones are given back, and no transaction has them.
+3. A pattern is RE2 and matches the whole id. RE2 takes time in proportion to the id whatever the pattern, so no client
+   can stop the broker with one.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

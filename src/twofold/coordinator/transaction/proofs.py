@@ -2,7 +2,7 @@
 
 A power cut may take the last bytes of a partition, and with them the marker of a transaction that was decided, had all
 its markers and was completed. The partition then has open what no coordinator is going to end. Which way it was decided
-can be told again where a record of the coordinator says so:
+is known again where a record of the coordinator says so:
 
 1. From transaction.version 2 on a pair of producer id and epoch belongs to one transaction: every end hands out the
    next epoch, or a new producer id. The record of the end, PREPARE or COMPLETE, has the pair that ended in its previous
@@ -143,7 +143,7 @@ class Evidence:
                 self._outcomes.setdefault(pair, {})[commit] = transactional_id
 
     def judge(self, entries: Mapping[str, Transaction]) -> tuple[list[Missing], list[Unproven]]:
-        """The markers that are missing, and what cannot be told. `entries` are the ids as they are now."""
+        """The markers that are missing, and what is not proven. `entries` are the ids as they are now."""
         missing: dict[tuple[str, Pair, bool], set[TopicPartition]] = {}
         unproven: list[Unproven] = []
         for producer_id, owner in self._owners.items():

@@ -9,7 +9,7 @@
    terms that count after a kept transaction; readers pass over tags they do not know. A tag that says what would be
    assumed without it is not written. A topic of a two-phase transaction has a tag of its own, 100 with the topic's id,
    so that a topic that was deleted and created anew is known to be another.
-4. Keys and values of versions that nobody knows yet are for the reader to complain about and pass over. Bytes that do
+4. The reader logs keys and values of unknown versions and passes them over. Bytes that do
    not hold what their version promises raise `MalformedRecord`, and nothing else does.
 5. A million of them are read when a broker starts, so this is written by hand: a value without partitions takes two
    calls of `struct`.
@@ -67,9 +67,9 @@ class Transaction(NamedTuple):
     partitions: frozenset[TopicPartition] = NO_PARTITIONS
     last_update_ms: int = NO_TIMESTAMP
     start_ms: int = NO_TIMESTAMP
-    # Who the client was before: a retry of the request that changed its producer id comes under the old one.
+    # The client's producer id before: a retry of the request that changed it comes under the old one.
     previous_producer_id: int = NO_PRODUCER_ID
-    # Who the client will be after this transaction; with an epoch, who it is already (a kept prepared transaction).
+    # The client's producer id after this transaction; with an epoch, its id already now (a kept transaction).
     next_producer_id: int = NO_PRODUCER_ID
     client_version: int = 0  # the transaction.version of the client that drives the transaction
     next_producer_epoch: int = NO_PRODUCER_EPOCH
@@ -226,7 +226,7 @@ def _tags(value: Transaction) -> bytes:
 
 
 def decode(key: bytes, value: bytes | None) -> TransactionRecord | None:
-    """A record of the log; None for a key or a value of a version that nobody knows yet."""
+    """A record of the log; None for a key or a value of an unknown version."""
     try:
         if key[:2] != b"\x00\x00":
             _INT16.unpack_from(key)

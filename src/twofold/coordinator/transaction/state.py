@@ -4,8 +4,8 @@
    `apply_all`.
 2. `ongoing` and `preparing` are read off `entries`, so that looking for timeouts and for markers that are owed costs
    what is open, not what is known.
-3. For one producer id the epoch never goes down. A log that says otherwise is corrupt: whoever served it could let a
-   fenced producer write again.
+3. For one producer id the epoch never goes down. A log that says otherwise is corrupt: a coordinator that served
+   it could let a fenced producer write again.
 """
 
 from collections.abc import Iterable
@@ -108,6 +108,6 @@ _COORDINATOR_ERRORS: dict[type[KafkaError], type[KafkaError]] = {
 
 
 def as_coordinator_error(error: KafkaError) -> KafkaError:
-    """What producers are told of an error of the log: they know coordinators, not leaders of internal partitions."""
+    """What producers get for an error of the log: they know coordinators, not leaders of internal partitions."""
     known = _COORDINATOR_ERRORS.get(type(error))
     return error if known is None else known(error.message)

@@ -17,7 +17,7 @@ class State(IntEnum):
     PREPARE_ABORT = 3  # decided: aborted, whatever happens
     COMPLETE_COMMIT = 4
     COMPLETE_ABORT = 5
-    DEAD = 6  # a removed id; nobody ever sees it, and no record holds it
+    DEAD = 6  # a removed id; no answer shows it, and no record holds it
     # Kafka's name for the moment between the decision to fence and its record. That moment does not exist here; the
     # name does, because ListTransactions must know it.
     PREPARE_EPOCH_FENCE = 7

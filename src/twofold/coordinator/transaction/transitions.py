@@ -1,7 +1,7 @@
 """The record that each row of the table of states writes.
 
 1. Epochs end at 32766 for clients. 32767 is kept so that a producer can always be fenced, and its transaction marked,
-   one last time; whoever is at 32766 or above gets a new producer id with its next epoch.
+   one last time. A producer at 32766 or above gets a new producer id with its next epoch.
 2. The previous producer id is the one that the client had before the record, so a retry after a change of ids is known
    by it; the last epoch does the same for epochs. Both are in the log, so both survive a failover (KAFKA-20310,
    KAFKA-20357).
@@ -9,8 +9,8 @@
 4. A kept prepared transaction has two identities: the main pair, which wrote the data and gets the markers, and the
    next pair, which the recovered client holds. Its end raises both, so that a late duplicate of the request that ended
    it never ends the next transaction.
-5. A kept transaction stays what it is until it is complete: its timeout, and with it a vow (KIP-939), are taken from
-   it by nobody. What the client that keeps it has asked for counts from its next transaction on.
+5. A kept transaction stays what it is until it is complete: no request changes its timeout, or makes a two-phase
+   transaction (KIP-939) a plain one. What the client that keeps it has asked for counts from its next transaction on.
 6. How a two-phase transaction ended is in every record after it, until the next one ends or the id expires. One that
    ends under its own epoch (TV1) is not remembered, because the next transaction may have the same pair.
 7. No clock is compared with another: the wall clock may go backwards (KAFKA-5415, KAFKA-8803).
@@ -273,5 +273,5 @@ def _bump(producer_id: int, epoch: int, new_producer_id: Callable[[], int]) -> t
 
 
 def is_two_phase(entry: Transaction) -> bool:
-    """Whether only its client, or somebody who fences it, may end a transaction of this id."""
+    """Whether only its client, or a client that fences it, may end a transaction of this id."""
     return entry.timeout_ms == NEVER_MS

@@ -1,6 +1,6 @@
 """The group coordinator of this broker: its shards, and what goes on in them without being asked.
 
-1. Offsets that nobody used for `offsets.retention.minutes`, and those of deleted topics, are removed in the
+1. Offsets that no client used for `offsets.retention.minutes`, and those of deleted topics, are removed in the
    background, some hundred groups at a time.
 """
 
@@ -81,7 +81,7 @@ class GroupService(CoordinatorService[GroupShard]):
             await self._clean_up_topics(shard)
 
     def answer_early(self) -> None:
-        """The broker stops: who waits for other members is sent away."""
+        """The broker stops: requests that wait for other members are answered."""
         self._stopping = True
         for shard in self.led():
             shard.stop_waiting(NotCoordinator("the broker is stopping"))

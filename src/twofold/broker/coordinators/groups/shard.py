@@ -152,7 +152,7 @@ class GroupShard(CoordinatorShard[GroupsState, LogRecord]):
                 yield record.offset, decoded
 
     def stop_waiting(self, error: KafkaError) -> None:
-        """Nobody waits for other members any more; what is being written is still answered when it is safe."""
+        """Answer all requests that wait for other members. What is being written is still answered when it is safe."""
         self.is_active = False
         self._inactive = error
         if self._timer is not None:
@@ -188,7 +188,7 @@ class GroupShard(CoordinatorShard[GroupsState, LogRecord]):
             self._port.guard, self._port.durable = None, False
 
     def call(self, step: Callable[[GroupsState, Token, Instant], Outcome]) -> "asyncio.Future[Any]":
-        """Take a step of the membership for somebody who waits for its answer."""
+        """Take a step of the membership; the future is its answer."""
         self.check_active()
         token: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.run(step(self.state, token, self.now()))

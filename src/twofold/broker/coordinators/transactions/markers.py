@@ -1,11 +1,11 @@
 """Markers: the end of a transaction, brought to every partition that it wrote to.
 
 1. A decided transaction ends everywhere with that decision: a marker is tried again for ever, at the leader that the
-   metadata names by then. Only somebody newer stops it (INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED): the
+   metadata names by then. Only a newer owner stops it (INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED): the
    other partitions still get theirs, and this coordinator completes nothing.
 2. A marker counts when it is as safe as acks=all asks for; at `__consumer_offsets`, when its offsets are visible too
    (KAFKA-17507).
-3. What comes back for a transaction that was given up, purged or sent again concerns nobody: a transaction under way
+3. What comes back for a transaction that was given up, purged or sent again is ignored: a transaction under way
    is known by its object, not by its id (KAFKA-16352).
 4. A partition that is gone from the metadata needs no marker.
 5. The common case, led here and safe at once, is done when `send` returns: no task, no future, no timer.
@@ -158,7 +158,7 @@ def _complete_offsets(
         try:
             future = groups.complete_transaction(index, marker, durable=durable)
         except KafkaError as error:
-            outcomes[place] = _told(error)
+            outcomes[place] = _as_leader_error(error)
             continue
         if future.done():
             outcomes[place] = _outcome_of(future)
@@ -175,12 +175,12 @@ def _outcome_of(future: "asyncio.Future[None]") -> Outcome:
         return NotLeaderOrFollower("the group coordinator gave up")
     error = future.exception()
     if error is None or isinstance(error, KafkaError):
-        return None if error is None else _told(error)
+        return None if error is None else _as_leader_error(error)
     return UnknownServerError(repr(error))
 
 
-def _told(error: KafkaError) -> KafkaError:
-    """Who sends markers knows leaders of partitions, not coordinators of groups: it is to come back."""
+def _as_leader_error(error: KafkaError) -> KafkaError:
+    """The sender of markers knows leaders of partitions, not coordinators of groups. It tries these errors again."""
     return NotLeaderOrFollower(error.message) if isinstance(error, _NO_SHARD) else error
 
 
@@ -371,7 +371,7 @@ class MarkerSender:
         elif isinstance(outcome, _FENCED):
             # It stays in `remaining`, so that the transaction is never complete here.
             log.warning(
-                "a marker of %s (producer %d, epoch %d) is given up, somebody newer owns it: %s: %s",
+                "a marker of %s (producer %d, epoch %d) is given up: a newer coordinator or producer owns it: %s: %s",
                 ending.transactional_id,
                 ending.marker.producer_id,
                 ending.marker.producer_epoch,

@@ -4,8 +4,8 @@
 2. Instead of CONCURRENT_TRANSACTIONS, which a client only answers by asking again, a request waits for what is under
    way, at most `add.partitions.to.txn.retry.backoff.max.ms`; 0 turns the waiting off.
 3. A heartbeat never waits: it would come too late (KIP-1309).
-4. Whoever ends a transaction that is not plainly their own leaves a line in the log: who takes an id over and so aborts
-   what is open under it, and who decides about a two-phase transaction.
+4. The broker's log names the client that takes over an id and so aborts its open transaction, and the client that ends
+   a two-phase transaction. The line is written when the decision is committed.
 """
 
 import asyncio
@@ -190,7 +190,7 @@ class TransactionService(CoordinatorService[TransactionShard]):
                 partition.two_phase[value.producer_id] = True
             await asyncio.gather(*(partition.log.sync() for partition in held))
         except (OSError, KafkaError) as error:
-            # The record is written; who asks again is answered when this has succeeded.
+            # The record is written. A client that asks again is answered when this has succeeded.
             raise CoordinatorNotAvailable(f"{transactional_id!r} is not on disk: {error}") from error
 
     def _init_producer_id(self, request: InitRequest, asker: RequestContext) -> "Awaitable[Decision]":
@@ -201,8 +201,8 @@ class TransactionService(CoordinatorService[TransactionShard]):
             if request.enable_2pc:
                 self._check_may_begin()
             damage = UNDAMAGED
-            takes_vow = request.enable_2pc and request.keep_prepared_txn
-            if takes_vow and not pending and _is_open(entry) and not is_two_phase(entry):
+            makes_two_phase = request.enable_2pc and request.keep_prepared_txn
+            if makes_two_phase and not pending and _is_open(entry) and not is_two_phase(entry):
                 damage = loss_of(self._core, self.being_deleted, transactional_id, entry)
             return self.coordinator.init_producer_id(
                 entry, request, now_ms,

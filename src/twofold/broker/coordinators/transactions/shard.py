@@ -1,12 +1,12 @@
 """One partition of `__transaction_state` that this broker leads: transactional ids on a coordinator's shard.
 
-1. An id is pending while a record of it is not committed and while the markers of its transaction are under way; the
-   decisions are told, and answer CONCURRENT_TRANSACTIONS.
-2. Markers begin when the decision (PREPARE_COMMIT, PREPARE_ABORT) is committed, after whoever asked for it was
-   answered; the completion is written when the last marker is safe. A decided transaction is completed whatever
-   happens: a write that fails is tried again, and who loads the partition sends the markers of all that is decided.
-3. When a producer that promised heartbeats last gave a sign of life is known here and not in the log: who has just
-   loaded gives everybody a new start. So is who aborted a transaction. Signs of life and the beginnings of transactions
+1. An id is pending while a record of it is not committed and while the markers of its transaction are under way. A
+   request about a pending id gets CONCURRENT_TRANSACTIONS.
+2. Markers begin when the decision (PREPARE_COMMIT, PREPARE_ABORT) is committed, after the client was answered. The
+   completion is written when the last marker is safe. A decided transaction is completed whatever happens: the shard
+   tries a failed write again, and a coordinator that loads the partition sends the markers of all that is decided.
+3. The last sign of life of a producer with heartbeats, and the cause of an abort, are known here and not in the log. A
+   coordinator that has just loaded gives every producer a new start. Signs of life and the beginnings of transactions
    are moments of the attention clock: while the broker cannot listen, no transaction grows older.
 4. Every transition is logged at debug level, with id, producer id, epoch and partitions.
 5. After an unclean end markers may be missing (`broker.missing_markers`): an id is pending until its own are there.
@@ -194,7 +194,7 @@ class TransactionShard(CoordinatorShard[TransactionsState, TransactionRecord]):
             self._follow(transactional_id, value)
             if value is not None and value.state in PREPARING:
                 if not self._decided:
-                    # In the next turn: whoever asked is answered first.
+                    # In the next turn: the client is answered first.
                     asyncio.get_running_loop().call_soon(self._send_decided)
                 self._decided.append((transactional_id, value))
             elif self._settling:

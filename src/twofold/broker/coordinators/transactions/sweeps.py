@@ -1,11 +1,11 @@
-"""What time does to transactions: timeouts, missing heartbeats, ids that nobody uses any more.
+"""What time does to transactions: timeouts, missing heartbeats, ids that no client uses any more.
 
 1. A sweep looks at open transactions only, and decides on each of them anew at the moment of the write: one that ended
    meanwhile is left alone. A two-phase transaction has no deadline, and no silence ends it.
 2. Silence and age are measured on the attention clock, which stands still while the broker cannot listen: silence from
    the last sign of life that this coordinator has seen, age from the beginning of the transaction. A sweep for silence
    runs twice in the shortest interval, at least every second.
-3. Ids that nobody used for `transactional.id.expiration.ms` are removed by tombstones, some thousand at a time.
+3. Ids that no client used for `transactional.id.expiration.ms` are removed by tombstones, some thousand at a time.
 """
 
 import asyncio

@@ -1,17 +1,17 @@
 """KIP-890: nothing enters a partition in the name of a transaction that does not know of it.
 
-1. A batch that continues a transaction which is open in the partition, with the same epoch, needs nobody's word.
+1. A batch that continues a transaction which is open in the partition, with the same epoch, is not verified.
 2. The first one does: the transaction's coordinator is asked whether the partition is part of it (older clients added
    it themselves), or adds it (newer clients leave that to us). All partitions of a request go in one question.
 3. The log hands out a guard before the question and wants to see it at the append: what happened in between (an abort,
    the next transaction) makes the guard worthless.
-4. The coordinator also says whether the transaction is a two-phase one: what such a producer is told is written is on
+4. The coordinator also says whether the transaction is a two-phase one: an acknowledged batch of such a producer is on
    disk. A leader that has forgotten (a restart) asks again, and so does one that verifies nothing.
-5. Clients are told what they understand: an old one hears INVALID_TXN_STATE where a newer one hears
-   TRANSACTION_ABORTABLE, and everybody INVALID_PRODUCER_EPOCH where the coordinator says PRODUCER_FENCED.
+5. Clients get errors that they understand: an old one gets INVALID_TXN_STATE where a newer one gets
+   TRANSACTION_ABORTABLE. Every client gets INVALID_PRODUCER_EPOCH where the coordinator says PRODUCER_FENCED.
 6. What an administrator has ended in a partition (KIP-664) is not begun there again under the same epoch: its producer
    hears TRANSACTION_ABORTABLE, so that all of the transaction is aborted. (Before transaction.version 2 the epoch of a
-   producer is that of many transactions, and nobody can tell.)
+   producer is that of many transactions, so the leader cannot tell.)
 """
 
 from collections.abc import Awaitable, Iterable
@@ -77,7 +77,7 @@ def verify(
             continue
         verdicts[name] = guard
         if guard is not None:
-            # Asked of the log alone first: of a producer whose transactions have epochs of their own that is never so.
+            # Cheap local check first: with TV2 each transaction has its own epoch, so this is False.
             if (
                 operation is SupportedOperation.ADD
                 and partition.log.was_ended_by_hand(producer_id, producer_epoch)
@@ -108,7 +108,7 @@ def verify(
 def _was_ended_by_hand(
     transactions: TransactionService, transactional_id: str, partition: Partition, producer_id: int
 ) -> bool:
-    """Whether the open transaction of the producer has had a marker in the partition: nobody else writes one."""
+    """Whether the open transaction of the producer has a marker in the partition: an administrator wrote it."""
     begun = transactions.begun(transactional_id, producer_id, partition.topic_partition)
     if begun is None:
         return False
@@ -146,11 +146,11 @@ def _judged(
         if code == NONE:
             partition.two_phase[producer_id] = two_phase
         else:
-            verdicts[name] = _told(name, code, operation)
+            verdicts[name] = _as_client_error(name, code, operation)
     return verdicts
 
 
-def _told(name: TopicPartition, code: int, operation: SupportedOperation) -> KafkaError:
+def _as_client_error(name: TopicPartition, code: int, operation: SupportedOperation) -> KafkaError:
     text = f"{name}: the transaction coordinator answered {error_for(code).name}"
     if code == ProducerFenced.code:
         return InvalidProducerEpoch(text)

@@ -93,9 +93,9 @@ def test_the_package_says_what_it_is() -> None:
 
 
 def test_the_lock_names_no_address() -> None:
-    """An address of an index is the address of one machine room: others cannot install from it."""
+    """Neither of an index, from which others may not be able to install, nor of a folder of one machine."""
     text = LOCK.read_text()
-    for word in ("index-url", "http", "://", "find-links", "trusted-host", "file:"):
+    for word in ("index-url", "http", "://", "find-links", "trusted-host", "file:", "(/"):
         assert word not in text, f"{LOCK.name} contains {word}: renew it with `make lock`"
 
 

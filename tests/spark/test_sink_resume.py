@@ -434,11 +434,11 @@ def test_auto_takes_two_phase_commit_where_it_is_allowed(tmp_path: Path, steps: 
         driver = query.driver()
         conditions = driver.start().conditions
         assert conditions.mode is Mode.TWO_PHASE
-        assert conditions.vows is (heartbeats == "true")
+        assert conditions.becomes_two_phase is (heartbeats == "true")
         votes = driver.write(0)
         assert {row.timeout_ms for row in driver.describe(votes) if row is not None} == {NO_TIMEOUT_MS}
         vowed = [participant.client != participant.ongoing for participant in votes.participants]
-        assert vowed == [conditions.vows] * 2
+        assert vowed == [conditions.becomes_two_phase] * 2
         driver.commit(votes)
         decided_and_left(query, steps, 1)
         after = query.driver()

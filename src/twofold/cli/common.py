@@ -66,7 +66,7 @@ def run_command(main: Callable[[], Coroutine[Any, Any, int]], bootstrap_server: 
     from twofold.logging import configure_logging
     from twofold.runtime.real import run
 
-    # What the client logs, the command says itself; only what nobody expected is shown.
+    # What the client logs, the command says itself; only what was not expected is shown.
     configure_logging(level="critical")
     try:
         parse_addresses(bootstrap_server)
@@ -100,7 +100,7 @@ def explain(error: KafkaError, bootstrap_server: str) -> tuple[str, int]:
 
 
 def silence_stdout() -> None:
-    """Nobody reads any more: the interpreter's own flush at exit must not complain either."""
+    """The reader of the pipe is gone: the interpreter's own flush at exit must not complain either."""
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - stays open until the end
     os.dup2(sys.stdout.fileno(), 1)
 
@@ -165,7 +165,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, rig
 
 
 class Progress:
-    """Counts on stderr, for people who wait at a terminal; otherwise silent."""
+    """Counts on stderr, for people at a terminal; otherwise silent."""
 
     def __init__(self, what: str, total: int | None = None, *, when: bool = True) -> None:
         self._advance: Callable[[int], None] | None = None

@@ -186,7 +186,7 @@ def _stop_on_signals(stop: asyncio.Event) -> None:
 
 
 def _explain(error: Exception) -> tuple[str, int]:
-    """One line and an exit code. What nobody foresaw goes to the log whole."""
+    """One line and an exit code. An unexpected error goes to the log with its trace."""
     from twofold.config.definition import ConfigError
     from twofold.config.listeners import ListenerError
     from twofold.log.manager import DataDirectoryError

@@ -115,7 +115,9 @@ def list_topics(
 @topic_app.command("describe", epilog=EXIT_CODES)
 def describe(
     topics: Annotated[list[str] | None, typer.Argument(metavar="[TOPIC...]", help="Default: all.")] = None,
-    all_configs: Annotated[bool, typer.Option("--all-configs", help="Settings that nobody changed too.")] = False,
+    all_configs: Annotated[
+        bool, typer.Option("--all-configs", help="Also the settings that were never changed.")
+    ] = False,
     bootstrap_server: BootstrapServer = DEFAULT_SERVER,
     output: Format = OutputFormat.TABLE,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
@@ -324,7 +326,7 @@ Offsets = dict[TopicPartition, ListedOffset]
 
 
 async def _offsets(admin: Admin, topics: list[TopicMetadata]) -> tuple[Offsets, Offsets]:
-    # A partition without a leader has nobody to tell its offsets.
+    # Without a leader no broker can tell the partition's offsets.
     partitions = [TopicPartition(topic.name, index) for topic in topics for index in topic.with_leader]
     if not partitions:
         return {}, {}

@@ -81,7 +81,8 @@ class TransactionAborted(PlainMessage, KafkaError):
 
 
 class InDoubt(PlainMessage, KafkaError):
-    """The cause is what left the block. Nothing was sent: whoever knows the decision calls `complete_transaction`."""
+    """The cause is what left the block. Nothing was sent: the application that knows the decision calls
+    `complete_transaction`."""
 
     name = "IN_DOUBT"
 

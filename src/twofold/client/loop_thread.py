@@ -82,7 +82,7 @@ class LoopThread:
                 self._thread = threading.Thread(target=self._main, args=(started,), name=self._name, daemon=True)
                 self._thread.start()
                 started.result()
-                atexit.register(self.close)  # who forgot to: the tasks are to end before the interpreter does
+                atexit.register(self.close)  # if close() was forgotten: the tasks end before the interpreter does
             assert self._loop is not None
             return self._loop
 

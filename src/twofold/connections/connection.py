@@ -3,7 +3,7 @@
 1. Requests go out in the order of their `send` calls; a broker answers them in that order.
 2. When the connection ends, for whatever reason, every request in flight fails with the same error, once.
 3. An answer that is overdue ends the connection: those behind it would be as late, and a late answer must not meet a
-   caller who gave up.
+   caller that gave up.
 4. The number of requests in flight has a bound.
 """
 
@@ -194,7 +194,7 @@ class Connection(asyncio.Protocol):
             entry.timer.cancel()
             if not entry.future.done():
                 entry.future.set_exception(self._error)
-                # A caller who was cancelled meanwhile will never look.
+                # A caller that was cancelled meanwhile will never look.
                 entry.future.exception()
         while self._slots:
             self._offer_slot()
@@ -325,7 +325,7 @@ async def open_connection(
     except OSError as error:
         raise BrokerUnreachable(f"cannot connect to {label}: {describe_os_error(error)}") from error
     except BaseException:
-        # Whoever stops waiting must not leave a socket behind.
+        # A caller that stops waiting must not leave a socket behind.
         connecting.add_done_callback(_close_unclaimed)
         connecting.cancel()
         raise

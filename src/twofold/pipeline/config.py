@@ -29,7 +29,7 @@ _DURATION = re.compile(r"\d+ *(ms|milliseconds?|s|seconds?|m|minutes?|h|hours?)"
 
 
 class PipelineConfigError(ValueError):
-    """A message for whoever wrote the flag or the file."""
+    """A message for the user: a flag or the file is wrong."""
 
 
 class PipelineFailed(Exception):

@@ -1,7 +1,7 @@
 """What people and programs see of a running pipeline: a table that is drawn again on a terminal, lines of text where
 there is none, lines of JSON for programs.
 
-Whoever stops reading stops nothing: the pipeline goes on, or comes to its end, without being watched.
+A reader that stops reading stops nothing: the pipeline goes on, or comes to its end, without being watched.
 """
 
 import json
@@ -60,7 +60,7 @@ class Display:
         self._write(f"{self._config.name}: {text}")
 
     def set_open(self, counts: Mapping[str, int]) -> None:
-        """How many transactions each sink has open; nothing where nobody could tell."""
+        """How many transactions each sink has open; nothing where that is not known."""
         self._open = counts
 
     def show(self, rows: Sequence[SinkProgress]) -> None:

@@ -141,7 +141,7 @@ def _check_signature(path: Path, transform: Callable[..., Any], names: tuple[str
         wanted = "one DataFrame" if len(names) == 1 else f"the DataFrames {', '.join(names)} by these names"
         raise PipelineConfigError(f"transform{inspect.signature(transform)} in {path} is to take {wanted}") from None
     except ValueError:
-        return  # nobody can tell how a function of C is called
+        return  # a function of C does not tell how it is called
 
 
 def where(path: Path, error: BaseException) -> str:

@@ -72,7 +72,7 @@ def lag_of(sources: Any) -> int | None:
 
 
 class Stop:
-    """Whether somebody asked to stop; a second time is for those who do not want to wait."""
+    """Whether the user asked to stop. Asked a second time, the pipeline does not wait for the batch."""
 
     def __init__(self) -> None:
         self.asked = threading.Event()
@@ -124,7 +124,7 @@ def start(config: PipelineConfig, made: Mapping[str, Any], log: Path) -> dict[st
 
 
 def watch(queries: dict[str, Any], stop: Stop, show: Callable[[list[SinkProgress]], None], file: Path) -> None:
-    """Until all have ended, one has failed, or somebody asks to stop."""
+    """Until all have ended, one has failed, or the user asks to stop."""
     found = {name: SinkProgress(name) for name in queries}
     while True:
         over = not any(query.isActive for query in queries.values())

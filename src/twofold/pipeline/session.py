@@ -63,7 +63,7 @@ def log_path(name: str) -> Path:
 
 
 def log_error(log: Path, error: BaseException) -> None:
-    """The full trace, for whoever wants to know more than the message says."""
+    """The full trace, for more than the message says."""
     with log.open("a") as file:
         file.write("".join(traceback.format_exception(error)))
 
@@ -72,7 +72,7 @@ def log_error(log: Path, error: BaseException) -> None:
 
 
 def submitted() -> bool:
-    """spark-submit has started the JVM, with a master and a way to log that somebody has chosen."""
+    """spark-submit has started the JVM, with a master and a way to log that the user has chosen."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 

@@ -3,7 +3,7 @@
 1. The version before named journals after the path of the checkpoint, as it was spelled. The query is the same.
 2. A checkpoint that was deleted and made anew is another query at the same place. What the one before had decided is
    carried out, and what it had open is ended: nothing else would come back for it.
-3. A journal that was taken over says so, and by whom. What it knew can be read from it again.
+3. A journal that was taken over says so, and names the query that took it. What it knew can be read from it again.
 """
 
 from twofold.client.parts import Cluster

@@ -5,7 +5,7 @@
    record tells: one that was aborted is an operator's doing, and is told. Of a broker that keeps no such record
    (Apache Kafka), what is neither open nor aborted was committed before.
 2. Without it a transaction may have timed out. If none was committed the decision is taken back: the others are
-   aborted, by a request that tells whether somebody has committed one meanwhile. If one was, a part of the batch is
+   aborted, by a request that tells whether one was committed meanwhile. If one was, a part of the batch is
    lost, and the query stops; so it does if a coordinator has forgotten what became of one.
 3. Nothing is done until every marker is written: after that an id is free for its next transaction.
 """
@@ -34,7 +34,7 @@ from twofold.wire.errors import (
 log = logging.getLogger(__name__)
 
 AT_ONCE = 64
-# Somebody else has ended the transaction, or has taken over its ending.
+# Another process has ended the transaction, or has taken over its ending.
 REFUSED = (InvalidTxnState, ProducerFenced, InvalidProducerEpoch, InvalidProducerIdMapping, TransactionAbortable)
 COMMITTED = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 ABORTED = (TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT, TransactionState.PREPARE_EPOCH_FENCE)
@@ -72,7 +72,7 @@ class Completion:
         self._gate = asyncio.Semaphore(AT_ONCE)
 
     async def run(self) -> CompletionOutcome:
-        """For those who made the decision just now: all is expected to be as it was."""
+        """For the driver that has just decided: all is expected to be as it was."""
         ended = await self._each(self._decision.participants, self._commit)
         self._reached("commit: ended")
         if all(ended):
@@ -81,7 +81,7 @@ class Completion:
         return await self.run_again()
 
     async def run_again(self) -> CompletionOutcome:
-        """For those who found the decision: anything may have happened since."""
+        """For a driver that found the decision: anything may have happened since."""
         if self._decision.mode is Mode.RESUME:
             return await self._resume()
         found = await self._describe()

@@ -1,7 +1,7 @@
-"""The driver's part: who may decide, what was decided, and what becomes of everything else.
+"""The driver's part: which driver may decide, what was decided, and what becomes of everything else.
 
 1. Nothing is swept but what was open while this driver had the query: it fences all others and signs as the owner
-   before it looks, and sees that it still is after it has looked. Whoever comes later opens transactions later.
+   before it looks, and sees that it still is after it has looked. Later drivers open their transactions later.
 2. A batch is decided once, by one record, after every transaction of it was found open under the identity that wrote
    it; what is decided is carried out before anything else, and never aborted.
 3. A driver that has lost the query decides nothing, sweeps nothing and says so.
@@ -324,7 +324,7 @@ class Driver:
                 await self._settle(deadline)
                 if self.journal.register.recalling(entry).decided_batch(votes.query_id) < votes.batch_id:
                     raise Revoked(
-                        f"batch {votes.batch_id} of query {votes.query_id} was decided and taken back, for its "
+                        f"batch {votes.batch_id} of query {votes.query_id} was decided and taken back, because its "
                         "transactions have timed out: it will be written again"
                     )
                 break
@@ -369,7 +369,7 @@ class Driver:
         await self.sweep(owner, deadline)
 
     async def _owned(self, owner: str, conditions: Conditions | None, deadline: Deadline) -> Register:
-        """The journal, open and in the name of this driver, as far as whoever would write to it can tell."""
+        """The journal, open and owned by this driver as far as a writer can tell."""
         register = await self.journal.glance(deadline)
         if register.owner != owner and not self.journal.is_read:
             register = await self.journal.read(deadline)  # it may be our own signature that cannot be read yet
@@ -443,9 +443,9 @@ class Driver:
             await self._append(self.journal.register.revoked(self._now_ms()), deadline)
             if just_decided:
                 raise Revoked(
-                    f"{pending} was taken back, for its transactions have timed out: it will be written again"
+                    f"{pending} was taken back, because its transactions have timed out: it will be written again"
                 )
-            log.warning("%s was taken back, for its transactions have timed out", pending)
+            log.warning("%s was taken back, because its transactions have timed out", pending)
             return
         await self._append(self.journal.register.done(self._now_ms()), deadline, self._offsets_after(pending))
 
@@ -460,7 +460,7 @@ class Driver:
         return None
 
     async def _append(self, register: Register, deadline: Deadline, offsets: GroupOffsets | None = None) -> None:
-        """For one who has lost the query meanwhile the error says to whom."""
+        """If this driver has lost the query meanwhile, the error names the driver that has it."""
         before = self.journal.register.owner
         try:
             await self.journal.append(register, offsets)
@@ -470,7 +470,7 @@ class Driver:
                 raise self._superseded(found) from error
             raise
 
-    # What nobody decided about
+    # What no decision covers
 
     async def open_ids(self, deadline: Deadline) -> list[str]:
         """Ids of this prefix's tasks that have an open transaction."""
@@ -509,7 +509,7 @@ class Driver:
         try:
             await self.sweep(owner, deadline)
         except KafkaError as error:
-            log.warning("transactions that nobody wants may be open until the next batch: %s", error)
+            log.warning("transactions that no decision covers may be open until the next batch: %s", error)
 
     async def _abort_left(self, name: str, found: TransactionDescription, deadline: Deadline) -> None:
         """That transaction and no other: the id may be in use again by the time at which a request arrives that was
@@ -529,7 +529,7 @@ class Driver:
             else:
                 log.info("the transaction that %r left open is aborted", name)
                 return
-            # It ended meanwhile, or a task that was left behind has just vowed.
+            # It ended meanwhile, or a task that was left behind has just prepared it.
             row = (await self._transactions.describe([name], deadline))[name]
             if row is None or row.state is not TransactionState.ONGOING or row.identity != found.identity:
                 return

@@ -15,7 +15,7 @@ class TaskFailed(SinkError):
 
 
 class Stale(SinkError):
-    """Whoever asks was left behind: the batch is decided, or another driver has the query."""
+    """The process that asks was left behind: the batch is decided, or another driver has the query."""
 
 
 class VoteFailed(SinkError):
@@ -27,7 +27,7 @@ class Revoked(SinkError):
 
 
 class DecidedDataLost(SinkError):
-    """A part of a decided batch was aborted by somebody else, and another part is committed."""
+    """A part of a decided batch was aborted from outside the query, and another part is committed."""
 
 
 class Unsupported(SinkError):

@@ -1,7 +1,7 @@
-"""What a sink has decided and what it has open, for those who only look.
+"""What a sink has decided and what it has open, for programs that only look.
 
-1. Nothing here changes anything: no producer is initialized, so that nobody who looks at a query fences it.
-2. What is read may be over a moment later. Whoever acts on it takes the sink over first, and looks again.
+1. Nothing here changes anything: no producer is initialized, so that looking at a query does not fence it.
+2. What is read may be over a moment later. A program that acts on it takes the sink over first, and looks again.
 3. A topic is known as a journal by its records, and not by its name alone.
 """
 
@@ -128,7 +128,7 @@ class SinkState:
 
     @property
     def is_clean(self) -> bool:
-        """Nobody has to do anything: what is not over is being ended by its coordinator."""
+        """There is nothing to do: what is not over is being ended by its coordinator."""
         return self.tally is None and not self.undecided and not self.is_deciding
 
 
@@ -233,7 +233,7 @@ class Inspector:
 
 class Scan:
     """Takes the records of a topic and knows the register of every sink among their keys, or of one if it has a prefix.
-    `complete` is false for who began to read in the middle."""
+    `complete` is false if the reading began in the middle."""
 
     def __init__(self, prefix: str | None, *, complete: bool) -> None:
         self._seen = 0

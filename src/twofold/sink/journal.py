@@ -1,7 +1,7 @@
 """The journal: a compacted topic of one partition whose newest record is the register, and its only writer.
 
-1. Whoever opens it fences every earlier writer and ends what that one left half written; nothing that was written
-   before is unknown to whoever opened it.
+1. The driver that opens it fences every earlier writer and ends what that one left half written. It then knows
+   everything that was written before.
 2. A record counts when the journal's own transaction is committed, and with two-phase commit that is on disk by then,
    as is every record of a topic with `flush.messages=1`.
 3. A write whose outcome is not known closes the journal: opening it again finds out.
@@ -97,7 +97,7 @@ class Journal:
         return self._reader.version
 
     async def open(self, deadline: Deadline, *, two_phase: bool, timeout_ms: int) -> Register:
-        """Fence whoever wrote before, then read to the end."""
+        """Fence the writer before, then read to the end."""
         await self.close()
         self._remembered = None
         config = replace(
@@ -165,8 +165,9 @@ class Journal:
         return await self._read(deadline, None)
 
     async def glance(self, deadline: Deadline) -> Register:
-        """As `read`, for those who can do without what a writer left half written who may be dead: `is_read` tells
-        whether they have to. With two-phase commit nothing but the next one to open the journal ends that."""
+        """As `read`, but it does not wait long for a record that a writer, perhaps a dead one, left half written:
+        `is_read` tells whether such a record was left out. With two-phase commit only the next driver that opens the
+        journal ends it."""
         return await self._read(deadline, ENDING_MS)
 
     async def remembered(self, deadline: Deadline) -> Remembered:

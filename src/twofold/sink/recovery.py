@@ -1,4 +1,4 @@
-"""Ending what a query left behind, by somebody who is not the query: what is decided is done, the rest is aborted.
+"""Ending what a query left behind, from outside the query: what is decided is done, the rest is aborted.
 
 1. It is what a query does when it starts: take the sink over, carry out the decision, abort everything else. So it can
    be repeated, and be ended at any point.
@@ -72,7 +72,7 @@ async def recover(
     *,
     accept_loss: bool = False,
 ) -> Recovered:
-    """Take the sink over from whoever has it, and end what it has open. `state` is what was found to do."""
+    """Take the sink over from the driver that has it, and end what it has open. `state` is what was found to do."""
     tally = state.tally
     if tally is not None and tally.is_lost_in_part and not accept_loss:
         if tally.forgotten:

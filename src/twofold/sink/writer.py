@@ -3,9 +3,9 @@
 1. A transaction is opened by the first record, in a slot that no live process shares, and every one has an epoch of its
    own: it begins with InitProducerId.
 2. Until it is prepared it lives by heartbeats (where the broker has them), so that what a dead task left is gone within
-   three intervals. To prepare it is to vow: from then on only the decision ends it.
+   three intervals. To prepare it makes it a two-phase one: from then on only the decision ends it.
 3. Nothing is prepared but what is acknowledged, and what the coordinator still has under the identity that wrote it.
-   Until the vow a power cut of the broker may take what was acknowledged; so after it, when all is on disk, the leaders
+   Until then a power cut of the broker may take what was acknowledged; so afterwards, when all is on disk, the leaders
    are asked whether they have it.
 4. A transaction without records was never there.
 """
@@ -72,7 +72,7 @@ class Conditions:
         return Terms(self.timeout_ms, interval_ms=self.heartbeat_interval_ms)
 
     @property
-    def vows(self) -> bool:
+    def becomes_two_phase(self) -> bool:
         return self.mode is Mode.TWO_PHASE and self.heartbeat_interval_ms > 0
 
 
@@ -135,7 +135,9 @@ class TaskWriter:
                 self._slots.burn(slot)
                 if attempt == ATTEMPTS or not error.retriable:
                     raise
-                log.warning("%s is given up, for nobody knows who has it: %s", slot.transactional_id, error)
+                log.warning(
+                    "%s is given up, because it is not known which process has it: %s", slot.transactional_id, error
+                )
                 await self._runtime.timers.sleep(self._config.retry_backoff.delay_s(attempt, self._runtime.random))
                 continue
             except BaseException:
@@ -185,21 +187,21 @@ class TaskWriter:
         self._reached("task: written")
         self._stop_heartbeats()
         client = self._identity
-        if conditions.vows:
-            client = await self._vow(slot)
+        if conditions.becomes_two_phase:
+            client = await self._make_two_phase(slot)
         participant = Participant(slot.transactional_id, self._identity, client, partition, self._open.v2)
-        if conditions.vows:
+        if conditions.becomes_two_phase:
             try:
                 await self._check_kept(slot)
             except KafkaError:
-                await self.abort(participant)  # nothing else would end it, now that it is vowed
+                await self.abort(participant)  # nothing else would end it, now that it is two-phase
                 raise
         self._slot = None
         return participant
 
-    async def _vow(self, slot: Slot) -> ProducerIdentity:
+    async def _make_two_phase(self, slot: Slot) -> ProducerIdentity:
         # Asked as often as it takes: should one that was given up come late, the identity that may end the transaction
-        # is another one than this, which whoever completes the decision finds out.
+        # is another one than this, and the driver that completes the decision finds that out.
         terms = Terms(NO_TIMEOUT_MS, two_phase=True)
         try:
             started = await self._calls.init(slot.transactional_id, terms, self._deadline(), keep=True)
@@ -235,11 +237,13 @@ class TaskWriter:
     def _limits(self) -> str:
         conditions = self._conditions
         assert conditions is not None
-        silence = f" or was silent for {3 * conditions.heartbeat_interval_ms} ms" if conditions.vows else ""
+        silence = (
+            f" or was silent for {3 * conditions.heartbeat_interval_ms} ms" if conditions.becomes_two_phase else ""
+        )
         return f"transactionTimeoutMs={conditions.timeout_ms}{silence}"
 
     async def abort(self, participant: Participant | None = None) -> None:
-        """Best effort: whoever comes next finds what is left. With a participant, one that was prepared."""
+        """Best effort: the next start finds what is left. With a participant, one that was prepared."""
         self._stop_heartbeats()
         slot, self._slot = self._slot, None
         self._sender.refuse(TransactionAbortable("the task failed"))

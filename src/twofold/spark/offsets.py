@@ -4,7 +4,7 @@
    between the two.
 2. The start of the first batch is part of that batch's end, under INITIAL: Spark asks for the initial offset again when
    a query starts anew before its first batch was done, and by then "latest" is later. No topic has such a name.
-3. A mark that nobody wrote (FRESH) tells the start of the first batch from every other start; it is never stored.
+3. A mark that is never written (FRESH) tells the start of the first batch from every other start; it is never stored.
 """
 
 import json

@@ -2,8 +2,8 @@
 
 1. Whatever can be wrong with an option is refused here, before anything connects, by a message with the option, its
    value and what to write instead.
-2. Names do not care about case. An option of the other side is no mistake, for many keep one set for reading and
-   writing; a name that neither side knows is one, and so is a `kafka.` setting that no Kafka client has.
+2. Names do not care about case. An option of the other side is no mistake, because many users keep one set for reading
+   and writing; a name that neither side knows is one, and so is a `kafka.` setting that no Kafka client has.
 3. isolation.level is read_committed unless the query says otherwise.
 """
 

@@ -193,7 +193,7 @@ def owner_of(options: WriteOptions, run_id: str = "") -> str:
 
 
 def _command(pid: int) -> str:
-    """Empty where nobody tells."""
+    """Empty if the system does not tell."""
     try:
         return Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:

@@ -97,7 +97,7 @@ def describe(
                 if index:
                     print()
                 _print_described(row)
-        # One that went after it was listed is no news for who asked for all there are.
+        # A group that is deleted after the listing is left out without a word: the user asked for all that exist.
         return report(results.errors, "describe", bootstrap_server, () if groups else (GroupIdNotFound,))
 
     run_command(main, bootstrap_server)

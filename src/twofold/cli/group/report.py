@@ -41,7 +41,7 @@ Offsets = Mapping[TopicPartition, ListedOffset]
 
 @dataclass(frozen=True, slots=True)
 class OffsetRow:
-    """One partition of a group. Offsets that nobody can tell (no leader, no such topic) are None."""
+    """One partition of a group. Offsets that no broker can tell (no leader, no such topic) are None."""
 
     tp: TopicPartition
     committed: OffsetAndMetadata | None = None
@@ -269,13 +269,13 @@ def _membership_problems(report: GroupReport) -> list[GroupProblem]:
         return [
             _rebalancing(
                 "every member has to join again, for which it has its max.poll.interval.ms; "
-                f"those from before, who may not have, are {names_of(earlier)}"
+                f"members that may not have rejoined yet: {names_of(earlier)}"
             )
         ]
     if state == COMPLETING:
-        return [_rebalancing(f"one of {names_of(members)} leads, and has yet to say who gets which partitions")]
+        return [_rebalancing(f"one of {names_of(members)} leads, and has not assigned the partitions yet")]
     if state == ASSIGNING:
-        return [_rebalancing("the coordinator has yet to say who gets which partitions")]
+        return [_rebalancing("the coordinator has not assigned the partitions yet")]
     if state == RECONCILING:
         moving = [member for member in members if set(member.assignment or ()) != set(member.target_assignment or ())]
         return [_rebalancing(f"partitions have yet to be given up or taken over by {names_of(moving or members)}")]
@@ -308,7 +308,8 @@ def _deleted_offsets(report: GroupReport) -> list[GroupProblem]:
 def _pending_problem(tp: TopicPartition) -> GroupProblem:
     return GroupProblem(
         "pending-offsets",
-        f"blocked by an open transaction: it holds an offset for {tp}, and who gets that partition waits for its end",
+        f"blocked by an open transaction: it holds an offset for {tp}, and the member that gets that partition waits "
+        "for its end",
         tp,
     )
 
@@ -342,7 +343,7 @@ async def _at_stable_offset(admin: Admin, rows: Iterable[OffsetRow]) -> list[Off
 
 
 def _is_at_stable(row: OffsetRow) -> bool:
-    # Beyond it, only who reads what is not committed can be.
+    # Only a reader of uncommitted records can be beyond it.
     return row.position is not None and row.stable is not None and row.position <= row.stable
 
 

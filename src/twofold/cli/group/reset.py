@@ -310,7 +310,7 @@ def _check_exists(tp: TopicPartition, topic: TopicMetadata) -> None:
         last = len(topic.partitions) - 1
         raise CliError(f"topic {tp.topic} has partitions 0 to {last}, there is no {tp.partition}", USAGE)
     if tp.partition not in topic.with_leader:
-        raise CliError(f"{tp} has no leader, so nobody knows its offsets: try again when its broker is back")
+        raise CliError(f"{tp} has no leader, so its offsets are not known: try again when its broker is back")
 
 
 async def plan(

@@ -61,7 +61,7 @@ def dump(
     ] = None,
     output: Format = OutputFormat.TABLE,
 ) -> None:
-    """Print batches, records, markers and the entries of every file beside them; JSON is one object a line.
+    """Print batches, records, markers and the entries of every file beside them; JSON is one object per line.
 
     What is damaged is told with its position, and reading goes on behind it; the exit code is then 1.
     """

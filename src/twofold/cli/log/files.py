@@ -18,7 +18,7 @@ from twofold.log.recovery.checkpoints import decode_offsets
 from twofold.log.recovery.epochs import CorruptCheckpoint, EpochCache
 from twofold.records.batch import HEADER_SIZE, MAGIC, MAGIC_POSITION
 
-# Indexes are read whole; log.index.size.max.bytes is 10 MB unless somebody changed it.
+# Indexes are read whole; log.index.size.max.bytes is 10 MB unless it was changed.
 MOST_INDEX_BYTES = 1 << 30
 
 _OFFSET_ENTRY = struct.Struct(">ii")

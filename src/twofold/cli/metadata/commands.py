@@ -71,7 +71,7 @@ def dump(
     ] = False,
     output: Format = OutputFormat.TABLE,
 ) -> None:
-    """Print the records of the metadata log, and how each transaction ended; JSON is one object a line.
+    """Print the records of the metadata log, and how each transaction ended; JSON is one object per line.
 
     The mark beside a record tells its transaction: "|" committed, "x" aborted, "?" open (not in force); "/" begins one
     and "\\" ends it. What is damaged is told with its place, and the exit code is then 1.

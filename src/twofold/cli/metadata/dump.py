@@ -267,7 +267,7 @@ class Lines:
         self._begun = {one.begin: one for one in transactions.found}
 
     def line(self, row: Row) -> str | None:
-        """None for a row that says nothing new to somebody who reads the lines."""
+        """None for a row that adds nothing to the lines before it."""
         if row["what"] == "record":
             mark, says = self._mark(row), value_text(row["value"])
             if row["type"] == "BeginTransaction" and row["offset"] in self._begun:

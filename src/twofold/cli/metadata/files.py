@@ -5,7 +5,7 @@
 2. A file is read up to the size that it had when it was opened: reading twice gives the same twice.
 3. What is no batch is told with its place. With nothing whole behind it, it is the torn end of the log: a crash left
    it, or a broker writes it at this moment. It is told and not cut. Everything else is damage, and so is an offset that
-   is missing: nobody compacts this log.
+   is missing: this log is never compacted.
 """
 
 import re
@@ -106,7 +106,7 @@ class Part:
         return self._base_offset(self.files[0])
 
     def _base_offset(self, opened: OpenedFile) -> int | None:
-        """A snapshot is a little log of its own; a segment has it in its name, unless somebody gave it another."""
+        """A snapshot is a little log of its own; a segment has it in its name, unless the file was renamed."""
         match = _SEGMENT.fullmatch(opened.path.name)
         return 0 if self.is_snapshot else int(match[1]) if match else None
 

@@ -1,4 +1,4 @@
-"""The commands of `twofold metadata shell`, typed by somebody, named as arguments, or read from a pipe."""
+"""The commands of `twofold metadata shell`, typed at a terminal, named as arguments, or read from a pipe."""
 
 import re
 import shlex
@@ -239,7 +239,7 @@ def _branches(node: Node, indent: str) -> Iterator[str]:
 
 
 def warnings(loaded: Loaded) -> list[str]:
-    """What somebody must know before he believes the image."""
+    """What a user must know before trusting the image."""
     found = []
     opened = transaction_fields(loaded)
     if opened is not None:
@@ -257,7 +257,7 @@ def warnings(loaded: Loaded) -> list[str]:
 
 
 def interact(loaded: Loaded, output: OutputFormat) -> int:
-    """Somebody types; Ctrl-C gives up a line or a command, Ctrl-D leaves."""
+    """A user types; Ctrl-C gives up a line or a command, Ctrl-D leaves."""
     shell = Shell(loaded, output, columns=shutil.get_terminal_size().columns)
     _edit_lines(shell)
     print(f"Metadata at offset {loaded.image.offset} of {loaded.source}; help lists the commands, Ctrl-D leaves.")

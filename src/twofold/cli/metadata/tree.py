@@ -1,6 +1,6 @@
 """The image as a tree of folders and files, in the layout of Apache Kafka's metadata shell.
 
-Nothing is made before somebody looks at it: naming a topic costs the same whether it has 10 or 100,000 partitions.
+Nothing is made before it is looked at: naming a topic costs the same whether it has 10 or 100,000 partitions.
 """
 
 import dataclasses
@@ -218,7 +218,7 @@ def _features(image: MetadataImage) -> Folder:
 
 
 class _Kept:
-    """What is kept for others, in tables, made when somebody looks."""
+    """What is kept for others, in tables, made when it is looked at."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
@@ -251,7 +251,7 @@ class _Kept:
 
 
 def _quota_name(quota: ClientQuota) -> str:
-    """As Apache Kafka's shell writes it: `clientId(loader)_user(somebody)`; a default has no name."""
+    """As Apache Kafka's shell writes it: `clientId(loader)_user(alice)`; a default has no name."""
     return "_".join(map(_entity_name, sorted(quota.entity)))
 
 

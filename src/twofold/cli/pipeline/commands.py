@@ -156,7 +156,9 @@ def recover_sink(
     decision_topic: DecisionTopic = None,
     accept_loss: Annotated[
         bool,
-        typer.Option("--accept-loss", help="Go on although a part of a decided batch was aborted by somebody else."),
+        typer.Option(
+            "--accept-loss", help="Go on although a part of a decided batch was aborted from outside the query."
+        ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     bootstrap_server: BootstrapServer = DEFAULT_SERVER,
@@ -223,7 +225,7 @@ async def _recover(session: SinkSession, state: SinkState, *, accept_loss: bool)
         )
     except TAKEN_OVER as error:
         raise CliError(
-            f"somebody else has taken {state.prefix} over meanwhile: the query was started again and does all this "
+            f"another process has taken {state.prefix} over meanwhile: the query was started again and does all this "
             f"itself, or this command runs twice; `twofold pipeline status --prefix {state.prefix}` shows which. "
             f"What was said: {error}"
         ) from error
@@ -318,6 +320,6 @@ async def _known(session: SinkSession, prefix: str | None) -> str:
 
 def _unreadable(row: FoundJournal) -> str:
     return (
-        f"topic {row.topic} is no journal of {row.prefix!r} that can be read: {row.problem}. Somebody else writes to "
+        f"topic {row.topic} is no journal of {row.prefix!r} that can be read: {row.problem}. Another program writes to "
         "it, or a newer version of Twofold: nothing is recovered by guessing"
     )

@@ -145,7 +145,7 @@ def plan(state: SinkState) -> list[str]:
         ids = ", ".join(row.transactional_id for row in state.undecided[:3])
         more = f" and {len(state.undecided) - 3} more" if len(state.undecided) > 3 else ""
         count = plural(len(state.undecided), "transaction")
-        lines.append(f"aborts {count} that nobody decided about: {ids}{more}")
+        lines.append(f"aborts {count} that no decision covers: {ids}{more}")
     if state.is_deciding:
         lines.append(f"drops a record of {state.topic} that was not finished")
     return lines

@@ -257,8 +257,8 @@ def _counting_open(config: "PipelineConfig", display: "Display") -> Iterator[Non
 
 
 def _end_what_is_left(config: "PipelineConfig", display: "Display") -> str | None:
-    """A query that was stopped in the middle of a batch may have left something; nobody is to wait for its restart.
-    The answer is what could not be ended."""
+    """A query that was stopped in the middle of a batch may have left something. Readers are not to wait for its
+    restart. The answer is what could not be ended."""
     from twofold.runtime.real import run
 
     problems = []

@@ -48,7 +48,9 @@ def consume(
     ] = None,
     output: Annotated[
         str,
-        typer.Option("--format", "-f", metavar="FORMAT", help=f"value, json (one object a line), or {TEMPLATE_HELP}."),
+        typer.Option(
+            "--format", "-f", metavar="FORMAT", help=f"value, json (one object per line), or {TEMPLATE_HELP}."
+        ),
     ] = "value",
     settings: Annotated[
         list[str] | None, typer.Option("-X", metavar="KEY=VALUE", help="Any consumer setting; repeatable.")

@@ -65,7 +65,7 @@ def produce(
     ] = InputFormat.LINES,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
-    """Send standard input to a topic, one record a line.
+    """Send standard input to a topic, one record per line.
 
     Nothing is printed unless something fails.
     """
@@ -84,7 +84,7 @@ def produce(
         }
         producer = Producer.from_config(config)
         try:
-            # First of all whether anybody is there: a producer alone would go on trying for a while.
+            # Ask the broker first: if it is not there, a producer would keep trying for a while.
             async with connected(bootstrap_server, timeout):
                 await _check_partition(producer, topic, partition, timeout)
             with Progress(f"records to {topic}", when=not sys.stdin.isatty()) as progress:

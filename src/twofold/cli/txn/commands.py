@@ -96,9 +96,9 @@ def list_transactions(
                 broker_id=broker_id,
             )
             rows = [row for _, found in sorted(results.values.items()) for row in sorted(found)]
-            vowed = await find_two_phase(admin, rows) if two_phase else []
+            prepared = await find_two_phase(admin, rows) if two_phase else []
         if two_phase:
-            _print_two_phase(vowed, output)
+            _print_two_phase(prepared, output)
         elif output is OutputFormat.JSON:
             print_json([_listed_json(row) for row in rows])
         elif results.values:
@@ -374,7 +374,7 @@ def watch(
     output: Format = OutputFormat.TABLE,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
-    """Show the open transactions and whom they hold back, again and again until Ctrl-C."""
+    """Show the open transactions and which readers they hold back, again and again until Ctrl-C."""
 
     async def main() -> int:
         from twofold.cli.txn.watch import lines, live_table, watch_transactions
@@ -426,7 +426,7 @@ def open_for(began: Began, now_ms: int) -> str:
 
 
 def _age_ms(began: Began, now_ms: int) -> int:
-    """What is so old that nobody knows when it began is older than anything."""
+    """A transaction whose start is not known sorts as the oldest."""
     age_ms = began.age_ms(now_ms)
     return now_ms if age_ms is None else age_ms
 

@@ -1,4 +1,4 @@
-"""`twofold txn fate`: what became of each batch of a partition, by whom it was written, and where its marker is.
+"""`twofold txn fate`: what became of each batch of a partition, which producer wrote it, and where its marker is.
 
 1. Batches are read from an offset on (the start of the log otherwise), so many as are asked for. What they wait for may
    lie further on: reading goes on until every one of them has met its marker, or the log ends.
@@ -129,7 +129,7 @@ def fate(
     output: Format = OutputFormat.TABLE,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
-    """Show of each batch whether it is committed, aborted or open, by whom, and where its marker is."""
+    """Show of each batch whether it is committed, aborted or open, which producer wrote it, and where its marker is."""
 
     async def main() -> int:
         tp = TopicPartition(topic, partition)

@@ -1,5 +1,5 @@
-"""`twofold txn watch`: open transactions and whom they hold back, as a table that keeps itself up to date, or as one
-line of JSON a look."""
+"""`twofold txn watch`: open transactions and which readers they hold back, as a table that keeps itself up to
+date, or as one line of JSON per look."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""The words of `kafka-transactions.sh`, so that whoever knows them types and parses what they know. Pure.
+"""The words of `kafka-transactions.sh`, for users and scripts that know them. Pure.
 
 Its verbs and flags are ours too; this page has what differs: options before the verb, verbs with dashes as KIP-664
 showed them, names in camel case, and the form of its tables.

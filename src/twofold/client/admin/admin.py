@@ -156,7 +156,7 @@ class Admin(GroupCalls, StorageCalls, TransactionAdminCalls, TransactionRepairCa
 
     @property
     def cluster(self) -> Cluster:
-        """What it asks with, for those who build on it."""
+        """The cluster that it asks, for code that builds on it."""
         return self._cluster
 
     async def close(self) -> None:

@@ -54,8 +54,8 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class ConsumerGroupMetadata(NamedTuple):
-    """Who commits offsets for a group: with the generation and member id of a consumer, one that has lost its
-    partitions to another is refused (KIP-447)."""
+    """The member that commits offsets for a group. With the generation and member id of a consumer, a member that has
+    lost its partitions to another is refused (KIP-447)."""
 
     group_id: str
     generation_id: int = -1

@@ -1,7 +1,7 @@
 """Open transactions as an administrator looks for them: which are hanging, which hold readers back (KIP-664).
 
-1. A hanging transaction is open in a partition and nobody will end it. Leaders are asked first, then coordinators, then
-   the leaders again about what looks hanging: what ended in between is not reported.
+1. A hanging transaction is open in a partition and nothing will end it. Leaders are asked first, then coordinators,
+   then the leaders again about what looks hanging: what ended in between is not reported.
 2. A transaction is hanging where no coordinator has its producer, where the coordinator has another epoch of it open,
    or where the partition is not part of what the coordinator has open. While markers are being written the
    coordinator's epoch is ahead, and the partition is listed until it has its marker: that is not hanging.
@@ -12,8 +12,8 @@
    the leader tells. Apache Kafka does not tell that: there the timestamp of the record is all there is, which is its
    client's. Which of them an age is from is said with it (`Began`).
 5. Requests are bounded: so many partitions, ids or fetches at a time.
-6. What holds readers back can be seen without knowing who does: where a broker is too old to tell, that is said, and
-   the rest is shown.
+6. What holds readers back can be seen without knowing the producer: where a broker is too old to tell, that is said,
+   and the rest is shown.
 """
 
 import asyncio
@@ -70,7 +70,7 @@ class ToldBy(StrEnum):
 
 
 class Began(NamedTuple):
-    """When a transaction began, as far as anybody knows."""
+    """When a transaction began, as far as that is known."""
 
     ms: int
     told_by: ToldBy
@@ -191,7 +191,7 @@ async def find_hanging(
     broker_id: int | None = None,
     told: Told = _nobody,
 ) -> tuple[list[Hanging], dict[TopicPartition, KafkaError]]:
-    """The transactions of these partitions that nobody will end; and the partitions that could not be looked at."""
+    """The transactions of these partitions that nothing will end; and the partitions that could not be looked at."""
     found = await find_open(admin, partitions, broker_id=broker_id, told=told)
     candidates = [row for rows in found.values.values() for row in rows]
     owners = await owners_of(admin, {row.producer_id for row in candidates})
@@ -235,8 +235,8 @@ def began(row: PartitionTransaction, owner: TransactionDescription | None, first
 
 
 async def owners_of(admin: Admin, producer_ids: Collection[int]) -> dict[int, TransactionDescription]:
-    """Who uses these producer ids, as far as any coordinator knows them. An error of one coordinator is raised: what it
-    has would look hanging."""
+    """The transactional ids that use these producer ids, as far as a coordinator knows them.
+    An error of one coordinator is raised: what it has would look hanging."""
     if not producer_ids:
         return {}
     wanted = sorted(producer_ids) if len(producer_ids) <= FILTERED_PRODUCERS else []
@@ -323,7 +323,7 @@ async def find_blocked(
         first = {tp: rows[0] for tp, rows in found.values.items() if rows and rows[0].start_offset <= held[tp][0]}
         owners = await owners_of(admin, {row.producer_id for row in first.values()})
     except UnsupportedByBroker as error:
-        errors["who holds the readers back"] = error
+        errors["what holds the readers back"] = error
     errors.update(found.errors.items())
     times = await first_timestamps(admin, first.values())
     waiting = await _waiting_groups(admin, {tp: stable for tp, (stable, _) in held.items()})

@@ -203,7 +203,7 @@ class RepairTransactionSpec:
 
 
 class FencedProducer(NamedTuple):
-    """Who the id belongs to after its producers were fenced."""
+    """The identity that the id has after its producers were fenced."""
 
     producer_id: int
     producer_epoch: int

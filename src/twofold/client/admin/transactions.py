@@ -139,13 +139,13 @@ class TransactionAdminCalls(ABC):
         self, transactional_ids: Iterable[str], *, broker_id: int | None = None, deadline: Deadline | None = None
     ) -> Results[str, TransactionDescription]:
         """What the coordinators (or the broker that is asked instead) have of each; TRANSACTIONAL_ID_NOT_FOUND for an
-        id that nobody used."""
+        id that was never used."""
         deadline = deadline or self._cluster.deadline()
         left = list(dict.fromkeys(transactional_ids))
         values: dict[str, TransactionDescription] = {}
         errors: dict[str, KafkaError] = {}
         while left:
-            # Whoever coordinates the first is asked about all of them: the next round has those of others.
+            # The coordinator of the first is asked about all of them. The next round asks the other coordinators.
             some = await self._describe_some(left, broker_id, deadline)
             values |= some.values
             errors |= some.errors
@@ -260,7 +260,8 @@ class TransactionAdminCalls(ABC):
         self, transactional_id: str, *, expected: TransactionDescription | None = None
     ) -> EndedTransaction | None:
         """Abort the transaction of an id (KIP-939: also one that is prepared), and shut its producer out.
-        TRANSACTIONAL_ID_NOT_FOUND for an id that nobody used: InitProducerId, which ends transactions, would create it.
+        TRANSACTIONAL_ID_NOT_FOUND for an id that was never used: InitProducerId, which ends transactions, would create
+        it.
 
         `expected` is what `describe_transactions` gave before: exactly that is ended, and returned. EndedMeanwhile, and
         nothing is done, where the id has another transaction by then, or none."""

@@ -111,7 +111,7 @@ class Cluster:
     async def any_connection(self, deadline: Deadline) -> Connection:
         """A connection to some broker: an open one, else to a broker that is known, else to a bootstrap server."""
         self._check_open()
-        # A try of each address; those who want more attempts call this again.
+        # A try of each address; callers that want more attempts call this again.
         reasons: dict[str, None] = {}
         for link in self._candidates():
             try:

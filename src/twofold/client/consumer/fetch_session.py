@@ -101,7 +101,7 @@ class ClientFetchSession:
         self._known = self._next
 
     def failed(self) -> None:
-        """Nobody knows what the broker knows: begin anew, and close what may be there."""
+        """What the broker knows is not known here: begin anew, and close what may be there."""
         self._epoch = INITIAL_EPOCH
         self._known = {}
 

@@ -1,4 +1,4 @@
-"""One partition read by one request at a time, for those who read a range and not a subscription."""
+"""One partition read by one request at a time, for code that reads a range and has no subscription."""
 
 from dataclasses import dataclass
 

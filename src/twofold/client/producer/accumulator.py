@@ -58,7 +58,7 @@ class ProducerBatch:
         self.builder = builder
         self.created = created
         self.done = done
-        # The bytes that are in it, for whoever adds records; nobody adds to one that came complete.
+        # The bytes that are in it, for the code that adds records; nothing is added to one that came complete.
         self.fill = HEADER_SIZE if isinstance(builder, BatchBuilder) else COMPLETE
         self.reserved = 0  # bytes of the producer's buffer
         self.attempts = 0
@@ -114,7 +114,7 @@ class ProducerBatch:
     def fail(self, error: "KafkaError") -> None:
         if not self.done.done():
             self.done.set_exception(error)
-            # Reported by whoever failed it; a caller that keeps no handle is no reason for asyncio to complain.
+            # The code that failed it reports it; a caller that keeps no handle is no reason for asyncio to complain.
             self.done.exception()
 
     async def finished(self) -> None:
@@ -173,7 +173,7 @@ class OffsetRange(NamedTuple):
     topic: str
     partition: int
     base_offset: int
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
+    count: int  # type: ignore[assignment]  # hides tuple.count, which is not needed here
 
 
 class ColumnDelivery:
@@ -249,7 +249,7 @@ def record_size(key: bytes | None, value: bytes | None, headers: Iterable[Record
 
 
 class BufferMemory:
-    """The bytes that unacknowledged records may take; those who find it full wait in line."""
+    """The bytes that unacknowledged records may take; callers that find it full wait in line."""
 
     __slots__ = ("_limit", "_used", "_waiters")
 

@@ -7,7 +7,7 @@
 2. `send` may be called from many threads. It puts the record into a box that the loop empties, and returns: one
    wake-up serves all records that came meanwhile. Records of one thread keep their order.
 3. Everything else first lets the loop empty the box, so that a call sees what was sent before it.
-4. The box has a bound; who finds it full waits, at most `max_block_ms`.
+4. The box has a bound; a caller that finds it full waits, at most `max_block_ms`.
 """
 
 import asyncio

@@ -272,7 +272,7 @@ class Producer:
     def _grouped(
         self, metadata: TopicMetadata, partition: int | None, keys: Column | None, values: Column
     ) -> Iterator[tuple[int | None, Column | None, Column]]:
-        """Keys and values by partition; None leaves the choice of one to whoever adds the batch."""
+        """Keys and values by partition; None leaves the choice of one to the code that adds the batch."""
         if partition is not None or keys is None or self._ignore_keys:
             yield partition, keys, values
             return
@@ -379,8 +379,8 @@ class Producer:
     async def resume(self, transactional_id: str, producer_id: int, epoch: int) -> None:
         """Take up a transaction whose producer is gone, without a word to the coordinator; commit or abort it next.
 
-        For brokers without two-phase commit: whoever kept id and epoch can still decide, before the transaction's
-        timeout and before the transactional id is used again.
+        For brokers without two-phase commit: a process that kept id and epoch can still decide, before the
+        transaction's timeout and before the transactional id is used again.
         """
         await self._transactions.resume(transactional_id, producer_id, epoch)
 

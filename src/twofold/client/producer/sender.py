@@ -333,7 +333,7 @@ class Sender:
             if queue.waiting and queue.waiting[0] is batch:
                 queue.waiting.popleft()
             queue.sequences.on_sent(batch, self.identity)
-            # Whoever was sent now goes to the end of the line, so that a request too small for all is fair to all.
+            # A partition that was sent now goes to the end of the line: a request too small for all is fair to all.
             self._ready.pop(queue.tp, None)
             self._ready[queue.tp] = None
         return chosen

@@ -88,7 +88,7 @@ Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
 
 
 class Started(NamedTuple):
-    """What init_transactions got: who we are from now on, and the transaction that was kept."""
+    """What init_transactions got: the identity from now on, and the transaction that was kept."""
 
     identity: ProducerIdentity
     ongoing: PreparedTxnState
@@ -204,7 +204,7 @@ class TransactionCalls:
     async def bump(
         self, transactional_id: str, config: ProducerConfig, identity: ProducerIdentity, deadline: Deadline
     ) -> ProducerIdentity:
-        """The next epoch; refused when somebody else has taken it (KIP-360)."""
+        """The next epoch; refused if another producer has taken it (KIP-360)."""
 
         two_phase = config.transaction_two_phase_commit_enable
 
@@ -325,7 +325,7 @@ class TransactionCalls:
     async def end(
         self, transactional_id: str, identity: ProducerIdentity, deadline: Deadline, *, commit: bool, v2: bool | None
     ) -> ProducerIdentity:
-        """Who we are after it: with version 2 under the next epoch. `v2` None goes by what the cluster speaks."""
+        """The identity after it: with version 2 under the next epoch. `v2` None goes by what the cluster speaks."""
         word = "commit" if commit else "abort"
         request = EndTxnRequest(
             transactional_id=transactional_id,

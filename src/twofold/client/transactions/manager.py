@@ -275,7 +275,7 @@ class TransactionManager:
             return aborted or failure
         reason = error
         if self._v2 and isinstance(error, InvalidTxnState | ProducerFenced):
-            # Whoever still has the right epoch may repeat an abort: whether the coordinator has aborted is what this
+            # A producer with the right epoch may repeat an abort: whether the coordinator has aborted is what this
             # finds out. It can abort nothing else: an epoch that may not commit has no open transaction.
             try:
                 self._aborted_as = await self._end(identity, commit=False)
@@ -366,9 +366,9 @@ class TransactionManager:
         self._on(ManagerEvent.ENDED)
 
     def _give_up_resumed(self, doing: str, error: KafkaError) -> KafkaError:
-        """Whoever resumes the transactions of others goes on with the next one."""
+        """A producer that resumes the transactions of others goes on with the next one."""
         self._error = error
-        failure = self._failure(doing, "Nobody can end it under this identity any more")
+        failure = self._failure(doing, "It cannot be ended under this identity any more")
         self._error = None
         self._forget_resumed()
         return failure
@@ -536,11 +536,11 @@ class TransactionManager:
         """The error of a call that fails because of what happened to the transaction, or to the producer."""
         error = self._error
         assert error is not None
-        who = f"{doing}: transactional id {self._transactional_id!r}"
+        producer = f"{doing}: transactional id {self._transactional_id!r}"
         if self._identity is not None:
-            who += f" (producer id {self._identity.producer_id}, epoch {self._identity.epoch})"
+            producer += f" (producer id {self._identity.producer_id}, epoch {self._identity.epoch})"
         if self.state is ManagerState.ABORTABLE_ERROR:
-            return TransactionFailed(f"{who}: {error}. Call abort_transaction(), then begin again")
+            return TransactionFailed(f"{producer}: {error}. Call abort_transaction(), then begin again")
         if not advice:
             advice = "Close this producer and start another"
             if self._fate is not None:
@@ -548,7 +548,7 @@ class TransactionManager:
             elif self.prepared:
                 advice += f"; transaction {self.prepared} was prepared and is in doubt"
         kind = Fenced if isinstance(error, _FENCING) else ProducerFailed
-        return kind(f"{who}: {error}. {advice}")
+        return kind(f"{producer}: {error}. {advice}")
 
     def _unfinished(self, call: Call, late: GaveUp) -> GaveUp:
         return GaveUp(

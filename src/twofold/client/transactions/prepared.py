@@ -1,6 +1,6 @@
 """What identifies a prepared transaction: the producer id and the epoch under which its records were written (KIP-939).
 
-It goes into the other system's own transaction as text, and comes back from there when somebody has to decide what
+It goes into the other system's own transaction as text, and comes back from there when a process has to decide what
 becomes of the transaction in the log.
 """
 

@@ -145,7 +145,7 @@ class Probe:
                 payload = connection.receive_or_silence(patience_s)
             except ConnectionError:
                 payload = None
-        outcome = {None: CLOSED, SILENT: SILENT}.get(payload, "answered")
+        outcome = CLOSED if payload is None else SILENT if payload == SILENT else "answered"
         self.record(label, outcome)
         return payload
 

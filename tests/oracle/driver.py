@@ -53,7 +53,7 @@ class Connection:
         """The answer as a dict, or CLOSED, or SILENT."""
         correlation_id = self.send(api, version, body)
         payload = self.receive_or_silence(patience_s)
-        if payload == SILENT:
+        if isinstance(payload, str):
             return SILENT
         if payload is None:
             return CLOSED

@@ -48,10 +48,10 @@ def wait_until(ready: Callable[[], bool], process: subprocess.Popen[bytes], *, p
     deadline = time.monotonic() + patience_s
     while not ready():
         if process.poll() is not None:
-            raise RuntimeError(f"{process.args} ended with {process.returncode}:\n{tail(output)}")
+            raise RuntimeError(f"{process.args!r} ended with {process.returncode}:\n{tail(output)}")
         if time.monotonic() > deadline:
             stop(process)
-            raise RuntimeError(f"{process.args} did not answer within {patience_s} s:\n{tail(output)}")
+            raise RuntimeError(f"{process.args!r} did not answer within {patience_s} s:\n{tail(output)}")
         time.sleep(0.02)
 
 

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from kio.schema.describe_transactions.v0 import response as described
 from kio.schema.errors import ErrorCode
+from kio.schema.response_header.v1.header import ResponseHeader
 from kio.schema.types import ProducerId, TopicName, TransactionalId
 from kio.static.constants import EntityType
 from kio.static.primitive import i8, i16, i32, i32Timedelta, i64
@@ -21,7 +22,7 @@ class TransactionState:
     __version__: ClassVar[i16] = i16(0)
     __flexible__: ClassVar[bool] = True
     __api_key__: ClassVar[i16] = i16(65)
-    __header_schema__: ClassVar = described.ResponseHeader
+    __header_schema__: ClassVar = ResponseHeader
     error_code: ErrorCode = field(metadata={"kafka_type": "error_code"})
     transactional_id: TransactionalId = field(metadata={"kafka_type": "string"})
     transaction_state: str = field(metadata={"kafka_type": "string"})
@@ -41,7 +42,7 @@ class DescribeTransactionsResponse:
     __version__: ClassVar[i16] = i16(0)
     __flexible__: ClassVar[bool] = True
     __api_key__: ClassVar[i16] = i16(65)
-    __header_schema__: ClassVar = described.ResponseHeader
+    __header_schema__: ClassVar = ResponseHeader
     throttle_time: i32Timedelta = field(metadata={"kafka_type": "timedelta_i32"})
     transaction_states: tuple[TransactionState, ...]
 
@@ -52,7 +53,7 @@ class ProducerState:
     __version__: ClassVar[i16] = i16(0)
     __flexible__: ClassVar[bool] = True
     __api_key__: ClassVar[i16] = i16(61)
-    __header_schema__: ClassVar = described.ResponseHeader
+    __header_schema__: ClassVar = ResponseHeader
     producer_id: ProducerId = field(metadata={"kafka_type": "int64"})
     producer_epoch: i32 = field(metadata={"kafka_type": "int32"})
     last_sequence: i32 = field(metadata={"kafka_type": "int32"})
@@ -69,7 +70,7 @@ class ProducersOfPartition:
     __version__: ClassVar[i16] = i16(0)
     __flexible__: ClassVar[bool] = True
     __api_key__: ClassVar[i16] = i16(61)
-    __header_schema__: ClassVar = described.ResponseHeader
+    __header_schema__: ClassVar = ResponseHeader
     partition_index: i32 = field(metadata={"kafka_type": "int32"})
     error_code: ErrorCode = field(metadata={"kafka_type": "error_code"})
     error_message: str | None = field(metadata={"kafka_type": "string"})
@@ -82,7 +83,7 @@ class ProducersOfTopic:
     __version__: ClassVar[i16] = i16(0)
     __flexible__: ClassVar[bool] = True
     __api_key__: ClassVar[i16] = i16(61)
-    __header_schema__: ClassVar = described.ResponseHeader
+    __header_schema__: ClassVar = ResponseHeader
     name: TopicName = field(metadata={"kafka_type": "string"})
     partitions: tuple[ProducersOfPartition, ...]
 
@@ -93,7 +94,7 @@ class DescribeProducersResponse:
     __version__: ClassVar[i16] = i16(0)
     __flexible__: ClassVar[bool] = True
     __api_key__: ClassVar[i16] = i16(61)
-    __header_schema__: ClassVar = described.ResponseHeader
+    __header_schema__: ClassVar = ResponseHeader
     throttle_time: i32Timedelta = field(metadata={"kafka_type": "timedelta_i32"})
     topics: tuple[ProducersOfTopic, ...]
 

@@ -87,7 +87,7 @@ def frame(payload: bytes) -> bytes:
 
 def decode_response(api: str, version: int, payload: bytes) -> tuple[int, dict[str, Any]]:
     """The correlation id and the body of an answer, all bytes accounted for."""
-    schema = RESPONSES.get((api, version)) or _response_schema(api, version)
+    schema: Any = RESPONSES.get((api, version)) or _response_schema(api, version)
     (correlation_id,) = struct.unpack_from(">i", payload)
     offset = 4
     if schema.__flexible__ and api != "ApiVersions":
@@ -117,7 +117,7 @@ def _fit(hint: Any, value: Any) -> Any:
     hint = _without_none(hint)
     if get_origin(hint) is tuple and value is not None:
         return [_fit(get_args(hint)[0], item) for item in value]
-    if is_dataclass(hint) and value is not None:
+    if isinstance(hint, type) and is_dataclass(hint) and value is not None:
         return {name: _fit(_hints(hint)[name], value[name]) for name in _hints(hint) if name in value}
     return value
 
@@ -144,7 +144,7 @@ def _build(hint: Any, value: Any) -> Any:
     hint = _without_none(hint)
     if get_origin(hint) is tuple:
         return tuple(_build(get_args(hint)[0], item) for item in value)
-    if is_dataclass(hint):
+    if isinstance(hint, type) and is_dataclass(hint):
         return from_dict(hint, value)
     if issubclass(hint, datetime.timedelta):
         return datetime.timedelta(milliseconds=value)
@@ -162,7 +162,7 @@ def _default(hint: Any) -> Any:
         return None
     if get_origin(hint) is tuple:
         return ()
-    if is_dataclass(hint):
+    if isinstance(hint, type) and is_dataclass(hint):
         return from_dict(hint, {})
     if issubclass(hint, datetime.timedelta):
         return datetime.timedelta(0)

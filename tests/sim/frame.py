@@ -34,6 +34,14 @@ class BrokerPlan(Faulty, Protocol):
     def settings(self) -> Mapping[str, str]: ...
 
 
+class Watcher(Protocol):
+    """What a broker's machine tells when the broker ends."""
+
+    def crash(self, power_cut: bool) -> None: ...
+
+    def stopped_cleanly(self) -> None: ...
+
+
 class Playable(Protocol):
     async def start(self) -> None: ...
 

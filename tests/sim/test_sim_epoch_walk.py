@@ -85,7 +85,7 @@ WALKS = [
 
 
 def name_of(value: object) -> str | None:
-    return value.__name__ if callable(value) else "tv2" if value is TV2 else "tv1"
+    return getattr(value, "__name__", None) if callable(value) else "tv2" if value is TV2 else "tv1"
 
 
 def crash_after_every_record(tell: Callable[[Stage], Awaitable[None]], walk: Callable[[Stage], Awaitable[None]]) -> int:

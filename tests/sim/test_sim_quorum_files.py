@@ -78,7 +78,7 @@ def die(
     after: int, *, power_cut: bool, mode: CutMode, records: int = 1, at_append: bool = False, again: bool = False
 ) -> Story:
     story = Story(after, mode, records)
-    with story.sim, ErrorLog(story.plan) as errors, small_appends(records):  # type: ignore[arg-type]
+    with story.sim, ErrorLog(story.plan) as errors, small_appends(records):
         story.sim.run(story.tell(after, power_cut=power_cut, at_append=at_append, again=again), timeout_s=600)
     if errors.unexpected:
         raise errors.unexpected[0]

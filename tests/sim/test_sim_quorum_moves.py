@@ -132,7 +132,10 @@ def move(make: MakeAsk, records: int, appended: int, committed: int, survived: i
                 stage.lead(second, survived - committed, told=back is not Back.LATE)
                 asked.set()
 
-        first.replica.on_append = lambda: loop.call_soon(step) and None
+        def on_append() -> None:
+            loop.call_soon(step)
+
+        first.replica.on_append = on_append
         task = stage.start(ask, first)
         if appended == 0:
             stage.lead(second, told=back is not Back.LATE)
@@ -169,7 +172,7 @@ async def again(stage: Stage, ask: Ask, leader: Member) -> None:
 def check_aborted(stage: Stage, before: int, leader: Member) -> None:
     """What was open in the committed log when a new leader came is aborted by it, once, and nothing is open."""
     assert stage.truth.opened is None
-    assert leader.controller.transaction is None
+    assert open_at(leader) is None
     aborted = [one for one in stage.truth.transactions[before:] if one.reason is not None]
     assert [one.reason for one in aborted] in ([], [FAILOVER])
 
@@ -201,6 +204,11 @@ async def half_done(stage: Stage, batches: int) -> "tuple[Ask, asyncio.Task[obje
     return ask, task
 
 
+def open_at(member: Member) -> object:
+    """The transaction that a member finds open in the log, as far as it has read."""
+    return member.controller.transaction
+
+
 def kinds_of(batch: Batch) -> list[type[MetadataRecord]]:
     return [type(record) for _, record in batch.entries()]
 
@@ -213,7 +221,7 @@ def test_hazard_i_nobody_sees_half_of_a_transaction_whose_end_is_appended_and_no
         before = first.controller.image
         await turns(20)
         assert kinds_of(first.replica.tail[-1])[-1] is EndTransaction
-        assert first.controller.transaction is None, "as far as the next who writes is concerned it is over"
+        assert open_at(first) is None, "as far as the next who writes is concerned it is over"
         for _ in range(len(first.replica.tail) - 1):
             stage.commit(1)
             await turns(3)
@@ -233,9 +241,9 @@ def test_hazard_ii_who_loses_leadership_with_an_uncommitted_begin_takes_the_next
     async def story(stage: Stage) -> None:
         first, second = stage.members
         ask, task = await half_done(stage, 1)
-        assert kinds_of(first.replica.tail[0])[0] is BeginTransaction and first.controller.transaction is not None
+        assert kinds_of(first.replica.tail[0])[0] is BeginTransaction and open_at(first) is not None
         stage.lead(second)
-        assert first.controller.transaction is None, "it was never committed"
+        assert open_at(first) is None, "it was never committed"
         assert not second.replica.tail, "nothing is open in the log: nothing is to be aborted"
         await turns(5)
         assert task.done()
@@ -256,10 +264,10 @@ def test_hazard_iii_who_loses_leadership_with_an_uncommitted_end_takes_the_abort
         assert kinds_of(first.replica.tail[-1])[-1] is EndTransaction
         before = first.controller.image
         stage.lead(second, len(first.replica.tail) - 1)
-        assert first.controller.transaction is not None, "all but End is committed"
+        assert open_at(first) is not None, "all but End is committed"
         assert [kinds_of(batch) for batch in second.replica.tail] == [[AbortTransaction]]
         stage.commit()
-        assert first.controller.transaction is None and second.controller.transaction is None
+        assert open_at(first) is None and open_at(second) is None
         assert first.controller.image.topics == second.controller.image.topics == before.topics
         assert stage.truth.transactions[-1].reason == FAILOVER
         stage.finish()
@@ -272,7 +280,7 @@ def test_hazard_iii_who_loses_leadership_with_an_uncommitted_end_takes_the_abort
 
 def bootstrap_batches() -> list[Batch]:
     """The first transaction of a log as Apache Kafka may write it: a record a batch."""
-    records = [BeginTransaction("Bootstrap records"), *initial_levels(), EndTransaction()]
+    records: list[MetadataRecord] = [BeginTransaction("Bootstrap records"), *initial_levels(), EndTransaction()]
     return [Batch(1 + at, 1, (encode(record),)) for at, record in enumerate(records)]
 
 
@@ -355,14 +363,14 @@ def test_a_snapshot_in_the_middle_of_a_transaction_makes_a_standby_forget_it() -
         while not leader.replica.tail:
             await asyncio.sleep(0)
         stage.commit(1)
-        assert second.controller.transaction is not None
+        assert open_at(second) is not None
         while not task.done():
             await asyncio.sleep(0)
             stage.quorum.commit(1)
             first.tell()
         image = second.controller.image
         assert second.load_snapshot(len(stage.truth.images) - 1)
-        assert second.controller.transaction is None
+        assert open_at(second) is None
         assert len(second.controller.image.topics) == len(image.topics) + 2
         stage.lead(second)
         assert not second.replica.tail

@@ -4,6 +4,7 @@ import asyncio
 import os
 from contextlib import suppress
 from contextvars import Context
+from typing import Any
 
 import pytest
 
@@ -44,7 +45,12 @@ def test_a_sweep_whose_request_comes_late_does_not_end_a_transaction_of_the_next
         again = await stage.write(loser, plan, 1)
         assert again.participant is not None
         assert again.participant.transactional_id == lost.participant.transactional_id
-        stage.on_step("commit: checked", lambda node: [stage.deliver(held) for held in swept] and None)
+
+        def deliver(node: str) -> None:
+            for held in swept:
+                stage.deliver(held)
+
+        stage.on_step("commit: checked", deliver)
         await stage.commit(committer, 1, again)
 
     play(story)
@@ -347,7 +353,7 @@ def test_a_sink_that_does_not_look_at_the_votes_is_found_out(monkeypatch: pytest
 
 
 # What a power cut takes before the vow. The coordinator's own log is synced here, and nothing else is.
-LOSING = {
+LOSING: dict[str, Any] = {
     "cut_mode": CutMode.ORDERED,
     "topic_configs": (("flush.messages", str(2**63 - 1)),),
     "settings": make_sink_plan(0).settings | {"log.flush.interval.messages": "1"},

@@ -8,6 +8,7 @@ in `sim_two_phase_watch` (at every append) and, with the database for the truth,
 import dataclasses
 import os
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -151,7 +152,8 @@ def keeper(stage: Stage, node: str) -> Keeper:
 
 async def two_recoveries(stage: Stage) -> None:
     """One instance prepares and dies; the next one commits for it, prepares, and dies; the last one aborts that."""
-    database, known = Database(), {}
+    database = Database()
+    known: dict[Any, Any] = {}
     first = keeper(stage, "first")
     owner = await first.recover(database, known)
     txn = await first.prepare(known)

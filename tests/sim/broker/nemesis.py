@@ -2,41 +2,62 @@
 
 import asyncio
 import errno
-from collections.abc import Awaitable, Callable
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
 from random import Random
+from typing import Protocol
 
 from sim.broker.plan import BROKER_FAULTS
-from sim.broker.world import BROKER, World
+from sim.broker.world import BROKER, BrokerNode, BrokerSimulation, World
+from sim.frame import BrokerPlan
 
 HEALTHY_LINK = {"latency_s": (0.0001, 0.002), "drop": 0.0, "duplicate": 0.0, "split": 0.0}
 MAX_JUMP_MS = 3 * 24 * 3600 * 1000
 
 
-class Nemesis:
+class TimedPlan(BrokerPlan, Protocol):
+    @property
+    def duration_s(self) -> float: ...
+
+    @property
+    def faults(self) -> Sequence[str]: ...
+
+
+class Troubled(Protocol):
+    """A world as far as its nemesis must know it."""
+
+    @property
+    def plan(self) -> BrokerPlan: ...
+
+    @property
+    def sim(self) -> BrokerSimulation: ...
+
+    @property
+    def node(self) -> BrokerNode: ...
+
+    def note(self, text: str) -> None: ...
+
+    async def pause(self, seconds: float) -> None: ...
+
+
+class TimedWorld(Troubled, Protocol):
+    @property
+    def plan(self) -> TimedPlan: ...
+
+
+class BrokerNemesis(ABC):
+    """What happens to a broker, its network, its disk and its clock."""
+
     broker_pause_s = 1.5
     """Between two faults of the broker, on average."""
     other_pause_s = 0.8
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Troubled) -> None:
         self._world = world
         self._sim = world.sim
         self._random = Random(f"{world.plan.seed}/nemesis")
         self._skew_ms: dict[str, int] = {}
         self._calm_blocking_s = world.sim.blocking_delay_s
-
-    async def run(self) -> None:
-        """As long as the plan says; then everything is healed."""
-        self._sim.network.stall_timeout_s = 6.0
-        self._sim.network.connect_timeout_s = 5.0
-        until = self._sim.now_s + self._world.plan.duration_s
-        actions = self._actions()
-        faults = self._world.plan.faults
-        of_broker = [actions[fault] for fault in faults if fault in BROKER_FAULTS]
-        others = [actions[fault] for fault in faults if fault not in BROKER_FAULTS]
-        await asyncio.gather(
-            self._trouble(of_broker, until, self.broker_pause_s), self._trouble(others, until, self.other_pause_s)
-        )
-        self.heal()
 
     def _actions(self) -> dict[str, Callable[[], Awaitable[None]]]:
         return {
@@ -52,7 +73,6 @@ class Nemesis:
             "delay": lambda: self._disturb(latency_s=(0.001, self._random.choice((0.05, 0.5)))),
             "slow disk": self._slow_disk,
             "clock": self._jump,
-            "client kill": self._kill_client,
         }
 
     async def _trouble(self, actions: list[Callable[[], Awaitable[None]]], until: float, pause_s: float) -> None:
@@ -114,9 +134,9 @@ class Nemesis:
 
     # The network
 
+    @abstractmethod
     def _victim(self) -> str:
-        plan = self._world.plan
-        return self._random.choice([p.node for p in plan.producers] + [c.node for c in plan.consumers])
+        """The node of a client."""
 
     async def _reset(self) -> None:
         self._sim.network.reset(BROKER, self._random.choice((None, self._victim())))
@@ -141,6 +161,45 @@ class Nemesis:
         target_ms = self._random.randint(-limit_ms, limit_ms)
         self._sim.jump_clock(node, target_ms - self._skew_ms.get(node, 0))
         self._skew_ms[node] = target_ms
+
+
+class TimedNemesis(BrokerNemesis):
+    """Trouble for as long as the plan says. How a client is killed each world says for itself."""
+
+    _world: TimedWorld
+
+    def __init__(self, world: TimedWorld) -> None:
+        super().__init__(world)
+
+    async def run(self) -> None:
+        """As long as the plan says; then everything is healed."""
+        self._sim.network.stall_timeout_s = 6.0
+        self._sim.network.connect_timeout_s = 5.0
+        until = self._sim.now_s + self._world.plan.duration_s
+        actions = self._actions()
+        faults = self._world.plan.faults
+        of_broker = [actions[fault] for fault in faults if fault in BROKER_FAULTS]
+        others = [actions[fault] for fault in faults if fault not in BROKER_FAULTS]
+        await asyncio.gather(
+            self._trouble(of_broker, until, self.broker_pause_s), self._trouble(others, until, self.other_pause_s)
+        )
+        self.heal()
+
+    def _actions(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        return super()._actions() | {"client kill": self._kill_client}
+
+    @abstractmethod
+    async def _kill_client(self) -> None: ...
+
+
+class Nemesis(TimedNemesis):
+    """With producers and consumers for clients."""
+
+    _world: World
+
+    def _victim(self) -> str:
+        plan = self._world.plan
+        return self._random.choice([p.node for p in plan.producers] + [c.node for c in plan.consumers])
 
     async def _kill_client(self) -> None:
         plan = self._random.choice(self._world.plan.producers)

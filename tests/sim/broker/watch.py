@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 from unittest.mock import patch
 from uuid import UUID
 
@@ -163,7 +163,7 @@ class Watch:
         self.on_started: Callable[[MetadataImage], None] = lambda image: None
         self._patches = ExitStack()
 
-    def __enter__(self) -> "Watch":
+    def __enter__(self) -> Self:
         for owner, name, replacement in (
             (BatchWriter, "write", self._write),
             (BatchWriter, "write_one", self._write),

@@ -13,7 +13,7 @@ from typing import Any
 from sim.broker.clients import AdminApp, ConsumerApp, ProducerApp, Sent, value_of
 from sim.broker.plan import Plan, ProducerPlan
 from sim.broker.watch import Watch, check_derived_state, require
-from sim.frame import BrokerPlan, Faulty
+from sim.frame import BrokerPlan, Faulty, Watcher
 from twofold.broker.broker import Broker
 from twofold.client import Admin, Consumer, NewTopic, Producer
 from twofold.config.settings import Settings
@@ -35,7 +35,7 @@ class BrokerSimulation(Simulation):
     latest: "BrokerSimulation"
     """For whoever wants to read the trace of a run that failed."""
 
-    def __init__(self, plan: BrokerPlan, watch: Watch) -> None:
+    def __init__(self, plan: BrokerPlan, watch: Watcher) -> None:
         super().__init__(plan.seed, cut_mode=plan.cut_mode)
         BrokerSimulation.latest = self
         self.broker_died = asyncio.Event()
@@ -51,7 +51,7 @@ class BrokerSimulation(Simulation):
 class BrokerNode:
     """The machine that the broker runs on, with somebody who starts it again whenever it ended."""
 
-    def __init__(self, sim: BrokerSimulation, watch: Watch, plan: BrokerPlan) -> None:
+    def __init__(self, sim: BrokerSimulation, watch: Watcher, plan: BrokerPlan) -> None:
         self.broker: Broker | None = None
         self.up = asyncio.Event()
         self.downtime_s = (0.01, 1.0)

@@ -9,7 +9,7 @@
 6. A session ends when nothing was heard for as long as the member had asked for, measured on a clock that never jumps.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -132,7 +132,7 @@ class GroupWatch:
     def __init__(self) -> None:
         self.violations: list[Violation] = []
         self.history: GroupHistory | None = None
-        self.now_s = lambda: 0.0
+        self.now_s: Callable[[], float] = lambda: 0.0
         self.loads = 0
         self.expired = 0
         self.restored_doubts = 0

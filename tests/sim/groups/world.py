@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from random import Random
 
-from sim.broker.nemesis import Nemesis
+from sim.broker.nemesis import TimedNemesis
 from sim.broker.watch import require
 from sim.broker.world import BROKER, BrokerNode, BrokerSimulation, ErrorLog
 from sim.frame import play, repeatable
@@ -100,7 +100,7 @@ class GroupWorld:
         self.plan = plan
         self.watch = watch
         self.sim = sim
-        self.node = node or BrokerNode(sim, watch, plan)  # type: ignore[arg-type]
+        self.node = node or BrokerNode(sim, watch, plan)
         self.history = GroupHistory(
             TopicPartition(name, n) for name, count in plan.topics.items() for n in range(count)
         )
@@ -300,10 +300,10 @@ class GroupWorld:
         self.raise_if_wrong()
 
 
-class GroupNemesis(Nemesis):
+class GroupNemesis(TimedNemesis):
     """The broker's, with members for clients: they crash and come back, leave, or come for the first time."""
 
-    _world: GroupWorld  # type: ignore[assignment]
+    _world: GroupWorld
 
     def _victim(self) -> str:
         return self._random.choice([member.node for member in self._world.plan.members])

@@ -302,7 +302,8 @@ def _size(image: MetadataImage, name: str) -> int:
 
 
 def _config(image: MetadataImage, name: str) -> str | None:
-    return image.configs.get(ConfigOwner(TOPIC_RESOURCE, name), {}).get(CONFIG)
+    configs = image.configs.get(ConfigOwner(TOPIC_RESOURCE, name))
+    return None if configs is None else configs.get(CONFIG)
 
 
 def _check_leaders(image: MetadataImage) -> None:

@@ -162,7 +162,7 @@ async def turns(count: int) -> None:
 
 def play(story: Callable[[Stage], Awaitable[T]], *, records: int = 1, seed: int = 0, members: int = 2) -> T:
     """A story on a quorum whose leader writes batches of so many records."""
-    with ErrorLog(NoFaults()) as errors, small_appends(records), Simulation(seed) as sim:  # type: ignore[arg-type]
+    with ErrorLog(NoFaults()) as errors, small_appends(records), Simulation(seed) as sim:
 
         async def main() -> T:
             return await story(Stage(sim, members))

@@ -183,8 +183,11 @@ class MetadataWorld(ABC):
         while True:
             incarnation += 1
             settled = await self.insist(self.shelf.register(plan.broker_id, incarnation), plan.timeout_s, 5)
-            is_registered = settled is not None and not settled.is_refused
-            if is_registered and await self._serve_as(plan, settled.response.broker_epoch, random):
+            if (
+                settled is not None
+                and not settled.is_refused
+                and await self._serve_as(plan, settled.response.broker_epoch, random)
+            ):
                 return
             await asyncio.sleep(random.uniform(0, SESSION_S))
 

@@ -75,9 +75,13 @@ class MixedPlan:
 
     @property
     def clients(self) -> list[str]:
-        own = [client.node for client in (*self.writers, *self.copiers, *self.readers)]
-        others = [client.node for client in (*self.plain.producers, *self.plain.consumers, *self.group.members)]
-        return own + others
+        nodes = [client.node for client in self.writers]
+        nodes += [client.node for client in self.copiers]
+        nodes += [client.node for client in self.readers]
+        nodes += [client.node for client in self.plain.producers]
+        nodes += [client.node for client in self.plain.consumers]
+        nodes += [client.node for client in self.group.members]
+        return nodes
 
     @property
     def outside_ids(self) -> set[str]:
@@ -106,9 +110,12 @@ def make_mixed_plan(seed: int) -> MixedPlan:
         internal_configs=txn.internal_configs,
         topics=txn.topics,
         topic_configs=txn.topic_configs,
-        writers=tuple(
-            replace(plan, timeout_ms=min(plan.timeout_ms, longest_ms))
-            for plan in (*txn.writers[: random.choice((1, 2))], *apps)
+        writers=(
+            *(
+                replace(plan, timeout_ms=min(plan.timeout_ms, longest_ms))
+                for plan in txn.writers[: random.choice((1, 2))]
+            ),
+            *(replace(plan, timeout_ms=min(plan.timeout_ms, longest_ms)) for plan in apps),
         ),
         copiers=tuple(replace(plan, timeout_ms=min(plan.timeout_ms, longest_ms)) for plan in txn.copiers),
         readers=txn.readers,

@@ -6,6 +6,8 @@ and two more.
    (that is part of the bounds which are looked at with every append).
 """
 
+from typing import Self
+
 from sim.groups.check import GroupWatch
 from sim.transactions.watch import batches_on_disk
 from sim.two_phase.watch import TwoPhaseWatch
@@ -25,7 +27,7 @@ class MixedWatch(TwoPhaseWatch):
         self._trimmed = trimmed
         self._has_disk_errors = has_disk_errors
 
-    def __enter__(self) -> "MixedWatch":
+    def __enter__(self) -> Self:
         super().__enter__()
         self._patches.enter_context(self.groups)
         return self

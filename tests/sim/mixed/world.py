@@ -23,7 +23,7 @@ from sim.transactions.clients import Writer
 from sim.transactions.cycles import no_cycles
 from sim.transactions.history import TABLE, Outcome, Txn, Value
 from sim.transactions.log import LogTruth
-from sim.transactions.plan import MAX_HOPS, CopierPlan, WriterPlan
+from sim.transactions.plan import MAX_HOPS, ActorPlan, CopierPlan, WriterPlan
 from sim.transactions.watch import batches_on_disk
 from sim.transactions.world import TxnNemesis, TxnWorld
 from sim.two_phase.plan import AppPlan
@@ -50,7 +50,7 @@ class MixedGroup(GroupWorld):
 class Wanderer(Writer):
     """A writer whose transactions also reach a topic that may be gone in the middle of them."""
 
-    _scene: "MixedWorld"  # type: ignore[assignment]
+    _scene: "MixedWorld"
 
     async def _steps(self, txn: Txn) -> None:
         await super()._steps(txn)
@@ -67,7 +67,7 @@ class MixedWorld(TwoPhaseWorld):
     watch: MixedWatch
 
     def __init__(self, plan: MixedPlan, watch: MixedWatch, sim: BrokerSimulation) -> None:
-        super().__init__(plan, watch, sim)  # type: ignore[arg-type]
+        super().__init__(plan, watch, sim)
         self.plain = World(plan.plain, watch, sim, self.node)
         self.plain.others = {
             *plan.topics,
@@ -112,12 +112,13 @@ class MixedWorld(TwoPhaseWorld):
         if self.plan.alters:
             self._spawn("operator", self._alter_often())
 
-    def start_actor(self, plan: WriterPlan | CopierPlan | AppPlan) -> None:
+    def start_actor(self, plan: ActorPlan) -> None:
         if isinstance(plan, AppPlan):
             super().start_actor(plan)
         elif isinstance(plan, CopierPlan):
             TxnWorld.start_actor(self, plan)
         else:
+            assert isinstance(plan, WriterPlan)
             incarnation = self._incarnations[plan.node] = self._incarnations.get(plan.node, 0) + 1
             runtime = self.sim.runtime(plan.node)
             actor = Wanderer(self, runtime, plan, f"{plan.node}/{incarnation}", self.targets())
@@ -200,11 +201,11 @@ class MixedWorld(TwoPhaseWorld):
 class MixedNemesis(TxnNemesis):
     """Kills any of the clients, each in the way that is its own."""
 
-    _world: MixedWorld  # type: ignore[assignment]
+    _world: MixedWorld
 
     def __init__(self, world: MixedWorld) -> None:
-        super().__init__(world)  # type: ignore[arg-type]
-        self._of_group = GroupNemesis(world.group)  # type: ignore[arg-type]
+        super().__init__(world)
+        self._of_group = GroupNemesis(world.group)
         self._of_plain = Nemesis(world.plain)
 
     async def _kill_client(self) -> None:

@@ -110,13 +110,15 @@ class Stage(Protocol):
     """What drivers and processes know of the world."""
 
     plan: SinkPlan
-    sim: Simulation
     checkpoint: Checkpoint
     directory: Path
     random: Random
     draining: bool
     lost: DecidedDataLost | None
     failures: int
+
+    @property
+    def sim(self) -> Simulation: ...
 
     def note(self, text: str) -> None: ...
 

@@ -155,8 +155,8 @@ def play(
         return await original(self, connection, message, api, deadline, **options)
 
     stage: SinkStage
-    with tempfile.TemporaryDirectory() as directory, ErrorLog(plan) as errors:  # type: ignore[arg-type]
-        sim = BrokerSimulation(plan, NobodyWatches())  # type: ignore[arg-type]
+    with tempfile.TemporaryDirectory() as directory, ErrorLog(plan) as errors:
+        sim = BrokerSimulation(plan, NobodyWatches())
 
         async def main() -> None:
             nonlocal stage

@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from sim.broker.nemesis import Nemesis
+from sim.broker.nemesis import BrokerNemesis
 from sim.broker.watch import require
 from sim.broker.world import BROKER, BrokerNode, BrokerSimulation, ErrorLog
 from sim.frame import MAX_VIRTUAL_S, repeatable
@@ -67,7 +67,7 @@ class SinkWorld:
         self.draining = False
         self.lost: DecidedDataLost | None = None
         self.may_lose = plan.mode is Mode.RESUME
-        self.node = BrokerNode(sim, NobodyWatches(), plan)  # type: ignore[arg-type]
+        self.node = BrokerNode(sim, NobodyWatches(), plan)
         self.node.downtime_s = (0.01, 0.3)
         self.processes: list[Process] = []
         self.jvms: dict[Jvm, asyncio.Task[None]] = {}
@@ -322,12 +322,12 @@ class LateRequests:
         self._runtime.spawn(send(), name="late")
 
 
-class SinkNemesis(Nemesis):
-    _world: SinkWorld  # type: ignore[assignment]
+class SinkNemesis(BrokerNemesis):
+    _world: SinkWorld
     other_pause_s = 0.12
 
     def __init__(self, world: SinkWorld) -> None:
-        super().__init__(world)  # type: ignore[arg-type]
+        super().__init__(world)
 
     async def run(self) -> None:
         """Until the query is done, or for long enough."""
@@ -542,8 +542,8 @@ def simulate_sink(
 ) -> SinkOutcome:
     """Raises what went wrong, with the way to see it again. `prepare` is for those who want more than the plan says."""
     plan = plan or make_sink_plan(seed, mode)
-    with tempfile.TemporaryDirectory() as directory, ErrorLog(plan) as errors:  # type: ignore[arg-type]
-        sim = BrokerSimulation(plan, NobodyWatches())  # type: ignore[arg-type]
+    with tempfile.TemporaryDirectory() as directory, ErrorLog(plan) as errors:
+        sim = BrokerSimulation(plan, NobodyWatches())
         test = "sink_seed" if plan.mode is Mode.TWO_PHASE else "resume_seed"
         with repeatable(sim, seed, plan, test, told):
             return _simulate(plan, sim, errors, Path(directory), prepare)

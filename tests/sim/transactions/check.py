@@ -17,7 +17,7 @@ partition of a transaction before another. Circular flow of information (G1c) is
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from sim.broker.watch import require
 from sim.transactions.history import History, Outcome, Reading, Txn, at, decode_value
@@ -89,7 +89,7 @@ def all_or_nothing(history: History, logs: Logs) -> None:
         )
 
 
-def show(missing: list[object], txn: Txn) -> str:
+def show(missing: Sequence[object], txn: Txn) -> str:
     return f"{len(missing)} of {len(txn.writes)} records"
 
 

@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from random import Random
 from typing import Any, NamedTuple, Protocol
 
@@ -12,7 +13,7 @@ from kits.wire.reader import Seen, TxnReader
 from kits.wire.requests import Wire
 from sim.broker.watch import require
 from sim.transactions.history import History, OffsetRead, Outcome, Polled, Reading, Txn, Value, Write, at, decode_value
-from sim.transactions.plan import MAX_HOPS, CopierPlan, ReaderPlan, WriterPlan
+from sim.transactions.plan import MAX_HOPS, ActorPlan, CopierPlan, ReaderPlan, WriterPlan
 from sim.transactions.watch import TxnWatch
 from twofold.coordinator.transaction.states import State
 from twofold.runtime.api import Runtime
@@ -45,9 +46,11 @@ class Scene(Protocol):
     def plan(self) -> MayLoseIds: ...
 
     history: History
-    watch: TxnWatch
     draining: bool
     past: "deque[Past]"
+
+    @property
+    def watch(self) -> TxnWatch: ...
 
     @property
     def now_s(self) -> float: ...
@@ -73,7 +76,7 @@ class SimDriver(TxnDriver):
 class Actor:
     """Somebody with a transactional id, who comes back when the id was taken from him."""
 
-    def __init__(self, scene: Scene, runtime: Runtime, plan: WriterPlan | CopierPlan, instance: str) -> None:
+    def __init__(self, scene: Scene, runtime: Runtime, plan: ActorPlan, instance: str) -> None:
         self.plan = plan
         self.instance = instance
         self.count = 0
@@ -242,7 +245,7 @@ class Writer(Actor):
             await self._sleep(self._random.uniform(0, 2 * self.plan.pause_s))
             commit = self._random.random() >= self.plan.abort
             txn = self.begin()
-            await self.transaction(txn, lambda txn=txn: self._steps(txn), commit=commit)  # type: ignore[misc]
+            await self.transaction(txn, partial(self._steps, txn), commit=commit)
 
     async def _steps(self, txn: Txn) -> None:
         random = self._random
@@ -354,7 +357,7 @@ class Copier(Actor):
             return []
 
     async def _steps(self, txn: Txn, rows: list[Seen], moved: dict[TopicPartition, int]) -> None:
-        writes = []
+        writes: list[Write] = []
         for row in rows:
             value = decode_value(row.value or b"")
             if value.hops < MAX_HOPS:

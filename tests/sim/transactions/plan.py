@@ -1,10 +1,13 @@
 """What one seed decides before a run of transactions: topics, writers, copiers, readers, settings and faults."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import Protocol
 
 from kits.wire.driver import TV1, TV2, Versions
 from sim.broker.plan import INT_MAX, LONG_MAX
+from sim.frame import BrokerPlan
 from twofold.runtime.sim.disk import CutMode
 
 FAULTS = ("features", "reset", "partition", "loss", "duplicate", "delay", "slow disk", "clock", "pause", "client kill")
@@ -57,6 +60,73 @@ class ReaderPlan:
     request_timeout_ms: int
 
 
+class ActorPlan(Protocol):
+    """What every client with a transactional id has."""
+
+    @property
+    def node(self) -> str: ...
+
+    @property
+    def transactional_id(self) -> str: ...
+
+    @property
+    def versions(self) -> Versions: ...
+
+    @property
+    def timeout_ms(self) -> int: ...
+
+    @property
+    def request_timeout_ms(self) -> int: ...
+
+
+class WritingPlan(ActorPlan, Protocol):
+    @property
+    def offsets(self) -> bool: ...
+
+
+class WorldPlan(BrokerPlan, Protocol):
+    """What every world of transactions has."""
+
+    @property
+    def duration_s(self) -> float: ...
+
+    @property
+    def faults(self) -> Sequence[str]: ...
+
+    @property
+    def internal_configs(self) -> Mapping[str, str]: ...
+
+    @property
+    def topics(self) -> Mapping[str, int]: ...
+
+    @property
+    def topic_configs(self) -> dict[str, str]: ...
+
+    @property
+    def writers(self) -> Sequence[WritingPlan]: ...
+
+    @property
+    def copiers(self) -> Sequence[CopierPlan]: ...
+
+    @property
+    def readers(self) -> Sequence[ReaderPlan]: ...
+
+    @property
+    def ghosts(self) -> float: ...
+
+    @property
+    def first_epoch(self) -> int: ...
+
+    @property
+    def loses_ids(self) -> bool: ...
+
+    @property
+    def has_power_cuts(self) -> bool: ...
+
+    @property
+    def clients(self) -> list[str]: ...
+
+
 @dataclass(frozen=True)
 class TxnPlan:
     seed: int
@@ -94,7 +164,8 @@ class TxnPlan:
 
     @property
     def clients(self) -> list[str]:
-        return [client.node for client in (*self.writers, *self.copiers, *self.readers)]
+        clients: list[WriterPlan | CopierPlan | ReaderPlan] = [*self.writers, *self.copiers, *self.readers]
+        return [client.node for client in clients]
 
 
 def make_txn_plan(seed: int) -> TxnPlan:

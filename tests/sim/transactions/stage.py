@@ -120,7 +120,7 @@ class Stage:
         self.history = History()
         self.draining = True
         self.past: deque[Past] = deque(maxlen=200)
-        self.node = BrokerNode(sim, watch, plan)  # type: ignore[arg-type]
+        self.node = BrokerNode(sim, watch, plan)
         self.node.downtime_s = (0.001, 0.01)
         self.on_record: Callable[[], None] | None = None
         """Called after every record of a transactional id."""
@@ -313,8 +313,8 @@ def play(
 ) -> Stage:
     """Set up, tell the story, and look at the end."""
     plan = StagePlan(seed=seed, settings=SETTINGS | dict(settings or {}))
-    with TxnWatch() as watch, ErrorLog(plan) as errors:  # type: ignore[arg-type]
-        sim = BrokerSimulation(plan, watch)  # type: ignore[arg-type]
+    with TxnWatch() as watch, ErrorLog(plan) as errors:
+        sim = BrokerSimulation(plan, watch)
         try:
             with sim:
                 stage = Stage(sim, watch, plan)

@@ -15,7 +15,7 @@
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 from unittest.mock import patch
 
 from sim.broker.watch import Violation, Watch, check_bounds, require
@@ -100,7 +100,7 @@ class TxnWatch(Watch):
         self._truths: dict[TopicPartition, LogTruth] = {}
         self._owners: dict[TopicPartition, PartitionLog] = {}
 
-    def __enter__(self) -> "TxnWatch":
+    def __enter__(self) -> Self:
         super().__enter__()
         for owner, name, replacement in (
             (TransactionShard, "activated", self._activated),

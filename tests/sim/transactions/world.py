@@ -5,12 +5,13 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any
 
 from kits.wire.driver import TxnDriver
 from kits.wire.requests import GROUP_KEY, TRANSACTION_KEY, Wire
-from sim.broker.nemesis import Nemesis
+from sim.broker.nemesis import TimedNemesis
 from sim.broker.watch import require
 from sim.broker.world import BROKER, DATA, BrokerNode, BrokerSimulation, ErrorLog
 from sim.frame import play, repeatable
@@ -30,9 +31,11 @@ from sim.transactions.plan import (
     MAX_HOPS,
     RIGHT,
     WRITTEN,
+    ActorPlan,
     CopierPlan,
     ReaderPlan,
     TxnPlan,
+    WorldPlan,
     WriterPlan,
     make_txn_plan,
 )
@@ -50,11 +53,11 @@ PROGRESS_S = 40.0
 
 
 class TxnWorld:
-    def __init__(self, plan: TxnPlan, watch: TxnWatch, sim: BrokerSimulation) -> None:
-        self.plan: Any = plan
+    def __init__(self, plan: WorldPlan, watch: TxnWatch, sim: BrokerSimulation) -> None:
+        self.plan = plan
         self.watch = watch
         self.sim = sim
-        self.node = BrokerNode(sim, watch, plan)  # type: ignore[arg-type]
+        self.node = BrokerNode(sim, watch, plan)
         self.history = History()
         self.draining = False
         self.past: deque[Past] = deque(maxlen=200)
@@ -98,9 +101,9 @@ class TxnWorld:
         await self.node.up.wait()
         await self.run_on("setup", self._set_up)
         if self.plan.first_epoch:
-            for transactional_id in dict.fromkeys(p.transactional_id for p in (*self.plan.writers, *self.plan.copiers)):
-                await self.run_on("setup", lambda runtime, name=transactional_id: self._age(runtime, name))
-        for plan in (*self.plan.writers, *self.plan.copiers):
+            for transactional_id in dict.fromkeys(plan.transactional_id for plan in self.owners()):
+                await self.run_on("setup", partial(self._age, transactional_id=transactional_id))
+        for plan in self.owners():
             self.start_actor(plan)
         for reader in self.plan.readers:
             self._start_reader(reader)
@@ -108,6 +111,9 @@ class TxnWorld:
         if self.plan.ghosts:
             self.ghost = Ghost(self, self.sim.runtime("ghost"), self.plan.ghosts)
             self._spawn("ghost", self.ghost.run())
+
+    def owners(self) -> list[ActorPlan]:
+        return [*self.plan.writers, *self.plan.copiers]
 
     def groups(self) -> dict[str, list[TopicPartition]]:
         found = {ledger(plan.transactional_id): self.partitions[:1] for plan in self.plan.writers if plan.offsets}
@@ -145,7 +151,7 @@ class TxnWorld:
         )
         await decided
 
-    def start_actor(self, plan: WriterPlan | CopierPlan) -> None:
+    def start_actor(self, plan: ActorPlan) -> None:
         incarnation = self._incarnations[plan.node] = self._incarnations.get(plan.node, 0) + 1
         runtime = self.sim.runtime(plan.node)
         instance = f"{plan.node}/{incarnation}"
@@ -153,6 +159,7 @@ class TxnWorld:
         if isinstance(plan, WriterPlan):
             actor = Writer(self, runtime, plan, instance, self.targets())
         else:
+            assert isinstance(plan, CopierPlan)
             actor = Copier(self, runtime, plan, instance, self.of(plan.source), self.of(plan.target))
         self.actors[plan.node] = actor
         self._spawn(plan.node, actor.run())
@@ -249,7 +256,7 @@ class TxnWorld:
             closer = Closer(self, runtime, plan, f"{node}/1", self.targets())
             self.actors[node] = closer
             self._spawn(node, closer.run())
-            await self.within_bound(f"the last transaction of {transactional_id}", lambda n=node: self._running(n))
+            await self.within_bound(f"the last transaction of {transactional_id}", partial(self._running, node))
 
     def _running(self, node: str) -> list[str]:
         return [] if self._tasks[node].done() else [node]
@@ -347,16 +354,16 @@ class Closer(Writer):
     async def work(self) -> None:
         while not self.is_done():
             txn = self.begin()
-            await self.transaction(txn, lambda txn=txn: self._everywhere(txn), commit=True)  # type: ignore[misc]
+            await self.transaction(txn, partial(self._everywhere, txn), commit=True)
 
     async def _everywhere(self, txn: Any) -> None:
         await self._send(txn, [Write(tp, Value(txn.label, number).encode()) for number, tp in enumerate(self._targets)])
 
 
-class TxnNemesis(Nemesis):
+class TxnNemesis(TimedNemesis):
     """The broker's, with writers and copiers for clients."""
 
-    _world: TxnWorld  # type: ignore[assignment]
+    _world: TxnWorld
     broker_pause_s = 0.6
     other_pause_s = 0.4
 
@@ -398,7 +405,7 @@ class TxnNemesis(Nemesis):
 
     async def _kill_client(self) -> None:
         world = self._world
-        plan = self._random.choice((*world.plan.writers, *world.plan.copiers))
+        plan = self._random.choice(world.owners())
         if self._random.random() < 0.6:
             world.doomed.add(plan.node)
             await world.pause(0.8)

@@ -70,7 +70,8 @@ class TwoPhasePlan:
 
     @property
     def clients(self) -> list[str]:
-        return [client.node for client in (*self.writers, *self.readers)]
+        clients: list[AppPlan | ReaderPlan] = [*self.writers, *self.readers]
+        return [client.node for client in clients]
 
 
 def make_two_phase_plan(seed: int) -> TwoPhasePlan:

@@ -5,7 +5,9 @@ prepared ends as it says, whoever is alive by then, whatever the clocks show and
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from kits.wire.driver import NO_IDENTITY, Abortable, Fatal, Fenced, Identity, TimedOut, TransactionError
@@ -16,6 +18,7 @@ from sim.broker.world import BROKER, BrokerSimulation, ErrorLog
 from sim.frame import play, repeatable
 from sim.transactions.clients import BOOTSTRAP, Actor, Past, SimDriver, ledger
 from sim.transactions.history import Outcome, Txn, Value, Write
+from sim.transactions.plan import ActorPlan, WorldPlan
 from sim.transactions.world import TxnNemesis, TxnWorld, check
 from sim.two_phase.plan import AppPlan, TwoPhasePlan, make_two_phase_plan
 from sim.two_phase.watch import TwoPhaseWatch
@@ -71,7 +74,7 @@ class LostIdentity(Exception):
 
 class App(Actor):
     plan: AppPlan
-    _scene: "TwoPhaseWorld"  # type: ignore[assignment]
+    _scene: "TwoPhaseWorld"
     _driver: SimTwoPhaseDriver
 
     def __init__(
@@ -210,9 +213,9 @@ class App(Actor):
         self._scene.watch.check_told(identity, True, commit)
         self._given()
 
-    async def _lost_or(self, call: object) -> None:
+    async def _lost_or(self, call: Callable[[], Awaitable[Any]]) -> None:
         try:
-            await self._insist(call)  # type: ignore[arg-type]
+            await self._insist(call)
         except Fatal as error:
             if not isinstance(error.error, InvalidProducerIdMapping):
                 raise AssertionError(f"{self.instance}: {error}") from error
@@ -238,10 +241,9 @@ class App(Actor):
 
 
 class TwoPhaseWorld(TxnWorld):
-    plan: TwoPhasePlan
     watch: TwoPhaseWatch
 
-    def __init__(self, plan: TwoPhasePlan, watch: TwoPhaseWatch, sim: BrokerSimulation) -> None:
+    def __init__(self, plan: WorldPlan, watch: TwoPhaseWatch, sim: BrokerSimulation) -> None:
         super().__init__(plan, watch, sim)
         self.database = Database()
         self.prepared = self.recovered = self.deaths = 0
@@ -259,7 +261,8 @@ class TwoPhaseWorld(TxnWorld):
         )
         await decided
 
-    def start_actor(self, plan: AppPlan) -> None:  # type: ignore[override]
+    def start_actor(self, plan: ActorPlan) -> None:
+        assert isinstance(plan, AppPlan)
         self._start_app(plan, plan.node)
 
     def _start_app(self, plan: AppPlan, node: str) -> App:
@@ -288,7 +291,7 @@ class TwoPhaseWorld(TxnWorld):
             node = f"closer-{transactional_id}"
             app = self._start_app(plan, node)
             app.is_last = True
-            await self.within_bound(f"the last transaction of {transactional_id}", lambda n=node: self._running(n))
+            await self.within_bound(f"the last transaction of {transactional_id}", partial(self._running, node))
 
     def settle_history(self) -> None:
         """What the database says is what became of every transaction."""

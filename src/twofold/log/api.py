@@ -7,7 +7,7 @@ from twofold.wire.errors import KafkaError
 
 
 class Origin(Enum):
-    """Who wrote a batch, and so how much of it is checked."""
+    """Where a batch comes from, and so how much of it is checked."""
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
@@ -45,8 +45,8 @@ class TransactionMarker(NamedTuple):
 
 
 class MarkersResult(NamedTuple):
-    outcomes: list[int | KafkaError]  # of each marker, in order: its offset, or why it was refused
-    appended: AppendResult | None  # of all that were written; None where none was
+    outcomes: list[int | KafkaError]  # per marker, in order: its offset, or why it was refused
+    appended: AppendResult | None  # of all markers that were written; None where none was
 
 
 class AbortedTransaction(NamedTuple):
@@ -73,7 +73,7 @@ class OpenTransaction(NamedTuple):
     producer_id: int
     producer_epoch: int
     since_ms: int  # when its first batch was appended
-    is_exact: bool  # else that is not known, and it was appended at `since_ms` or earlier
+    is_exact: bool  # False: the time is not known, the batch was appended at `since_ms` or earlier
 
 
 class ProducerRow(NamedTuple):

@@ -84,7 +84,7 @@ class LogEnvironment:
     reserve: Reserve | None = None
 
     def steady_ms(self) -> int:
-        """On a clock that does not jump, for what is to happen later."""
+        """Milliseconds of a clock that does not jump: for delays, not for times of day."""
         return int(self.clock.monotonic() * 1000)
 
 

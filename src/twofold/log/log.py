@@ -136,7 +136,7 @@ class PartitionLog:
         self._context.topic_id = topic_id
 
     def set_topic_id(self, topic_id: TopicId) -> None:
-        """Say which topic the log belongs to; a log whose file that says so was lost gets it again."""
+        """Say which topic the log belongs to. The file that names the topic is written again where a crash took it."""
         if self._context.topic_id is None:
             self._context.topic_id = topic_id
             if self.exists:
@@ -187,7 +187,7 @@ class PartitionLog:
 
     @property
     def durable_log_start(self) -> int:
-        """The log start that a checkpoint may claim: what lies below it is not looked at after a crash."""
+        """The log start that a checkpoint may claim. After a crash nothing below it is looked at."""
         return self._sync.durable_log_start
 
     @property
@@ -458,7 +458,7 @@ class PartitionLog:
         return list(self._producers.table.open_transactions())
 
     def take_times(self) -> TimesToKeep | None:
-        """When producers wrote, for the file that keeps it; None where the file says so already."""
+        """When producers wrote, to be written to a file; None where the file is up to date."""
         if self._health.failure is not None or not self._segments.all:
             return None
         return self._producers.take_times()
@@ -466,7 +466,7 @@ class PartitionLog:
     # Getting onto the disk
 
     def flush(self, up_to: int | None = None) -> None:
-        """Sync everything below `up_to` (all of it) before returning."""
+        """Sync everything below `up_to` before returning; without `up_to`, the whole log."""
         self._sync.flush(up_to)
 
     async def sync(self) -> None:
@@ -486,7 +486,7 @@ class PartitionLog:
         self._sync.close()
 
     def prepare_close(self) -> FlushPlan | None:
-        """What is left to write by a thread; None when all is there. After this nothing is appended any more."""
+        """What a thread still has to write; None when all is on disk. After this nothing is appended any more."""
         return self._sync.prepare_close()
 
     def finish_close(self, plan: FlushPlan) -> None:
@@ -569,7 +569,7 @@ class PartitionLog:
 
     @property
     def may_be_dirty(self) -> bool:
-        """Whether it is worth looking; does not open a log that was not used since the start."""
+        """Whether the cleaner should look at the log. Asking does not open the log."""
         if not self.config.is_compacted or self.failure is not None:
             return False
         bases = self._segments.bases if self._unopened is None else self._unopened.listing.bases

@@ -75,12 +75,14 @@ class LogManager:
         self._writer = CheckpointWriter(runtime.disk, self.directory)
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._doomed: list[tuple[int, str]] = []
-        self._gone: dict[TopicPartition, set[str]] = {}  # logs that went, and the checkpoints that still speak of them
+        self._gone: dict[
+            TopicPartition, set[str]
+        ] = {}  # logs that were removed, and the checkpoints that still name them
         self._sync_scheduled = False
         self._times_in_flight: asyncio.Future[None] | None = None
         self._closed = False
-        self._loaded = False  # what is in the directory is ours to write
-        self.was_unclean = False  # the last end: a kill or a power cut, after which every log was recovered
+        self._loaded = False  # the directory is this node's, so it may be written to
+        self.was_unclean = False  # the process before this one was killed or lost its power, so every log was recovered
         self.on_mended: Callable[[PartitionLog], None] | None = None
         self.on_directory_failure: Callable[[KafkaStorageError], None] | None = None
         self.clock_watch = ClockWatch(runtime.clock)
@@ -114,7 +116,7 @@ class LogManager:
     # Starting
 
     def take(self) -> None:
-        """Take the directory, with room for what must not fail, and leave everything in it as it is."""
+        """Lock the directory and take the reserve. Everything else in the directory stays as it is."""
         self._create_directory()
         self._is_new = not self._disk.exists(self._path(META_PROPERTIES))
         try:
@@ -126,7 +128,7 @@ class LogManager:
         self.reserve.take()
 
     def load(self) -> None:
-        """Take the directory, unless that was done, and everything in it."""
+        """Load everything in the directory, which is locked first unless `take` did that."""
         disk = self._disk
         if self._lock is None:
             self.take()
@@ -168,14 +170,14 @@ class LogManager:
             self._disk.sync_dir(posixpath.dirname(path) or ".")
 
     def _partition_of(self, name: str) -> TopicPartition | None:
-        """The partition that a directory holds; what is no partition's is left alone or goes."""
+        """The partition that a directory holds; None for a directory that holds none."""
         if name.endswith(DELETE_SUFFIX):
             self._doomed.append((0, self._path(name)))
             return None
         topic, _, number = name.rpartition("-")
         if not topic or topic == METADATA_TOPIC or not self._disk.is_dir(self._path(name)):
             return None
-        # "t-00" is no second directory of t-0.
+        # "t-00" is not a second directory of t-0.
         if number.isdecimal() and number.isascii() and str(int(number)) == number:
             return TopicPartition(topic, int(number))
         log.warning("%s is not used; remove it when nothing in it is needed", self._path(name))
@@ -206,7 +208,7 @@ class LogManager:
             cleaned_offset=cleaned_offset,
         )
         if clean and (recovery_point is None or recovery_point not in listing.snapshots):
-            # Not what we leave behind: look inside now, since its bounds are not known otherwise.
+            # A clean shutdown leaves it otherwise: look inside now, because its bounds are not known.
             loaded.ensure_open()
         loaded.clamp_high_watermark()
         return loaded
@@ -227,7 +229,7 @@ class LogManager:
         return self._logs.get(partition)
 
     def get_or_create(self, partition: TopicPartition, topic_id: TopicId | None, config: LogConfig) -> PartitionLog:
-        """The log of a partition; files come with its first append.
+        """The log of a partition; its files are made by its first append.
 
         A log of an earlier topic of that name is moved aside, not removed.
         """
@@ -252,7 +254,7 @@ class LogManager:
         return created
 
     def delete(self, partition: TopicPartition) -> None:
-        """Remove a log: at once for everybody who asks, its files after file.delete.delay.ms."""
+        """Remove a log: it is gone at once, its files go after file.delete.delay.ms."""
         known = self._logs.get(partition)
         if known is None:
             return
@@ -261,7 +263,7 @@ class LogManager:
             self._doomed.append((self.environment.steady_ms() + known.config.file_delete_delay_ms, target))
 
     def set_aside(self, partition: TopicPartition) -> None:
-        """Take a log that belongs to no topic out of use; its files stay, for whoever may miss them."""
+        """Take a log that belongs to no topic out of use. Its files stay, because an operator may miss them."""
         known = self._logs.get(partition)
         if known is not None and (target := self._move_away(known, STRAY_SUFFIX)) is not None:
             log.warning("%s belongs to no topic and is now %s; remove it when nothing in it is needed", known, target)
@@ -317,7 +319,7 @@ class LogManager:
                 await mended.sync()
             except (OSError, KafkaStorageError):
                 if not is_over():
-                    failed.mark_sync_failed()  # it may have been a sync
+                    failed.mark_sync_failed()  # the error may be that of a sync
                 raise
         if is_over():
             mended.abandon()
@@ -460,7 +462,7 @@ class LogManager:
             await self._runtime.timers.sleep(max(interval_ms, 1) / 1000)
 
     async def _each(self) -> "list[PartitionLog]":
-        """The logs that work; yields to the loop before they are handed out."""
+        """The logs that work. Lets the event loop run before it returns them."""
         await self._runtime.timers.sleep(0)
         return [known for known in self._logs.values() if known.failure is None]
 
@@ -473,14 +475,14 @@ class LogManager:
             try:
                 if known.exists and known.failure is None and known.raise_log_start_for_retention(now_ms):
                     raised.append(known)
-            except (OSError, InvalidBatch, KafkaError) as error:  # of this one: the others go on
+            except (OSError, InvalidBatch, KafkaError) as error:  # this log failed; the others go on
                 log.error("%s: retention failed and will be tried again: %s", known.directory, error)
             if count % YIELD_EVERY == 0:
                 await self._runtime.timers.sleep(0)
         await self.keep_log_starts(raised)
 
     async def keep_log_starts(self, raised: list[PartitionLog]) -> None:
-        """Bring log starts that were raised to the disk: they hold after any crash, and what lies below them goes."""
+        """Bring raised log starts to the disk: they hold after any crash. Then remove the segments below them."""
         for known in raised:
             await self._sync(known)
         if not raised:
@@ -506,7 +508,7 @@ class LogManager:
                 await self._runtime.timers.sleep(0)
 
     async def keep_producer_times(self) -> None:
-        """Write down when producers wrote, so that a killed broker knows it again."""
+        """Write down when producers wrote, so that the broker knows it after a kill, too."""
         logs = await self._each()
         for at in range(0, len(logs), TIMES_AT_ONCE):
             due = [times for known in logs[at : at + TIMES_AT_ONCE] if (times := known.take_times()) is not None]
@@ -553,7 +555,7 @@ class LogManager:
         if not self._loaded:
             self.reserve.give_back()
         try:
-            if clean and self._loaded:  # else the marks and checkpoints of whoever was here before still hold
+            if clean and self._loaded:  # else the marks and checkpoints of the process before this one still hold
                 for name in CHECKPOINTS:
                     await self._checkpoint_later(name)
                 await self._runtime.blocking(mark_clean_shutdown, self._disk, self.directory)

@@ -200,7 +200,7 @@ class LogTruncation:
     def delete_old_segments(self) -> int:
         """The second half: take away segments that end at or below the log start, which is on disk by now.
 
-        What follows from them for later segments must be on disk too; those of which it is not wait for the next time.
+        What later segments derive from them must be on disk, too. Segments for which it is not wait for the next time.
         """
         segments, durability, log_start = self._segments, self._durability, self._bounds.log_start_offset
         count = max(0, bisect_right(segments.bases, min(log_start, durability.derived_point)) - 1)

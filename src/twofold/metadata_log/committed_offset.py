@@ -2,7 +2,7 @@
 
 It is written after every commit and never synced. What it says was true when it was written, so it is a lower bound
 whatever a power cut leaves of it; after the death of the process alone it is exact. It tells a batch that was damaged
-later, with acknowledged ones behind it, from what a power cut left of batches that nobody was told of.
+later, with acknowledged ones behind it, from what a power cut left of batches that were never acknowledged.
 """
 
 import logging
@@ -35,7 +35,7 @@ def read_committed_offset(disk: Disk, directory: str) -> int:
 
 
 class CommittedOffsetFile:
-    """Kept open by whoever leads. That it cannot be written is no reason to stop: it only says less then."""
+    """The leader keeps it open. A failed write is no reason to stop: the file only says less then."""
 
     __slots__ = ("_file", "_path")
 

@@ -1,4 +1,4 @@
-"""The control records of the metadata log and its snapshots: who leads, who may vote, where a snapshot begins and ends.
+"""The control records of the metadata log and its snapshots: the leader, the voters, where a snapshot begins and ends.
 
 Their values are Kafka's messages in the flexible encoding, each beginning with its own version. What follows the fields
 of version 0 (tagged fields, fields of a later version) is ignored when reading.
@@ -39,7 +39,7 @@ class Voter(NamedTuple):
 
 
 def leader_change_batch(leader_id: int, voters: Sequence[Voter], *, first: bool, timestamp_ms: int) -> bytes:
-    """The control batch of an epoch; the very first one of a log also says who may vote."""
+    """The control batch of an epoch; the very first one of a log also names the voters."""
     builder = BatchBuilder(control=True)
     voter_ids = [voter.voter_id for voter in voters]
     builder.add(control_key(ControlType.LEADER_CHANGE), _leader_change(leader_id, voter_ids), timestamp_ms)

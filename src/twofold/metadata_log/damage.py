@@ -1,8 +1,8 @@
 """Telling a torn end of the metadata log from damage in its middle.
 
-The end may be torn by a crash: opening the log cuts it off. Damage in the middle must not be cut, for that would forget
-topics that were acknowledged. The offsets of the log have no gaps, and a new epoch begins with a control batch: what
-breaks that is damage, too, for neither is covered by a checksum. Damage is in the middle
+A crash may tear the end: opening the log cuts it off. Damage in the middle must not be cut, because that would forget
+topics that were acknowledged. The offsets of the log have no gaps, and a new epoch begins with a control batch. What
+breaks these two rules is damage, too, because no checksum covers them. Damage is in the middle
 
 1. if the log was closed cleanly: then all of it was synced;
 2. if a snapshot ends behind it: what a snapshot stands for was committed;

@@ -5,9 +5,9 @@ Its files are Kafka's. Values are opaque here; what they mean is the controller'
 1. An epoch is in `quorum-state`, synced, before it is used, and greater than every epoch in the log.
 2. The first batch of an epoch is its LeaderChange.
 3. A batch is committed when it is synced. One sync runs at a time and covers all that was appended before it began;
-   commits are told in the order of the offsets.
-4. What a crash left in the log beyond the last sync is part of it: with one voter nobody can have decided otherwise. It
-   is committed, like the rest, by the first sync of the next epoch.
+   the listener hears of commits in the order of the offsets.
+4. What a crash left in the log beyond the last sync is part of it: with one voter no other node can have decided
+   otherwise. It is committed, like the rest, by the first sync of the next epoch.
 5. After a failed write or sync nothing is committed any more: what the disk holds is then unknown (KAFKA-10778).
 6. What is there is synced before a new epoch begins, and before a new segment gets its first batch, so that a damaged
    batch before a later epoch or segment was damaged after it was acknowledged. Such a log is refused, not cut.

@@ -1,4 +1,4 @@
-"""The `quorum-state` file: which epoch this node knows, whom it voted for and who leads.
+"""The `quorum-state` file: the epoch that this node knows, its vote and the leader.
 
 It is on disk before anything is done in its epoch; that is why no two leaders ever share one.
 """
@@ -15,17 +15,17 @@ from twofold.runtime.files import read_file, write_atomically
 FILE_NAME = "quorum-state"
 DATA_VERSION = 1
 STATIC_DATA_VERSION = 0  # of kraft.version 0: no directories, and the voters that the settings named
-NOBODY = -1
+NO_NODE = -1
 NO_DIRECTORY = UUID(int=0)
 
 
 @dataclass(frozen=True, slots=True)
 class QuorumState:
-    """What a node promised, and whom it knows as leader."""
+    """What a node promised, and which leader it knows."""
 
     leader_epoch: int = 0
-    leader_id: int = NOBODY
-    voted_id: int = NOBODY
+    leader_id: int = NO_NODE
+    voted_id: int = NO_NODE
     voted_directory_id: UUID = NO_DIRECTORY
     static_voter_ids: tuple[int, ...] | None = None  # with kraft.version 0, and only then
 

@@ -79,7 +79,7 @@ class Header(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs on a header
+    count: int  # type: ignore[assignment]  # hides tuple.count, which a header does not need
 
     @property
     def size(self) -> int:

@@ -1,4 +1,4 @@
-"""What a leader checks in the batch that a client sent, before it gets an offset.
+"""What a leader checks in the batch that a client sent, before the batch gets an offset.
 
 1. On a topic with `cleanup.policy=delete` the batch stays opaque: header, CRC and count are checked, records are not
    unpacked. On a compacted topic every record is walked, because each needs a key.
@@ -6,8 +6,8 @@
    CRC, header fields, records.
 3. A few kilobytes may claim, and hold, very many records: no more than MAX_RECORDS are unpacked, and no more than
    MAX_RECORD_ERRORS of them are complained about.
-4. What Kafka corrects by walking the records (a wrong max timestamp) is stored here as the client wrote it; a timestamp
-   type that is not the topic's is the caller's to correct with `stamp`.
+4. Kafka walks the records and corrects a wrong max timestamp. It is stored here as the client wrote it. Where the
+   timestamp type of the batch is not the topic's, the caller corrects it (`log.appending.stamping`).
 """
 
 import struct

@@ -24,7 +24,7 @@ Column: TypeAlias = Sequence[Data | None]
 Shape: TypeAlias = tuple[int, int]
 
 MAX_RECORDS = 1 << 15
-"""Of one batch: offsets beyond it would need longer tables for records so small that nobody sends them alone."""
+"""Per batch. More records would need longer tables, and records are hardly ever so small that a batch holds more."""
 RECORD_OVERHEAD = 21
 """At most what a record takes besides its key and value: five varints and one byte of attributes."""
 _ONE_BYTE, _TWO_BYTES = 64, 8192  # below these, a number's varint has one byte, two bytes
@@ -93,8 +93,8 @@ def _sizes(column: Column) -> list[int]:
 
 
 def encode(keys: Column | None, values: Column, shape: Shape | None = None) -> bytearray:
-    """The records after HEADER_SIZE bytes that are left for the header. `shape` is that of the columns, for those who
-    know it: records of one size take a third of the time."""
+    """The records after HEADER_SIZE bytes that are left for the header. A caller that knows the `shape` of the columns
+    gives it: records of one size take a third of the time."""
     count = len(values)
     if count > MAX_RECORDS:
         raise ValueError(f"{count} records are above {MAX_RECORDS}: split them first")

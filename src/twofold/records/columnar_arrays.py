@@ -169,7 +169,7 @@ def bytes_column(array: Any, name: str) -> BytesColumn:
         raise TypeError(f"{name} is of type {kind}: only binary and string can be sent, cast it to one of them")
     column = BytesColumn(_bytes(data), offsets, _validity(array))
     if offsets[0] < 0 or offsets[-1] > len(column.data) or bool((offsets[1:] < offsets[:-1]).any()):
-        # The kernels follow them blindly: an array that somebody put together wrongly must not reach them.
+        # The kernels follow the offsets without a check: an array with wrong offsets must not reach them.
         raise ValueError(f"{name} is not a valid Arrow array: its offsets leave its data")
     return column
 
@@ -229,7 +229,7 @@ def _is_header(kind: Any) -> bool:
 
 
 def _refuse_null_keys(entries: Any, keys: BytesColumn, lists: Int64s) -> None:
-    """A header has a key; of entries that no row refers to nobody knows."""
+    """Each header needs a key. Entries that no row refers to are not looked at."""
     missing = np.zeros(len(entries), bool)
     for valid in (_validity(entries), keys.valid):
         if len(valid):

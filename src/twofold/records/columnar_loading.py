@@ -55,7 +55,7 @@ def backend_for(rows: int) -> Backend:
 
 
 def load() -> Backend:
-    """The compiled way now, for those who know that it will pay; the plain one where there is no other."""
+    """The compiled way at once, for callers that know it will pay; the plain way where there is no numba."""
     with _process.lock:
         if _process.loaded is None:
             _process.loaded = _compiled() or _process.plain
@@ -118,7 +118,7 @@ def cache_directory(source: bytes) -> Path | None:
 
 
 def _parents() -> list[tuple[Path, bool]]:
-    """Where to look, and whether somebody asked for it."""
+    """Where to look, and whether the environment names the place."""
     found = []
     if given := os.environ.get("NUMBA_CACHE_DIR"):
         found.append((Path(given), True))

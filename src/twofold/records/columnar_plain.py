@@ -182,7 +182,7 @@ def _int64s(numbers: list[int]) -> Int64s:
     try:
         return np.array(numbers, np.int64)
     except OverflowError:
-        # As 64 bits have it: nobody writes sums beyond them but to see what happens.
+        # The sum wraps at 64 bits, as in the kernels. Only a damaged or forged batch has a larger sum.
         return np.array([(number + 2**63 & 2**64 - 1) - 2**63 for number in numbers], np.int64)
 
 

@@ -1,7 +1,8 @@
 """CRC-32C, from the `crc32c` package without what it drags in.
 
 To know its own version the package imports importlib.metadata, and for its command line argparse: together a tenth of
-the time that a server takes to start. Both are stood in for while it is imported, unless somebody has loaded them.
+the time that a server takes to start. While the package is imported, empty modules stand in for both, unless they are
+loaded already.
 """
 
 import sys

@@ -10,7 +10,7 @@ Rules that both forms keep:
 2. A name that was created, renamed or removed survives a crash only after `Disk.sync_dir` of its directory.
 3. `Runtime.blocking` runs its function outside the event loop; it must touch nothing that the loop owns. It starts
    at once, whether awaited or not; when it is cancelled the function may or may not run.
-4. A task of `Runtime.spawn` lives until it ends, and when it fails and nobody awaits it somebody is told.
+4. A task of `Runtime.spawn` lives until it ends. When it fails and no code awaits it, the failure is reported.
 5. Transports are known by their methods: uvloop's are no instances of asyncio.Transport.
 """
 
@@ -122,8 +122,8 @@ class Disk(Protocol):
         ...
 
     def when_full(self, make_room: Callable[[], bool]) -> None:
-        """Whom to ask when a write or a new file finds no room; after True it is tried once more. May be asked in any
-        thread."""
+        """Call `make_room` when a write or a new file finds no room; after True the write is tried once more. It is
+        called in any thread."""
         ...
 
     def open_file_limit(self) -> int:
@@ -155,7 +155,7 @@ class Network(Protocol):
     async def connect(
         self, factory: ProtocolFactory, host: str, port: int
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        """OSError when nobody listens there."""
+        """OSError when no node listens there."""
         ...
 
 

@@ -178,7 +178,7 @@ def _write_rest(fd: int, offset: int, data: Data, written: int) -> None:
 
 
 def raise_open_file_limit() -> None:
-    """As many open files as the system allows this process: for who owns the process, before the broker starts."""
+    """Allow as many open files as the system lets this process have. The program calls it before the broker starts."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,4 +1,4 @@
-"""Background tasks that cannot vanish: kept alive while they run, reported when they fail and nobody looks."""
+"""Background tasks that cannot vanish: kept alive while they run, reported when they fail and are not awaited."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,14 +8,14 @@ Report: TypeAlias = Callable[[asyncio.Task[Any], BaseException], None]
 
 
 def report_if_unobserved(task: asyncio.Task[Any], report: Report) -> None:
-    """Call `report` when `task` ends with an exception that nobody awaited."""
+    """Call `report` when `task` ends with an exception and no code awaits it."""
     task.add_done_callback(lambda done: _on_done(done, report))
 
 
 def _on_done(task: asyncio.Task[Any], report: Report) -> None:
     if not task.cancelled():
-        # Now those who wait for the task are woken, or their asyncio.wait is, which wakes them one turn later: after
-        # that everybody has fetched its result.
+        # Code that waits for the task is woken in this turn. Code behind an asyncio.wait is woken one turn later. After
+        # that the result was fetched, if it is at all.
         loop = task.get_loop()
         loop.call_soon(loop.call_soon, _check, task, report)
 

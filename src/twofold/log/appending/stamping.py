@@ -1,4 +1,7 @@
-"""From what a producer, a coordinator or a leader sent to the bytes that are stored."""
+"""From the batch that a client, a coordinator or a leader sent to the bytes that are stored.
+
+What a client may send is checked before, in `records.client_batch_checks`; here a batch gets its place in the log.
+"""
 
 from typing import NamedTuple
 
@@ -54,7 +57,8 @@ class StoredBatch(NamedTuple):
 def stored_bytes(records: Buffer, header: Header, config: LogConfig) -> tuple[bytearray | memoryview, Header]:
     """A client's batch to be stamped, under the codec that the topic wants.
 
-    A writable view is given to be stamped in place: copying a batch of 1 MB costs as much as all the rest of an append.
+    A caller that gives a writable view lets it be stamped in place: copying a batch of 1 MB costs as much as all the
+    rest of an append.
     """
     if config.compression_type != "producer" and (codec := _CODECS[config.compression_type]) != header.codec:
         with memoryview(records) as view:
@@ -77,7 +81,7 @@ def _level(config: LogConfig, codec: Codec) -> int | None:
 
 
 def internal_batches(records: Buffer) -> list[tuple[int, Header]]:
-    """The batches that the broker itself wrote, checked as what comes from memory can be."""
+    """The batches that the broker itself wrote: they must be complete, and their CRCs right."""
     batches = list(iter_headers(records))
     if not batches:
         raise InvalidRecord(f"{len(records)} bytes to append hold no batch")

@@ -69,7 +69,7 @@ class BatchWriter:
         append_time_ms: int | None,
         defer_flush: bool,
     ) -> AppendResult:
-        """Write checked batches and let them act. The epochs are those of the batches where no leader says one."""
+        """Write checked batches, then do what follows from them. Without a `leader_epoch` each batch has its own."""
         base_offset = batches[0].base_offset
         last = batches[-1]
         last_offset = last.base_offset + last.header.last_offset_delta
@@ -127,7 +127,7 @@ class BatchWriter:
         return _new_tuple(AppendResult, (base_offset, last_offset, time_ms, self._bounds.log_start_offset, False, due))
 
     def _not_written(self, error: OSError) -> NoReturn:
-        """A full disk is no broken one: what was written of the batch goes, and the log works when there is room."""
+        """A full disk is not a broken one: the half-written batch is cut off, and the log works when there is room."""
         if error.errno in (errno.ENOSPC, errno.EDQUOT) and self._segments.all:
             try:
                 self._segments.all[-1].forget_rest()
@@ -139,8 +139,8 @@ class BatchWriter:
     def _take_change(self, change: Change, header: Header, segment: Segment) -> None:
         """Let a batch act on its producer.
 
-        The last stable offset stays: what begins or ends here lies beyond the high watermark, and counts when that
-        moves.
+        The last stable offset stays: a transaction that begins or ends here lies beyond the high watermark, and counts
+        when the high watermark moves.
         """
         aborted = self._producers.table.apply(change, header)
         if aborted is not None:

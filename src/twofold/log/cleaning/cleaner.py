@@ -7,8 +7,8 @@
    compaction leaves must not be taken for a hole.
 4. Groups of segments are swapped one after the other, each for good before the next: a tombstone never goes before
    what it deletes.
-5. A log that cannot be cleaned is named and left alone until the next start, one whose disk failed for a while; the
-   others go on.
+5. A log that cannot be cleaned is named and left alone until the next start. A log whose disk failed is left alone for
+   a while. The others go on.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class CleanerOptions:
 
 
 class CleanerHost(Protocol):
-    """Whoever has the logs and their checkpoints."""
+    """Has the logs and their checkpoints."""
 
     def logs(self) -> list[PartitionLog]: ...
 
@@ -114,7 +114,7 @@ class LogCleaner:
     # Cleaning
 
     async def clean(self, known: PartitionLog) -> bool:
-        """Clean a log now, worth it or not; False when it did not get done."""
+        """Clean a log now, worth it or not; False when it was not cleaned."""
         generation = known.generation
         try:
             return await self._clean(known)
@@ -222,7 +222,7 @@ class LogCleaner:
         return max(REST_S, self._free_at - now)
 
     async def _call(self, function: Callable[..., T], *args: Any) -> T:
-        """Run in a thread; one that is cancelled meanwhile leaves the thread for `stop` to wait for."""
+        """Run in a thread. A call that is cancelled meanwhile leaves the thread running; `stop` waits for it."""
 
         async def call() -> T:
             return await self._runtime.blocking(function, *args)

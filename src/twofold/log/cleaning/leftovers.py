@@ -1,10 +1,10 @@
 """Opening a log whose compaction was interrupted while it put new segments in the place of old ones.
 
-1. A `.log.swap` was complete, synced and under its name for good before any of the segments it replaces went, so it
-   takes their place now. Those that are still there are the ones that begin within its offsets.
-2. Beside a `.cleaned` file with the same or a smaller number it was not under its name for good: the old segments are
-   all there, and it goes.
-3. Other `.swap` files without their log go; indexes are built again.
+1. A `.log.swap` file was complete, synced and had its name for good before the first segment that it replaces was
+   removed. So it takes their place now. It replaces the segments that begin within its offsets.
+2. Beside a `.cleaned` file with the same or a smaller number a `.log.swap` file did not have its name for good: the old
+   segments are all there, and the `.swap` file is removed.
+3. Other `.swap` files without their log are removed; indexes are built again.
 """
 
 import logging
@@ -40,7 +40,7 @@ def complete_swaps(disk: Disk, directory: str, names: list[str]) -> None:
 
 
 def _is_replaced(disk: Disk, directory: str, name: str, swaps: list[int]) -> bool:
-    """Whether a file is of a segment that one of the new ones has taken the place of."""
+    """Whether a file is of a segment that one of the new segments replaces."""
     if name[_DIGITS:] not in SEGMENT_SUFFIXES or not name[:_DIGITS].isdigit():
         return False
     number = int(name[:_DIGITS])

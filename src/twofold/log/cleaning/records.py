@@ -215,13 +215,13 @@ def _retimed(section: bytes, span: Span, delta: int) -> bytes:
 
 def placeholder(header: Header) -> bytes:
     """A batch that has the offsets of another one and says nothing else: no records, no producer, no transaction."""
-    nobody = header._replace(
+    no_producer = header._replace(
         attributes=header.attributes & LOG_APPEND_TIME,
         producer_id=NO_PRODUCER_ID,
         producer_epoch=NO_PRODUCER_EPOCH,
         base_sequence=NO_SEQUENCE,
     )
-    return emptied(nobody)
+    return emptied(no_producer)
 
 
 def emptied(header: Header) -> bytes:

@@ -1,14 +1,14 @@
 """One pass of compaction over a log: the keys of the dirty part are mapped, then all segments are written anew.
 
-1. It works on sealed segments, which nobody changes, with files and indexes of its own: it may run in any thread. It
+1. It works on sealed segments, which do not change, with files and indexes of its own: it may run in any thread. It
    runs in slices; after each it says how many bytes it read and wrote.
 2. Nothing that it writes has a name that counts (`.cleaned`) until the log swaps it in.
-3. A batch of which nothing goes is copied byte for byte. Offsets never change.
+3. A batch that loses nothing is copied byte for byte. Offsets never change.
 4. The last data batch of a producer that the log still knows keeps at least its header (KAFKA-5490), as does the batch
    that ends at the high watermark (KAFKA-17076), so that sequences and the end of the log survive. Where a producer has
    only markers its last ones stay.
-5. Tombstones and markers go in two steps: a pass that could do without them writes into their batch until when they
-   stay, a pass after that time takes them away (KAFKA-8522).
+5. Tombstones and markers go in two steps. A pass that finds them no longer needed writes into their batch how long they
+   stay. A pass after that time removes them (KAFKA-8522).
 """
 
 from collections.abc import Generator, Iterator
@@ -37,7 +37,7 @@ WRITE_BYTES = 512 * 1024
 
 @dataclass(frozen=True, slots=True)
 class SealedSource:
-    """A sealed segment as a thread may know it."""
+    """What a thread may know of a sealed segment."""
 
     prefix: str
     log_path: str
@@ -123,7 +123,7 @@ class CleaningPass:
     def _map_dirty(self) -> Iterator[int]:
         plan, offset_map = self._plan, self.offset_map
         self._aborted = self._read_aborted()
-        # Those that ended before must not claim what their producers wrote since.
+        # Transactions that ended before must not claim what their producers wrote since.
         transactions = CleanedTransactions(entry for entry in self._aborted if entry.last_offset >= plan.first_dirty)
         for source in plan.sources:
             if source.end_offset <= plan.first_dirty:
@@ -234,8 +234,8 @@ class CleaningPass:
                     yield self._slice()
         last = max((source.base_offset for source in group[1:] if source.size), default=-1)
         if header is not None and end <= last:
-            # An opening that completes the swap tells by the end of the new segment which ones it replaces: all or
-            # none, or a deleted record could come back without its tombstone.
+            # An opening that completes the swap learns from the end of the new segment which segments it replaces. It
+            # must replace all of them: a deleted record could come back without its tombstone.
             pending += placeholder(header)
         self._append(segment, pending)
         return changed
@@ -303,7 +303,7 @@ class CleaningPass:
         return header.is_control and header.producer_epoch == entry.epoch
 
     def _is_only_trace_of_producer(self, header: Header) -> bool:
-        """A marker whose epoch nothing else in the log tells: it stays with its record, so that a replay finds it."""
+        """Whether only this marker tells the epoch of its producer. It keeps its record, so that a replay finds it."""
         entry = self._plan.producers.get(header.producer_id)
         return entry is not None and not entry.window and header.producer_epoch == entry.epoch
 

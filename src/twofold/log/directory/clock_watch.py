@@ -1,7 +1,7 @@
 """Whether the wall clock can be believed when something is about to be deleted because of its age.
 
 1. A wall clock that went an hour further ahead than the monotonic one has jumped: it was wrong before, or it is now, or
-   the machine slept. Nothing is deleted by age for an hour after that, so that somebody can set it right.
+   the machine slept. Nothing is deleted by age for an hour after that, so that an operator can set the clock right.
 2. A clock that comes back in time ends the doubt; one that stays is believed after the hour.
 3. A clock that jumps back deletes nothing: all is younger than before.
 """
@@ -26,7 +26,7 @@ class ClockWatch:
         return self._clock.wall_ms() - self._clock.monotonic() * 1000
 
     def is_doubtful(self) -> bool:
-        """Looks at both clocks; to be asked now and then also where the answer does not matter."""
+        """Looks at both clocks. Call it now and then in any case: a jump counts from the moment that it is seen."""
         drift, now = self._drift(), self._clock.monotonic()
         jump_ms = drift - self._believed
         if jump_ms < JUMP_MS:

@@ -3,9 +3,9 @@
 1. A file takes the room while there is plenty, so that no other process can. A write of the broker's own that finds the
    disk full gets it, and is tried again: a marker or a coordinator's record does not fail for want of room while any of
    the reserve is left. A client's write never gets it.
-2. From the first write on that finds the disk full the disk is short: nothing that a client wants to add is written
-   (`check`). Readers are served, transactions are ended, topics can be deleted.
-3. Somebody looks every second whether there is room again, as much as the reserve beside it, and lets clients write.
+2. The disk is short from the first write on that finds it full: from then on clients cannot write (`check`).
+   Readers are served, transactions are ended, topics can be deleted.
+3. `run` looks every second whether there is room again: for the reserve, and as much beside it. Then clients can write.
 """
 
 import logging
@@ -31,7 +31,7 @@ class Reserve:
         self._loop_thread = 0
         self._is_taken = False
         self.is_short = False
-        self.serves_client = False  # what the event loop writes right now is a client's
+        self.serves_client = False  # the event loop is writing a client's batch right now
 
     def take(self) -> None:
         """Take the room, at the start."""
@@ -51,7 +51,7 @@ class Reserve:
             )  # fmt: skip
 
     def _give(self) -> bool:
-        """The disk is full. Whether there is more room now."""
+        """The disk is full: give the room, unless a client's batch is written. True when there is more room now."""
         with self._lock:
             was_short, self.is_short = self.is_short, True
             gives = self._is_taken and not (self.serves_client and threading.get_ident() == self._loop_thread)
@@ -78,7 +78,7 @@ class Reserve:
         return True
 
     def check(self) -> None:
-        """Raises where clients may not write."""
+        """Raises KafkaStorageError while clients may not write."""
         if self.is_short:
             raise KafkaStorageError(
                 f"the disk of {self._directory} is full: make room, or give log.dirs another disk (log.reserve.bytes)"

@@ -53,7 +53,7 @@ class FlushPlan:
         self.has_run = True
 
     def _sync(self, path: str) -> None:
-        """Of files that nobody writes to there may be thousands: they are opened one at a time, beside the pool."""
+        """There may be thousands of sealed files: they are opened one at a time, beside the pool."""
         file = self.disk.open(path)
         try:
             file.sync()

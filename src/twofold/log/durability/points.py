@@ -1,7 +1,7 @@
 """How much of a log is on disk, and what is missing.
 
 1. `recovery_point` is an offset up to which a power cut loses nothing. Segments that end below it need not be looked at
-   after a cut; the one that ends there, or holds it, is.
+   after a power cut. The segment that ends there, or holds it, is looked at.
 2. `derived_point` is the base of a segment such that the indexes of all before it, the snapshots at their ends and the
    epochs are on disk. The recovery point goes beyond it only to an offset of the segment that begins there.
 3. What a plan covers counts as synced when the plan is done, not when it is made: another flush may run meanwhile.
@@ -33,7 +33,7 @@ class Durability:
         self.derived_point = 0
         self.generation = 0
         self.names = Changes()  # in the log's directory
-        self.parent = Changes()  # the name of that directory, and the file that says whose it is
+        self.parent = Changes()  # the name of that directory, and the file in it that names its topic
         self.epochs = Changes()
         self.in_flight: asyncio.Task[None] | None = None
         self.writing = False  # the sync in flight replaces whole files
@@ -50,7 +50,7 @@ class Durability:
         self.names.note()
 
     def cut(self, offset: int) -> bool:
-        """The log is about to be cut at `offset`; True when the recovery point fell."""
+        """The log is about to be cut at `offset`; True when that lowers the recovery point."""
         self.generation += 1
         if offset >= self.recovery_point:
             return False
@@ -58,7 +58,7 @@ class Durability:
         return True
 
     def done(self, plan: FlushPlan) -> None:
-        """Believe what a plan brought to the disk; nothing of one that failed half-way."""
+        """Take over what a plan brought to the disk. A plan that failed half-way brought nothing for sure."""
         if plan.generation != self.generation or not plan.has_run:
             return
         self.recovery_point = max(self.recovery_point, plan.up_to)

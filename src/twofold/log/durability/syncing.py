@@ -43,7 +43,7 @@ class LogSync:
 
     @property
     def durable_log_start(self) -> int:
-        """The log start that a checkpoint may claim: what lies below it is not looked at after a crash."""
+        """The log start that a checkpoint may claim. After a crash nothing below it is looked at."""
         segments, durability, log_start = self._segments, self._durability, self._bounds.log_start_offset
         if not segments.all:
             return log_start
@@ -53,7 +53,7 @@ class LogSync:
     # Flushing and syncing
 
     def flush(self, up_to: int | None = None) -> None:
-        """Sync everything below `up_to` (all of it) before returning."""
+        """Sync everything below `up_to` before returning; without `up_to`, the whole log."""
         self._health.check()
         end = self._bounds.log_end_offset
         plan = self._plan(end if up_to is None else min(up_to, end))
@@ -68,10 +68,7 @@ class LogSync:
         self._durability.done(plan)
 
     async def sync(self) -> None:
-        """Return when everything that is in the log now survives a power cut.
-
-        One sync runs at a time; all callers that come while it runs wait for the same next one.
-        """
+        """Return when everything that is in the log now survives a power cut."""
         self._health.check()
         durability = self._durability
         target, generation = self._bounds.log_end_offset, durability.generation
@@ -172,7 +169,7 @@ class LogSync:
     # Closing
 
     def prepare_close(self) -> FlushPlan | None:
-        """What is left to write by a thread; None when all is there. After this nothing is appended any more."""
+        """What a thread still has to write; None when all is on disk. After this nothing is appended any more."""
         if self._health.failure is not None:
             return None
         try:

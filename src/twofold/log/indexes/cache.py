@@ -35,5 +35,5 @@ class IndexCache:
             victim.unload()
 
     def forget(self, segment: "Segment") -> None:
-        """The segment is gone, or active again: its indexes must stay or do not matter."""
+        """The segment is gone, or it is the active one again, whose indexes always stay in memory."""
         self._bytes -= self._segments.pop(segment, 0)

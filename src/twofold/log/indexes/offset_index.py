@@ -1,4 +1,4 @@
-"""`<base>.index`: which batch of a segment stands where, for a batch every few kilobytes.
+"""`<base>.index`: the position of one batch every few kilobytes of a segment.
 
 An entry is 8 bytes: the batch's last offset relative to the segment's base (int32) and its position (int32). Both grow
 from entry to entry. In memory they are two arrays of machine integers, searched by bisection.
@@ -14,7 +14,7 @@ MAX_RELATIVE_OFFSET = 2**31 - 1
 
 
 class CorruptIndex(Exception):
-    """An index file that cannot be what was written; the segment has all that is needed to build it anew."""
+    """An index file that is damaged. It can be built anew from the segment."""
 
 
 class OffsetIndex:

@@ -1,7 +1,7 @@
 """`<base>.txnindex`: the aborted transactions whose markers lie in a segment.
 
-34 bytes an entry: version 0 (int16), producer id, first offset, last offset (the marker's), last stable offset when the
-marker was written. Last offsets increase strictly; a segment without aborts has no file.
+An entry has 34 bytes: version 0 (int16), producer id, first offset, last offset (the marker's), last stable offset when
+the marker was written. Last offsets increase strictly; a segment without aborts has no file.
 """
 
 import struct
@@ -58,7 +58,7 @@ class TxnIndex:
         data = self._data
         first = bisect_left(range(len(self)), from_offset, key=lambda at: _ENTRY.unpack_from(data, at * ENTRY_SIZE)[3])
         for at in range(first * ENTRY_SIZE, len(data), CHUNK_BYTES):
-            # A copy: what is looked into cannot grow, and who reads may stop half-way.
+            # A copy: a bytearray that is being read cannot grow, and a reader may stop half-way.
             for _, producer_id, first_offset, last_offset, stable in _ENTRY.iter_unpack(data[at : at + CHUNK_BYTES]):
                 yield _new_tuple(AbortedEntry, (producer_id, first_offset, last_offset, stable))
 

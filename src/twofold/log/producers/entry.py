@@ -1,14 +1,14 @@
 """The state of one producer in one partition, and what a batch does to it. Pure: no file, no clock.
 
-1. An entry is a value. Checks and changes yield a new entry; whoever rejects a batch forgets it, so that a rejected
-   batch leaves no trace.
+1. An entry is a value. Checks and changes yield a new entry. An append that rejects its batch drops the new entry, so
+   that a rejected batch leaves no trace.
 2. The window holds the last five batches of the current epoch. A new epoch, from data or a marker, clears it.
 3. The coordinator epoch of an entry never falls, except where a replica repeats what its leader decided. The marker of
    an administrator has none (-1): it passes, and the entry keeps the epoch that it has, live and in replay.
-4. Clients are held to their sequence numbers; what comes from a coordinator or from the leader is not.
+4. Sequence numbers are checked for batches of clients, not for those of a coordinator or of the leader.
 5. Two times are kept. `last_timestamp` is that of the newest batch, by the client's clock: DescribeProducers tells it,
    as Apache Kafka does. `appended_ms` is when the newest batch was appended here, by our clock: a producer is forgotten
-   by that time, because a client that writes the records of last year works all the same.
+   by that time, because a client that writes the records of last year is active all the same.
 """
 
 from typing import NamedTuple
@@ -86,7 +86,7 @@ class CompletedTransaction(NamedTuple):
 def find_duplicate(entry: ProducerEntry, header: Header) -> BatchMetadata | None:
     """The batch of the window that this one repeats: same epoch, same first and same last sequence number."""
     window = entry.window
-    if not window or header.base_sequence == window[-1].last_sequence + 1:  # what is in order needs no search
+    if not window or header.base_sequence == window[-1].last_sequence + 1:  # a batch that is in order is no duplicate
         return None
     if header.producer_epoch != entry.epoch:
         return None
@@ -198,7 +198,7 @@ def check_marker(
     if epoch < entry.epoch:
         raise stale_epoch(entry, epoch)
     # From transaction version 2 on every transaction ends with a higher epoch, so that a late marker cannot end the
-    # next one (KAFKA-19446); a repeated marker and the last epoch there is are let through (KAFKA-19999).
+    # next one (KAFKA-19446). A repeated marker passes, and so does one with the highest epoch of all (KAFKA-19999).
     if transaction_version >= 2 and epoch == entry.epoch and entry.txn_first_offset != NO_OFFSET and epoch != EPOCH_MAX:
         raise InvalidProducerEpoch(
             f"the marker's epoch {epoch} must be higher than that of the transaction which producer "

@@ -1,8 +1,8 @@
 """The producers of one log: the table, the snapshots of it on disk, and when its producers wrote.
 
-1. A snapshot at an offset is what the batches below that offset make of the table.
+1. A snapshot at an offset is the table as the batches below that offset made it.
 2. A snapshot is synced before the recovery point passes it, or before the segments below it stop being looked at.
-3. `producer-times` on disk is removed before the log is cut: it would speak of batches that are gone.
+3. The file `producer-times` is removed before the log is cut: it would tell of batches that are gone.
 """
 
 import logging
@@ -28,7 +28,7 @@ class LogProducers:
         self._context = context
         self.table = ProducerTable()
         self.snapshots = SnapshotStore(context.environment.disk, context.directory)
-        self._times_kept_at = NO_OFFSET  # `producer-times` on disk speaks of the log up to this end
+        self._times_kept_at = NO_OFFSET  # the log end when the file `producer-times` was written
 
     def adopt(self, table: ProducerTable, snapshots: SnapshotStore, *, times_are_kept: bool) -> None:
         """Take over what an opening found."""
@@ -62,7 +62,7 @@ class LogProducers:
     # When producers wrote
 
     def take_times(self) -> TimesToKeep | None:
-        """When producers wrote, for the file that keeps it; None where the file says so already."""
+        """When producers wrote, to be written to a file; None where the file is up to date."""
         table = self.table
         if not table.entries or self._times_kept_at == table.end_offset:
             return None

@@ -39,7 +39,7 @@ class SnapshotStore:
     def write(self, offset: int, data: bytes) -> str:
         """Put a snapshot there without waiting for the disk; the recovery point must not pass it before it is synced.
 
-        A crash before that may leave a torn file, which its CRC gives away.
+        A crash before that may leave a torn file, which is recognized by its CRC.
         """
         path = self.path(offset)
         file = self._disk.open(path + TEMPORARY_SUFFIX, create=True)
@@ -72,7 +72,7 @@ class SnapshotStore:
         return None
 
     def remove_above(self, offset: int) -> None:
-        """Remove those that reflect more of the log than there is."""
+        """Remove the snapshots above `offset`, where the log ends now."""
         for known in self._offsets[bisect_right(self._offsets, offset) :]:
             self._remove(known)
 
@@ -81,7 +81,7 @@ class SnapshotStore:
             self._remove(known)
 
     def remove_at(self, offsets: list[int]) -> None:
-        """Remove those of segments that are part of another one now."""
+        """Remove the snapshots at these offsets: their segments were merged into another one."""
         for offset in offsets:
             if offset in self:
                 self._remove(offset)

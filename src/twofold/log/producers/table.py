@@ -3,12 +3,13 @@
 1. `evaluate` changes nothing; `apply` takes its result once the batch is in the log.
 2. Open transactions are kept in the order of their first offsets. They begin at the log end, so that is the order of
    insertion, and the oldest one is found and removed in constant time.
-3. A transaction stays unstable until its marker is below the high watermark. Of the completed ones only those matter
-   that no later-completed one with a smaller first offset outlives, so a queue whose first offsets increase holds the
-   minimum at its head (a sliding-window minimum).
-4. `end_offset` is the offset up to which the log is reflected here.
-5. What is loaded or replayed does not say when it was appended. `recall` does, from what was kept of it
-   (`producer_times`); what is not known was appended now, so that no producer is forgotten early.
+3. A transaction stays unstable until its marker is below the high watermark. The completed ones wait in a queue, by the
+   offsets of their markers. One that completed earlier and began later than another one does not matter: it becomes
+   stable first. Without those the first offsets in the queue increase, and its head is the minimum (a sliding-window
+   minimum).
+4. `end_offset`: the table is what the batches below this offset made of it.
+5. Entries that are loaded or replayed do not say when they were appended. `recall` does, from what was kept of it
+   (`times`); what is not known counts as appended now, so that no producer is forgotten early.
 """
 
 from collections import OrderedDict, deque
@@ -43,7 +44,7 @@ _new_tuple = tuple.__new__
 
 
 class AppendChecks(NamedTuple):
-    """What the leader demands of a batch beyond its form."""
+    """What the leader checks in a batch beyond its form."""
 
     origin: Origin
     transaction_version: int = 2
@@ -134,7 +135,7 @@ class ProducerTable:
             check_sequence(entry, header, verification)
 
     def apply(self, change: Change, header: Header) -> AbortedEntry | None:
-        """Take the change over; returns the transaction index's entry where it aborted one."""
+        """Take the change over; returns the entry for the transaction index where a transaction was aborted."""
         entry = change.entry
         self.entries[entry.producer_id] = entry
         if self._verifications and header.is_transactional:
@@ -243,7 +244,7 @@ class ProducerTable:
             queue.pop()
 
     def recall(self, times: Mapping[int, ProducerTime], now_ms: int) -> bool:
-        """Say when what was loaded or replayed had been appended; False where `times` do not tell it of all."""
+        """Set when loaded and replayed entries were appended; False where `times` does not tell it of all entries."""
         is_complete = True
         for producer_id, entry in self.entries.items():
             if entry.appended_ms == NO_TIMESTAMP:
@@ -264,11 +265,11 @@ class ProducerTable:
         return is_complete
 
     def times(self) -> tuple[list[ProducerEntry], dict[int, Opened]]:
-        """What `producer_times` keeps, as it is now."""
+        """What the file `producer-times` keeps, as it is now."""
         return list(self.entries.values()), dict(self._ongoing)
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Remove producers that were silent too long; one with an open transaction never is (KAFKA-16229: in place)."""
+        """Remove producers that were silent too long, but none with an open transaction (KAFKA-16229: in place)."""
         expired = [entry.producer_id for entry in self.entries.values() if is_expired(entry, now_ms, expiration_ms)]
         for producer_id in expired:
             del self.entries[producer_id]

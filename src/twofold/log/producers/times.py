@@ -5,12 +5,12 @@ an open transaction and the expiry of a producer go by the time of the append, s
 own beside the snapshots. Apache Kafka passes over it.
 
 1. An entry names the state of its producer (epoch, last batch, open transaction). It counts only for a producer that is
-   found in that very state: what the log says is never contradicted, whatever became of it since the file was written,
-   by a broker of another version or by Apache Kafka.
+   found in that very state. So the file never contradicts the log, even if a broker of another version or Apache Kafka
+   wrote to the log since.
 2. Losing the file loses no record and forgets no producer early: what is not known counts from the opening. It is
-   therefore written without a sync, every minute where something changed and at a clean stop, and a file that a power
-   cut tore is given away by its CRC.
-3. It goes when the log is cut: the same batch may come again, at another time.
+   therefore written without a sync, every minute where something changed and at a clean stop. A file that a power cut
+   tore is recognized by its CRC.
+3. The file is removed when the log is cut: the same batch may be appended again, at another time.
 
 Header: version 1 (int16), CRC-32C of all that follows it (uint32), count (int32). An entry is 51 bytes.
 """
@@ -49,7 +49,7 @@ class Opened(NamedTuple):
 
 
 class ProducerState(NamedTuple):
-    """By which a producer's entry is known again."""
+    """The fields by which the entry of a producer is recognized."""
 
     epoch: int
     last_offset: int
@@ -134,7 +134,7 @@ class TimesToKeep(NamedTuple):
     opened: dict[int, Opened]
 
     def write(self, disk: Disk) -> None:
-        """Without a sync. A partition that is deleted meanwhile has no place for it any more."""
+        """Without a sync. Does nothing where the partition was deleted meanwhile."""
         path = f"{self.directory}/{FILE}"
         with contextlib.suppress(FileNotFoundError):
             file = disk.open(path + TEMPORARY_SUFFIX, create=True)

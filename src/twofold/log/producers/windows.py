@@ -1,4 +1,4 @@
-"""The windows of producers behind a snapshot: found again in the headers before it.
+"""The windows of producers after a snapshot was loaded: found again in the headers before the snapshot.
 
 A snapshot keeps one batch of each producer, as Apache Kafka's does, and a client may still have five in flight when the
 broker stops. Without the other four a retry after the restart would be out of order.
@@ -7,8 +7,8 @@ broker stops. Without the other four a retry after the restart would be out of o
    nothing is missing cost nothing.
 2. The walk goes backwards from the snapshot, from one entry of an offset index to the one before, and passes over what
    lies between the producers that still miss something. Headers only.
-3. It looks at a bounded number of headers. Producers beyond that were silent for so many batches that nothing of them
-   can be in flight; they keep what the snapshot says.
+3. It looks at a bounded number of headers. Producers that wrote nothing in so many batches have nothing in flight; they
+   keep what the snapshot says.
 """
 
 import logging
@@ -49,7 +49,7 @@ def deepen_windows(producers: ProducerTable, segments: Sequence[Segment], end: i
     try:
         _walk_back(searches, segments, end, most)
     except (OSError, InvalidBatch) as error:
-        # A log that can be appended to must open: what is lost is that some retries are refused.
+        # A log that can be appended to must open, even if some retries are refused then.
         log.warning("%s: not all duplicates will be recognised: %s", segments[0].prefix, error)
     entries = producers.entries
     for search in searches:
@@ -82,7 +82,7 @@ def _walk_back(searches: Sequence[_Search], segments: Sequence[Segment], end: in
 
 
 def _look_through(block: list[ProducerFields], active: dict[int, _Search]) -> None:
-    """Give the searches what a block has for them, the newest first; those that are over leave."""
+    """Hand the batches of a block to the searches, the newest first. Searches that are complete are left out."""
     for base_offset, _, attributes, delta, timestamp, producer_id, epoch, sequence in reversed(block):
         search = active.get(producer_id)
         if search is None:

@@ -47,7 +47,7 @@ def decode_offsets(data: bytes) -> dict[TopicPartition, int]:
 
 
 def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
-    """The offsets in a checkpoint file; none where there is no file or no sense in it."""
+    """The offsets in a checkpoint file; none where the file is missing or damaged."""
     try:
         data = read_file(disk, path)
         return decode_offsets(data) if data else {}  # Apache Kafka leaves an empty file where there is nothing to say
@@ -72,7 +72,7 @@ class CheckpointWriter:
         self._lock = threading.Lock()
 
     def ticket(self) -> int:
-        """The place of a write in their order; to be drawn when its content is taken."""
+        """The number of a write in the order of all writes. Draw it when the content is taken."""
         return next(self._tickets)
 
     def write(self, name: str, content: bytes, ticket: int) -> None:

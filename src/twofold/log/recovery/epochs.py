@@ -14,7 +14,7 @@ VERSION = 0
 
 
 class CorruptCheckpoint(Exception):
-    """A checkpoint file that does not read as one."""
+    """A checkpoint file that is damaged."""
 
 
 class EpochCache:
@@ -36,7 +36,7 @@ class EpochCache:
         return list(zip(self._epochs, self._starts, strict=True))
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Begin `epoch` at `start_offset`; entries that this contradicts, or that got no records, give way."""
+        """Begin `epoch` at `start_offset`; entries that contradict this, or that got no records, are dropped."""
         epochs, starts = self._epochs, self._starts
         if epochs and epochs[-1] == epoch and starts[-1] <= start_offset:
             return False

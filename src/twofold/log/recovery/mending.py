@@ -4,9 +4,9 @@
    synced (`rescue`), what cannot be read any more is cut off. Only then it takes the place of the one that failed.
 2. The first attempt is made a second after the failure, the next ones after twice the time before, up to a minute.
    Readers get what is below the high watermark all the time.
-3. A directory whose lock file is another's, or gone, is no longer ours: writes to open files would succeed and nobody
-   could read them again. One that could not be written to for log.dir.failure.timeout.ms (a full disk does not count)
-   has failed. Both stop the broker, as Apache Kafka stops when its last directory fails.
+3. A directory whose lock file is another's, or gone, is no longer ours: writes to open files would succeed, and could
+   never be read again. A directory that could not be written to for log.dir.failure.timeout.ms (a full disk does not
+   count) has failed. Both stop the broker, as Apache Kafka stops when its last directory fails.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class MenderHost(Protocol):
-    """Whoever has the logs and the directory."""
+    """Has the logs and the directory."""
 
     directory: str
     clock_watch: ClockWatch
@@ -56,7 +56,7 @@ class LogMender:
         self._unwritable_since: float | None = None
 
     def add(self, failed: PartitionLog) -> None:
-        """Open it again, in a while."""
+        """Open the log again, after a delay."""
         if failed.topic_partition not in self._failed:
             self._failed[failed.topic_partition] = None
             if self._is_running:
@@ -122,7 +122,7 @@ class LogMender:
                     return
 
     async def _is_over(self, partition: TopicPartition, next_s: float) -> bool:
-        """Mend a log; True when it is, or when there is nothing to mend any more."""
+        """Mend a log; True when it is mended, or when there is nothing to mend any more."""
         failed = self._host.get(partition)
         if failed is None or failed.failure is None:
             return True
@@ -140,4 +140,4 @@ class LogMender:
                 failed.directory, mended.log_end_offset, high_watermark - 1,
             )  # fmt: skip
         log.warning("%s works again: it ends at %d, before at %d", failed.directory, mended.log_end_offset, end)
-        return mended.failure is None  # who heard of it may have written to it already
+        return mended.failure is None  # a listener of on_mended may have written to it already, and failed

@@ -1,13 +1,13 @@
 """Opening a partition log: what is on disk becomes segments, producers and epochs again.
 
 1. Below the recovery point everything on disk is trusted: segments, indexes, snapshots, epochs. Beyond it only batches
-   with a right CRC in an unbroken row are, and all the rest is derived from them. What was compacted was synced before,
-   and leaves gaps: below the cleaner's checkpoint a gap is no hole either.
+   with a right CRC in an unbroken row are trusted, and all the rest is derived from them. Compaction leaves gaps, in
+   segments that were synced before: below the cleaner's checkpoint a gap is no hole either.
 2. Recovery starts with the segment that holds the last offset below the recovery point (its indexes may not be on disk
    even where its end is the recovery point), from the newest good snapshot at or below its base, and ends at the first
    batch that is not whole. A segment beyond the recovery point that does not start where the one before it ends is
-   behind a hole: it goes.
-3. What was cut is on disk as cut before anything is appended.
+   behind a hole: it is removed.
+3. A cut is on disk before anything is appended.
 """
 
 import contextlib
@@ -74,8 +74,8 @@ def _is_numbered(name: str, suffix: str) -> bool:
 
 
 def read_ahead(disk: Disk, directory: str, listing: DirectoryListing) -> None:
-    """Read what an opening after a clean shutdown reads, so that it finds it in memory; may run in any thread. What
-    cannot be read is for the opening to complain about."""
+    """Read what an opening after a clean shutdown reads, so that the opening finds it in memory; may run in any thread.
+    Errors are ignored here: the opening reports them."""
     names = [EPOCH_CHECKPOINT, TIMES]
     if listing.snapshots:
         names.append(f"{max(listing.snapshots):020d}{SNAPSHOT_SUFFIX}")
@@ -102,7 +102,7 @@ class OpenedLog:
     aborted_bases: list[int] = field(default_factory=list)
     derived_point: int = 0
     recovered: bool = False
-    times_are_kept: bool = True  # on disk, of all producers
+    times_are_kept: bool = True  # `producer-times` on disk is complete
 
 
 class LogOpener:
@@ -161,8 +161,8 @@ class LogOpener:
         result.snapshots.remove_above(result.log_end_offset)
         result.snapshots.remove_strays({segment.base_offset for segment in result.segments})
         self._recall()
-        # Index files and snapshots that come back count for nothing until the recovery point passes them, and that
-        # takes a sync of the directory. A segment that comes back could be taken for a new one of its name.
+        # A power cut may bring removed files back. Index files and snapshots do no harm: the recovery point passes them
+        # only after a sync of the directory. A segment could be taken for a new one of its name.
         if self._segments_removed or self._was_cut:
             self._disk.sync_dir(self._directory)
         return result
@@ -219,7 +219,7 @@ class LogOpener:
         result.producers.end_offset = result.log_end_offset
 
     def _is_behind_hole(self, segment: Segment) -> bool:
-        """Whether the bytes before a segment were lost; where all was synced, compaction took what is missing."""
+        """Whether the bytes before a segment were lost. Below the solid point it was compaction that took them."""
         if segment.base_offset <= self._solid_point:
             return False
         return 0 < segment.base_offset - self.result.log_end_offset <= MAX_RELATIVE_OFFSET
@@ -269,7 +269,7 @@ class LogOpener:
     # Parts
 
     def _snapshot(self, offset: int) -> None:
-        """Write the state that was just derived; whatever file was there may be torn."""
+        """Write the state that was just derived; a file that was there may be torn."""
         self.result.snapshots.write(offset, encode_snapshot(self.result.producers.entries.values()))
 
     def _load_producers(self, end_offset: int) -> None:
@@ -316,7 +316,7 @@ class LogOpener:
             self._remove_files(segments.pop(0))
 
     def _drop_unfounded_snapshots(self) -> None:
-        """A snapshot says nothing without the batches after it; those before the first segment lost theirs."""
+        """Remove snapshots before the first segment: a snapshot says nothing without the batches after it."""
         result = self.result
         if result.segments:
             result.snapshots.remove_below(result.segments[0].base_offset)
@@ -326,7 +326,7 @@ class LogOpener:
             result.recovered = True
 
     def _drop_behind_lost_start(self) -> None:
-        """The first segments were never synced, and the cut took their names: what follows is behind a hole."""
+        """The first segments were never synced, and the power cut took their names: what follows is behind a hole."""
         result = self.result
         if not result.segments:
             return
@@ -348,7 +348,7 @@ class LogOpener:
         del self.result.segments[first:]
 
     def _restart_at_log_start(self) -> None:
-        """All that the log start left was lost: nothing of it may come back."""
+        """All records from the log start on were lost: none of them may come back."""
         result = self.result
         log.warning(
             "%s: the log ends at %d, before its start %d; it starts empty there",

@@ -1,6 +1,6 @@
-"""What is done about a log of which a sync failed, before anything in it is trusted again.
+"""What is done with a log after one of its syncs failed, before anything in it is trusted again.
 
-1. After a failed sync the operating system may take the pages that it could not write for written: they can be read,
+1. After a failed sync the operating system may treat the pages that it could not write as written: they can be read,
    the next sync succeeds, and a power cut loses them. What was not synced before is therefore written anew, into new
    files.
 2. A mark in the partition's directory says so to the next process. The mark needs no sync, because it has to outlive a
@@ -29,7 +29,7 @@ class RescueCancelled(OSError):
 
 
 def mark_sync_failed(disk: Disk, directory: str) -> None:
-    """Say that a sync of this log failed, where that can be said."""
+    """Leave the mark that a sync of this log failed, if the directory can be written to."""
     with contextlib.suppress(OSError):
         disk.open(f"{directory}/{MARK}", create=True).close()
 
@@ -41,7 +41,7 @@ def has_sync_failed(disk: Disk, directory: str) -> bool:
 def write_anew(
     disk: Disk, directory: str, bases: Sequence[int], recovery_point: int, is_over: Callable[[], bool] = lambda: False
 ) -> None:
-    """Bring all that may not be on disk there; may run in any thread."""
+    """Write everything anew that may not be on disk; may run in any thread."""
     for base in bases[max(0, bisect_left(bases, recovery_point) - 1) :]:
         prefix = f"{directory}/{base:020d}"
         _copy(disk, prefix + LOG_SUFFIX, is_over)

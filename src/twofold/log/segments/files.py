@@ -14,7 +14,7 @@ LEAST_OPEN_FILES = 16
 
 
 def pool_size(open_file_limit: int) -> int:
-    """Half of what the process may open, so that the other half is left to connections; never more than is of use."""
+    """Half of what the process may open, so that the other half is left to connections; at most MOST_OPEN_FILES."""
     return max(LEAST_OPEN_FILES, min(MOST_OPEN_FILES, open_file_limit // 2))
 
 

@@ -46,7 +46,7 @@ def find_max_timestamp(segments: list[Segment]) -> TimestampOffset | None:
 
 
 def _first_of_all(segments: list[Segment]) -> TimestampOffset | None:
-    """Where no record has a timestamp, all have the greatest."""
+    """The first record of all, where no record has a timestamp."""
     for segment in segments:
         for position, header in segment.headers():
             if not header.is_control and header.count:
@@ -55,7 +55,7 @@ def _first_of_all(segments: list[Segment]) -> TimestampOffset | None:
 
 
 def _by_walking(segments: list[Segment]) -> TimestampOffset | None:
-    """For time indexes written by a broker that counts control batches: the index names none of the records."""
+    """For time indexes of a broker that counts control batches: there the greatest time is not that of a record."""
     best: tuple[int, Segment, int, Header] | None = None
     for segment in segments:
         for position, header in segment.headers():

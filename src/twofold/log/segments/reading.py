@@ -64,7 +64,7 @@ class LogReader:
     def _read_again(
         self, offset: int, max_bytes: int, upper: int, at_least_one: bool, error: Exception
     ) -> tuple[bytes, int]:
-        """After bytes that are no batch: perhaps it is the index of the segment that is wrong."""
+        """After bytes that are no batch: the index of the segment may be wrong, so build it anew and read again."""
         segments = self._segments
         segment = segments.all[segments.floor(offset)]
         try:
@@ -101,7 +101,7 @@ class LogReader:
         if end == start:
             return b"", upper
         end_offset = upper if end == limit else segment.base_offset_at(end)
-        # Where this reader goes on, and where a bound lies, is asked for again soon.
+        # The position where this reader goes on, and that of a bound, are asked for again soon.
         if len(self._positions) >= POSITION_CACHE_SIZE:
             del self._positions[next(iter(self._positions))]
         self._positions[end_offset] = (segment.base_offset, end)

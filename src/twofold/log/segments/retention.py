@@ -13,7 +13,7 @@ def should_roll(
     """Whether a batch of `size` bytes belongs into a new segment."""
     if segment.size > config.segment_bytes - size or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
         return True
-    # Looks at a number first: this is asked before every append.
+    # A cheap comparison first: this is asked before every append.
     index_bytes = config.segment_index_bytes
     if segment.index_entries >= index_bytes // TIME_ENTRY_SIZE - 1 and segment.indexes_are_full(index_bytes):
         return True
@@ -31,8 +31,11 @@ def should_roll(
 def count_deletable(
     segments: list[Segment], config: LogConfig, disk: Disk, now_ms: int, stable_offset: int, log_end_offset: int
 ) -> int:
-    """How many segments from the first on the retention limits let go; all below the last stable offset: what a
-    transaction wrote that is not decided yet must not be gone when it is committed (KIP-939)."""
+    """How many segments from the first on the retention limits let go.
+
+    All of them end at or below the last stable offset: the records of an undecided transaction must still be there when
+    it is committed (KIP-939).
+    """
     if not config.deletes_old_segments or not segments:
         return 0
     bases = [segment.base_offset for segment in segments[1:]] + [log_end_offset]
@@ -57,7 +60,7 @@ def _count_expired(
 
 
 def _empty_active(segments: list[Segment]) -> Segment | None:
-    """The active segment while there is nothing in it; compaction leaves others empty, which are no limit."""
+    """The active segment if it is empty. Other segments may be empty after compaction; those may go."""
     return None if segments[-1].size else segments[-1]
 
 

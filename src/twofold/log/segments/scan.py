@@ -17,7 +17,7 @@ _PRODUCER = struct.Struct(">qi9xhi8xqqhi")
 
 
 class InvalidBatch(Exception):
-    """The bytes at a position of a segment are no batch that belongs there."""
+    """The bytes at a position of a segment are not a batch, or not the one that belongs there."""
 
     def __init__(self, position: int, reason: str) -> None:
         super().__init__(f"position {position}: {reason}")
@@ -81,7 +81,7 @@ def find_batch(file: File, start: int, end: int, offset: int) -> int:
 
 
 class ProducerFields(NamedTuple):
-    """Of a header what concerns its producer; `read_producer_fields` gives plain tuples of the same form."""
+    """The fields of a header that concern its producer; `read_producer_fields` gives plain tuples of the same form."""
 
     base_offset: int
     batch_length: int

@@ -1,7 +1,7 @@
 """One segment of a partition log: `<base>.log` and its three indexes.
 
-1. Only the `.log` file is the truth. What the indexes hold follows from it; they are written when the segment is sealed
-   or closed, and whatever is not on disk then is built from the log again.
+1. Only the `.log` file is the truth. The indexes follow from it. They are written when the segment is sealed or closed,
+   and an index that is not on disk is built from the log again.
 2. Batches are appended whole; `size` is the end of the last one, whatever the file holds behind it.
 3. A position is found by bisection and a walk over at most about one index interval of headers.
 4. `max_timestamp` covers batches with data: not control batches, not those that compaction emptied.
@@ -74,7 +74,7 @@ class Segment:
         created_ms: int,
         suffix: str = "",
     ) -> None:
-        """With a `suffix` its files are on their way to replace others."""
+        """With a `suffix` its files are about to replace others."""
         self._files = files
         self._cache = cache
         self.base_offset = base_offset
@@ -174,7 +174,7 @@ class Segment:
         try:
             size = self._files.disk.file_size(path)
             if not size:
-                return self.time_index.last()  # with a look whether it should be
+                return self.time_index.last()  # which also checks whether the index should be empty
             data = self._files.get(path).read(size - TIME_ENTRY_SIZE, TIME_ENTRY_SIZE)
             return TimeIndex.parse(self.base_offset, data).last()
         except (FileNotFoundError, CorruptIndex):
@@ -196,7 +196,7 @@ class Segment:
 
     @property
     def txn_index(self) -> TxnIndex:
-        """CorruptIndex when the file is damaged: it takes the producers' state to build it again."""
+        """CorruptIndex when the file is damaged: building it again needs the producers' state (`indexes.aborted`)."""
         if self._txn_index is None:
             data = self._read(TXN_INDEX_SUFFIX) or b""
             try:
@@ -212,7 +212,7 @@ class Segment:
 
     @property
     def memory_bytes(self) -> int:
-        """About what unloading would give back."""
+        """About how much memory unloading frees."""
         entries = len(self._offset_index or ()) * OFFSET_ENTRY_SIZE + len(self._time_index or ()) * TIME_ENTRY_SIZE
         return entries + len(self._txn_index or ()) * TXN_ENTRY_SIZE
 
@@ -262,7 +262,7 @@ class Segment:
         log.warning("%s: it leads to no batch; building it from the log", self.path(INDEX_SUFFIX))
         if self._rebuild():
             return True
-        self._offset_index, self._time_index, self._written = known  # what lies behind the damage is found by them
+        self._offset_index, self._time_index, self._written = known  # they lead to what lies behind the damage
         return False
 
     def _rebuild(self) -> bool:
@@ -337,7 +337,7 @@ class Segment:
         return iter_headers(self._files.get(self.log_path), start, self.size)
 
     def producer_fields_before(self, offset: int) -> list[ProducerFields]:
-        """Of the batches between the last indexed one below `offset` and `offset`; none only where there is none."""
+        """Fields of the batches from the last indexed one below `offset` up to `offset`; empty if there are none."""
         _, start = self.offset_index.lookup(offset - 1)
         return read_producer_fields(self._files.get(self.log_path), start, self.size, offset)
 
@@ -403,7 +403,7 @@ class Segment:
         return next_offset
 
     def move_to(self, files: FilePool, cache: IndexCache) -> None:
-        """Use these from now on: the segment was opened in a thread, which has files of its own."""
+        """Use these from now on. A thread opened the segment, with files of its own."""
         self._files, self._cache = files, cache
 
     # Truncating and removing
@@ -434,7 +434,7 @@ class Segment:
 
 
 def rename_segment(segment: Segment, files: FilePool, suffix: str) -> None:
-    """Give the files of a segment another suffix, the log last: while it has the old one the others do not count."""
+    """Give the files of a segment another suffix. The log comes last: until then the other files do not count."""
     segment.close_files()
     for kind in (*INDEX_SUFFIXES, LOG_SUFFIX):
         path = segment.path(kind)

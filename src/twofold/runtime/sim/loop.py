@@ -104,8 +104,8 @@ class SimTimer(asyncio.TimerHandle):
         super().cancel()
 
     def _run(self) -> None:
-        # The loop runs timers that are due within its resolution. Whoever is woken must find that its time has come, or
-        # code that waits for the rest of it would do so for ever.
+        # The loop runs timers that are due within its resolution. A callback that is woken must find that its time has
+        # come. Otherwise code that waits for the rest of the time would wait for ever.
         self._sim_loop.reach(self.when())
         if self._sim_loop.paused_lives and self._sim_loop.hold(self):
             return
@@ -239,7 +239,7 @@ class SimLoop(asyncio.BaseEventLoop):
         if life is not None:
             life.tasks.pop(task, None)
             if not life.alive and not task.cancelled():
-                task.exception()  # a dead node has nobody to tell
+                task.exception()  # the node is dead: its errors are not reported
 
     def _advance(self, timeout: float | None) -> None:
         if timeout is None:

@@ -35,7 +35,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NetworkPartition:
-    """Messages from `sources` to `targets` (None: everybody else) stall until it is healed."""
+    """Messages from `sources` to `targets` (None: all other nodes) stall until it is healed."""
 
     sources: frozenset[str]
     targets: frozenset[str] | None
@@ -115,7 +115,7 @@ class SimNetwork:
     def partition(
         self, a: str | Iterable[str], b: str | Iterable[str] | None = None, *, one_way: bool = False
     ) -> NetworkPartition:
-        """Cut `a` off from `b`, or from everybody else. Open connections stall; they break after `stall_timeout_s`."""
+        """Cut `a` off from `b`, or from all other nodes. Open connections stall; they break after `stall_timeout_s`."""
         cut = NetworkPartition(_names(a), None if b is None else _names(b), one_way, self._heal)
         self._partitions.append(cut)
         self.note(f"partition {_show(cut.sources)} {_show(cut.targets)} one_way={one_way}")
@@ -211,7 +211,7 @@ class SimNetwork:
         try:
             await self._pass(target, life.node, give_up_at)
             if client is None:
-                raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens on {target}:{port}")
+                raise ConnectionRefusedError(errno.ECONNREFUSED, f"no node listens on {target}:{port}")
             if client.lost:
                 raise ConnectionResetError(errno.ECONNRESET, f"{target}:{port} reset the connection")
             if not life.alive:

@@ -15,7 +15,7 @@ Invariants:
    takes anything from outside its Runtime, breaks this.)
 2. A crash kills the disk handles of a node first, then its connections, timers and tasks. Its tasks are cancelled, and
    whatever their cleanup still tries (disk, network, timers, tasks) fails: a dead machine does not tidy up.
-3. A background task that dies and is awaited by nobody fails the run, unless its node is dead.
+3. A background task that fails and is not awaited fails the run, unless its node is dead.
 """
 
 import asyncio
@@ -113,7 +113,7 @@ class Simulation:
         self.random = Random(f"{seed}/test")
         self.network = SimNetwork(self.loop, Random(f"{seed}/network"), self.note)
         self.failures: list[BaseException] = []
-        """What tasks and callbacks of living nodes raised and nobody saw; with `strict`, raised at the end of `run`."""
+        """Exceptions of living nodes that no code awaited; with `strict` they are raised at the end of `run`."""
         self._start_ms = start_ms
         self._max_skew_ms = max_skew_ms
         self.blocking_delay_s = blocking_delay_s

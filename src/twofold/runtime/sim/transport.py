@@ -272,7 +272,7 @@ class SimTransport(asyncio.Transport):
             message = self._inbox.popleft()
             self.peer._acknowledge(message.acknowledges)
             if self._closing:
-                continue  # nobody is interested any more, but the sender must not wait for ever
+                continue  # this end reads no more, but the sender must not wait for ever
             if message.kind is MessageKind.END:
                 if not self._call("eof_received"):
                     self.close()

@@ -2,8 +2,10 @@
 
 from collections.abc import Awaitable, Callable
 
+from kits.stories.apps import Apps, Operator
 from kits.stories.looks import Looks
 from kits.stories.machine import Machine
+from kits.stories.members import Members
 from kits.stories.node import SETTINGS, StoryNode
 from kits.stories.producers import Producers
 from kits.stories.steps import Stage
@@ -15,12 +17,20 @@ MONTH_S = 30 * 86_400
 class BrokerStage(Stage):
     def __init__(self, node: StoryNode) -> None:
         self._node = node
-        super().__init__(Producers(node), Looks(node), Machine(node))
+        self._members = Members(node)
+        self._apps = Apps(node)
+        producers = Producers(node, self._members)
+        machine = Machine(node, self._members.forget_requests)
+        super().__init__(producers, self._members, self._apps, Operator(node), Looks(node), machine)
 
     async def do(self, command: str) -> list[str]:
         said = await super().do(command)
         await self._node.settle()
-        return said
+        return said + await self._members.news()
+
+    async def close(self) -> None:
+        await self._apps.close()
+        await self._node.broker.stop()
 
 
 def settings_of(description: str) -> dict[str, str]:
@@ -38,7 +48,8 @@ def play_on_a_broker(description: str, tell: Callable[[Stage], Awaitable[None]])
 
         async def main() -> None:
             node = await StoryNode(sim, **settings).start()
-            await tell(BrokerStage(node))
-            await node.broker.stop()
+            stage = BrokerStage(node)
+            await tell(stage)
+            await stage.close()
 
         sim.run(main(), timeout_s=MONTH_S)

@@ -1,18 +1,25 @@
 """Steps of the machine and of an administrator: time, power, topics, and markers that are late."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from kits.folders.lost_tail import lose_batches
+from kits.folders.lost_tail import last_segment, lose_batches, start_of_tail
 from kits.node.sim_node import NODE
 from kits.stories.node import StoryNode
 from kits.stories.steps import step
 from kits.stories.words import name_of, place, seconds
+from twofold.config.internal_topics import TRANSACTION_STATE
+from twofold.coordinator.transaction.records import encode_key, encode_value
+from twofold.log.api import Origin
+from twofold.records.batch import BatchBuilder
+from twofold.runtime.files import read_file
 
 
 class Machine:
-    def __init__(self, node: StoryNode) -> None:
+    def __init__(self, node: StoryNode, forget_requests: Callable[[], None]) -> None:
         self._node = node
+        self._forget_requests = forget_requests
         self._held: list[Any] = []
         self._send: Any = None
 
@@ -32,29 +39,60 @@ class Machine:
         """SIGSTOP and SIGCONT; clients wait meanwhile."""
         sim = self._node.sim
         sim.pause(NODE)
-        sim.loop.call_later(seconds(duration), sim.resume, NODE)
         await sim.runtime("watch").timers.sleep(seconds(duration))
+        sim.resume(NODE)
 
     @step("power cut")
     async def power_cut(self) -> None:
         """What is not on disk is gone; the machine starts again."""
         self._node.crash(power_cut=True)
+        await self._start()
+
+    async def _start(self) -> None:
+        self._forget_requests()
+        self._held.clear()
         await self._node.start()
 
     @step("power cut that loses the last batch of {partitions...}")
     async def losing_cut(self, partitions: str) -> None:
         lose_batches(self._node.sim, NODE, {place(text): 1 for text in partitions.split()})
-        await self._node.start()
+        await self._start()
+
+    @step("a backup of {partition} without its last marker is put back")
+    async def put_back(self, partition: str) -> None:
+        """The folder says that it was closed cleanly, so the broker looks for nothing when it starts."""
+        await self._node.broker.stop()
+        self._node.crash(power_cut=False)
+        disk, folder = self._node.sim.disk(NODE), f"/data/{place(partition)}"
+        path = last_segment(disk, folder)
+        file = disk.open(path)
+        file.truncate(start_of_tail(read_file(disk, path), 1))
+        file.close()
+        for name in disk.list(folder):
+            if name.endswith((".snapshot", ".txnindex")):
+                disk.remove(f"{folder}/{name}")
+        await self._start()
 
     @step("kill -9")
     async def kill(self) -> None:
-        await self._node.restart()
+        self._node.crash(power_cut=False)
+        await self._start()
 
     @step("clean restart")
     async def restart(self) -> None:
         await self._node.broker.stop()
         self._node.crash(power_cut=False)
-        await self._node.start()
+        await self._start()
+
+    @step("{transactional_id} has come to epoch {epoch}")
+    async def come_to_epoch(self, transactional_id: str, epoch: str) -> None:
+        """As after that many transactions: a record is written, and the coordinator starts with it."""
+        entry = self._node.broker.transactions.shards[0].committed.entries[transactional_id]
+        builder = BatchBuilder()
+        builder.add(encode_key(transactional_id), encode_value(entry._replace(producer_epoch=int(epoch)), 1), 0)
+        leader = self._node.broker.replicas.leader(TRANSACTION_STATE, 0)
+        leader.append(builder.build(), -1, origin=Origin.COORDINATOR)
+        await self.kill()
 
     # --- topics ---
 

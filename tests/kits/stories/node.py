@@ -60,11 +60,14 @@ class StoryNode(SimNode):
 
 def batches(log: PartitionLog) -> Iterator[tuple[Header, list[Record], str]]:
     """Header, records, and the word of the marker where it is one."""
-    data = bytes(log.read(log.log_start_offset, 1 << 30, Bound.LOG_END).records)
-    for at, header in iter_headers(data):
-        marker = read_end_marker(data, at) if header.is_control else None
-        word = "" if marker is None else "COMMIT" if marker.commit else "ABORT"
-        yield header, list(iter_records(data, at)), word
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:  # a read ends with its segment
+        data = bytes(log.read(offset, 1 << 30, Bound.LOG_END).records)
+        for at, header in iter_headers(data):
+            marker = read_end_marker(data, at) if header.is_control else None
+            word = "" if marker is None else "COMMIT" if marker.commit else "ABORT"
+            yield header, list(iter_records(data, at)), word
+            offset = header.next_offset
 
 
 def pair_text(record: Record) -> str:

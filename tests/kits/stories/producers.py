@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from kits.stories.members import Members
 from kits.stories.node import StoryNode
 from kits.stories.steps import step
 from kits.stories.words import NO_PAIR, Pair, identity, milliseconds, name_of, place
@@ -63,8 +64,9 @@ def init_options(text: str) -> InitOptions:
 
 
 class Producers:
-    def __init__(self, node: StoryNode) -> None:
+    def __init__(self, node: StoryNode, members: Members) -> None:
         self._node = node
+        self._members = members
         self._known: dict[str, StoryProducer] = {}
 
     def __getitem__(self, name: str) -> StoryProducer:
@@ -200,10 +202,8 @@ class Producers:
 
     # --- offsets ---
 
-    @step("{client}: send offset {offset} of {partition} to group {group}(?P<member> as {member_of})?")
-    async def send_offset(
-        self, client: str, offset: str, partition: str, group: str, member: str = "", member_of: str = ""
-    ) -> str:
+    @step("{client}: send offset {offset} of {partition} to group {group}( as {member})?")
+    async def send_offset(self, client: str, offset: str, partition: str, group: str, member: str = "") -> str:
         producer, where = self[client], place(partition)
         row: dict[str, Any] = {
             "partition_index": where.partition,
@@ -218,5 +218,6 @@ class Producers:
             producer_id=producer.pair[0],
             producer_epoch=producer.pair[1],
             topics=[{"name": where.topic, "partitions": [row]}],
+            **(self._members[member].body() if member else {}),
         )
         return name_of(answer["topics"][0]["partitions"][0]["error_code"])

@@ -31,7 +31,7 @@ setup: $(READY)  ## install the package and its tools into .venv
 tools: $(READY)
 	@bash tools/install-test-tools.sh
 
-lint: $(READY)  ## ruff and mypy (strict, the whole package)
+lint: $(READY)  ## ruff and mypy (the package, the kits and the simulator strictly; tests, tools and benchmarks too)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy

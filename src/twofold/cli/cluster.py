@@ -15,6 +15,7 @@ from twofold.cli.common import (
     Format,
     OutputFormat,
     Timeout,
+    Yes,
     complain,
     confirm,
     parse_pairs,
@@ -152,7 +153,7 @@ def set_features(
         bool, typer.Option("--unsafe", help="With --downgrade: give up what the lower level cannot hold.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Let the cluster check it, and change nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     bootstrap_server: BootstrapServer = DEFAULT_SERVER,
     output: Format = OutputFormat.TABLE,
     timeout: Timeout = DEFAULT_TIMEOUT_S,

@@ -45,6 +45,10 @@ BootstrapServer = Annotated[
     ),
 ]
 Format = Annotated[OutputFormat, typer.Option("--format", help="How to print: for people, or for programs.")]
+Count = Annotated[int | None, typer.Option("--count", "-c", min=1, help="Stop after so many records.")]
+RequiredTopic = Annotated[str, typer.Option("--topic", help="The topic.")]
+RequiredPartition = Annotated[int, typer.Option("--partition", help="Its partition.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Timeout = Annotated[
     float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="How long to try before giving up.")
 ]

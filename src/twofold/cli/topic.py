@@ -18,6 +18,7 @@ from twofold.cli.common import (
     Format,
     OutputFormat,
     Timeout,
+    Yes,
     complain,
     confirm,
     parse_pairs,
@@ -192,7 +193,7 @@ def alter(
 @topic_app.command("delete", epilog=EXIT_CODES)
 def delete(
     topics: Topics,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     if_exists: Annotated[bool, typer.Option("--if-exists", help="Succeed when there is no such topic.")] = False,
     bootstrap_server: BootstrapServer = DEFAULT_SERVER,
     output: Format = OutputFormat.TABLE,
@@ -224,7 +225,7 @@ def delete_records(
         typer.Option("--before", metavar="PARTITION=OFFSET", help="`end` for all that is there now; repeatable."),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All records of all partitions.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     bootstrap_server: BootstrapServer = DEFAULT_SERVER,
     output: Format = OutputFormat.TABLE,
     timeout: Timeout = DEFAULT_TIMEOUT_S,

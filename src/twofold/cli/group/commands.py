@@ -17,6 +17,7 @@ from twofold.cli.common import (
     Format,
     OutputFormat,
     Timeout,
+    Yes,
     complain,
     confirm,
     print_json,
@@ -132,7 +133,7 @@ group_app.command("reset-offsets", epilog=EXIT_CODES)(reset_offsets)
 @group_app.command("delete", epilog=EXIT_CODES)
 def delete(
     groups: Groups,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     if_exists: Annotated[bool, typer.Option("--if-exists", help="Succeed when there is no such group.")] = False,
     bootstrap_server: BootstrapServer = DEFAULT_SERVER,
     output: Format = OutputFormat.TABLE,

@@ -24,6 +24,7 @@ from twofold.cli.common import (
     Format,
     OutputFormat,
     Timeout,
+    Yes,
     complain,
     confirm,
     print_json,
@@ -160,7 +161,7 @@ def recover_sink(
             "--accept-loss", help="Go on although a part of a decided batch was aborted from outside the query."
         ),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     bootstrap_server: BootstrapServer = DEFAULT_SERVER,
     output: Format = OutputFormat.TABLE,
     timeout: Timeout = RECOVER_TIMEOUT_S,

@@ -12,6 +12,7 @@ from twofold.cli.common import (
     USAGE,
     BootstrapServer,
     CliError,
+    Count,
     Progress,
     Timeout,
     parse_pairs,
@@ -38,7 +39,7 @@ def consume(
     ] = None,
     offset: Annotated[str, typer.Option("--offset", "-o", metavar="WHERE", help=START_HELP)] = "beginning",
     from_beginning: Annotated[bool, typer.Option("--from-beginning", help="The same as -o beginning.")] = False,
-    count: Annotated[int | None, typer.Option("--count", "-c", min=1, help="Stop after so many records.")] = None,
+    count: Count = None,
     exit_at_end: Annotated[bool, typer.Option("--exit", "-e", help="Stop at the end instead of waiting.")] = False,
     isolation: Annotated[
         str, typer.Option("--isolation", metavar="LEVEL", help="read_committed or read_uncommitted.")

@@ -19,6 +19,7 @@ from twofold.cli.common import (
     USAGE,
     BootstrapServer,
     CliError,
+    Count,
     Progress,
     Timeout,
     complain,
@@ -54,7 +55,7 @@ def produce(
     ] = "none",
     delimiter: Annotated[str, typer.Option("--delimiter", "-D", metavar="TEXT", help="What ends a record.")] = r"\n",
     null: Annotated[bool, typer.Option("--null", "-Z", help="Empty keys and values are null.")] = False,
-    count: Annotated[int | None, typer.Option("--count", "-c", min=1, help="Stop after so many records.")] = None,
+    count: Count = None,
     acks: Annotated[str, typer.Option("--acks", help="all, 1 or 0.")] = "all",
     settings: Annotated[
         list[str] | None, typer.Option("-X", metavar="KEY=VALUE", help="Any producer setting; repeatable.")

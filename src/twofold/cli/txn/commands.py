@@ -18,6 +18,8 @@ from twofold.cli.common import (
     Format,
     OutputFormat,
     Progress,
+    RequiredPartition,
+    RequiredTopic,
     Timeout,
     complain,
     console,
@@ -179,8 +181,8 @@ DESCRIBED = (
 
 
 def describe_producers(
-    topic: Annotated[str, typer.Option("--topic", help="The topic.")],
-    partition: Annotated[int, typer.Option("--partition", help="Its partition.")],
+    topic: RequiredTopic,
+    partition: RequiredPartition,
     broker_id: BrokerId = None,
     bootstrap_server: BootstrapServer = DEFAULT_SERVER,
     output: Format = OutputFormat.TABLE,

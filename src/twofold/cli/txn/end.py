@@ -24,7 +24,10 @@ from twofold.cli.common import (
     CliError,
     Format,
     OutputFormat,
+    RequiredPartition,
+    RequiredTopic,
     Timeout,
+    Yes,
     confirm,
     print_json,
     run_command,
@@ -44,15 +47,14 @@ from twofold.client.transactions.prepared import PreparedTxnState
 from twofold.connections.errors import UnsupportedByBroker
 from twofold.wire.errors import InvalidTxnState, TransactionalIdNotFound
 
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 NOTHING = "nothing was ended"
 NO_OFFSET = -1
 MOST_PLACES = 10
 
 
 def abort(
-    topic: Annotated[str, typer.Option("--topic", help="The topic.")],
-    partition: Annotated[int, typer.Option("--partition", help="Its partition.")],
+    topic: RequiredTopic,
+    partition: RequiredPartition,
     start_offset: Annotated[int | None, typer.Option("--start-offset", help="Where the transaction begins.")] = None,
     producer_id: Annotated[int | None, typer.Option("--producer-id")] = None,
     producer_epoch: Annotated[int | None, typer.Option("--producer-epoch")] = None,

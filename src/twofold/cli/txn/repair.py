@@ -24,6 +24,7 @@ from twofold.cli.common import (
     OutputFormat,
     Progress,
     Timeout,
+    Yes,
     complain,
     confirm,
     print_json,
@@ -47,7 +48,7 @@ def repair(
         int | None, typer.Option("--start-offset", help="Only the transaction that begins at this offset.")
     ] = None,
     everywhere: Annotated[bool, typer.Option("--all", help="In all partitions of all topics.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     bootstrap_server: BootstrapServer = DEFAULT_SERVER,
     output: Format = OutputFormat.TABLE,
     timeout: Timeout = DEFAULT_TIMEOUT_S,

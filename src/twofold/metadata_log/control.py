@@ -21,7 +21,7 @@ _RECORD_VERSION = struct.pack(">h", 0)
 
 
 class VoterEndPoint(NamedTuple):
-    """Where a voter listens to the others."""
+    """Where a voter listens for the other voters."""
 
     name: str
     host: str
@@ -29,7 +29,7 @@ class VoterEndPoint(NamedTuple):
 
 
 class Voter(NamedTuple):
-    """A node with a vote, in one of its lives: another directory is another voter."""
+    """A node with a vote. The same node with another directory is another voter."""
 
     voter_id: int
     directory_id: UUID

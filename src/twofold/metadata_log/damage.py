@@ -10,8 +10,8 @@ breaks these two rules is damage, too, because no checksum covers them. Damage i
 4. if a whole batch of a later epoch follows it: an epoch begins after all that was there has been read and synced;
 5. if a whole batch follows it that is known to have been committed (`committed_offset.py`).
 
-Segments that trimming took away may come back with a power cut, some of them, so that others are missing behind them.
-A gap below the snapshot that the node starts from is that, and what is before the gap counts for nothing.
+A power cut may bring back some of the segments that trimming removed, with a gap behind them. A gap below the snapshot
+that the node starts from is of that kind: what lies before the gap does not count.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ _MAGIC_BYTE = bytes([MAGIC])
 
 
 class TornTail(NamedTuple):
-    """What is to be cut: the file from a position on, and the segments after it, which are empty."""
+    """What has to be cut: the file from a position on, and the segments after it, which are empty."""
 
     path: str
     position: int

@@ -4,7 +4,7 @@
       CorruptMetadataLog    a batch is not what was written, or a part of the log is missing
       CorruptSnapshot       the same of a snapshot
       CorruptQuorumState    the file does not say which epoch it is
-      ForeignQuorum         others have a vote here
+      ForeignQuorum         other nodes have a vote here
 
 Each message names the file or directory, what was found in it and what to do.
 """

@@ -88,7 +88,7 @@ class CommittedPoint(NamedTuple):
     """How far the log is committed."""
 
     offset: int = -1  # the last one
-    bytes: int = 0  # of the batches up to it, from where this life began to read
+    bytes: int = 0  # of the batches up to it, counted from where this process began to read
     timestamp_ms: int = -1  # of the last batch
 
 
@@ -99,7 +99,7 @@ class _SyncsAtRoll(NoOwner):
 
 
 def _ignore(_: object) -> None:
-    """Of a log without a listener."""
+    """For a log without a listener."""
 
 
 class MetadataLog:
@@ -118,10 +118,10 @@ class MetadataLog:
         self.node_id = node_id
         self.epoch = 0
         self.is_leader = False
-        self.written_snapshot_bytes = 0  # of the last snapshot of this life
+        self.written_snapshot_bytes = 0  # of the last snapshot that this process wrote
         self.committed = CommittedPoint()
         self.kraft_version = STATIC_VOTERS
-        self.voters: tuple[Voter, ...] | None = None  # None while nothing names them
+        self.voters: tuple[Voter, ...] | None = None  # None while neither log nor snapshot names them
         self._runtime = runtime
         self._options = options or MetadataLogOptions()
         self._log_dir = log_dir
@@ -267,7 +267,7 @@ class MetadataLog:
         return values
 
     def check_quorum(self) -> QuorumState:
-        """What the node promised, after a replay; ForeignQuorum unless it, in this directory, is the one voter."""
+        """What the node promised, after a replay; ForeignQuorum unless it is the only voter, with this directory."""
         disk = self._runtime.disk
         if self._log.log_end_offset == 0 and disk.exists(f"{self.directory}/{BOOTSTRAP_ID.file_name}"):
             snapshot = self._read_snapshot(BOOTSTRAP_ID)
@@ -428,7 +428,7 @@ class MetadataLog:
     async def write_snapshot(
         self, values: Iterable[bytes], end_offset: int, *, last_contained_timestamp_ms: int | None = None
     ) -> SnapshotId:
-        """Put what all records below `end_offset` come to into a snapshot; the values are asked for in a thread."""
+        """Write a snapshot of the state below `end_offset`. `values` are asked for in a thread."""
         if not self.begins_batch(end_offset):
             raise ValueError(f"{self.directory}: no committed batch ends before offset {end_offset}")
         snapshot_id = self.snapshot_id(end_offset)
@@ -450,7 +450,7 @@ class MetadataLog:
         return snapshot_id
 
     def _roll_after(self, snapshot_id: SnapshotId, size: int) -> None:
-        """Begin a new segment, so that the active one can go some day; not for less than the snapshot takes."""
+        """Begin a new segment, so that this one can be trimmed later; not for fewer bytes than the snapshot has."""
         if not self.is_leader:
             return
         base_offset, active_size = self._log.segment_sizes()[-1]
@@ -461,7 +461,7 @@ class MetadataLog:
                 self._fail(error)
 
     async def trim(self) -> int:
-        """Forget old snapshots and the log before those that stay, as retention has it; returns how many went."""
+        """Remove old snapshots, as the retention limits say, and the log before those that stay; returns how many."""
         snapshots = list(self._snapshots.ids)
         described = await self._runtime.blocking(self._snapshots.describe, snapshots)
         count = count_forgettable(
@@ -499,7 +499,7 @@ class MetadataLog:
             self._removal = self._runtime.timers.call_later(delay_s, self._remove_deleted)
 
     def _remove_deleted(self) -> None:
-        """Remove what was renamed long enough ago; what is left of it after a stop goes with the next start."""
+        """Remove files that were renamed long enough ago; the next start removes what a stop leaves."""
         self._removal = None
         now_ms = self._steady_ms()
         due = [path for at_ms, paths in self._doomed if at_ms <= now_ms for path in paths]
@@ -532,7 +532,7 @@ class MetadataLog:
             self._committed_file = None
 
     async def close(self) -> None:
-        """Commit what is there and leave."""
+        """Commit all that was appended, and close the log."""
         if self._syncing is not None:
             await asyncio.wait([self._syncing])
         self.is_leader = False

@@ -74,7 +74,7 @@ def _json(fields: dict[str, object]) -> bytes:
 
 
 def read_quorum_state(disk: Disk, directory: str) -> QuorumState:
-    """What the file says; the beginning of time when there is none."""
+    """What the file says; epoch 0 without a leader when there is none."""
     path = f"{directory}/{FILE_NAME}"
     try:
         return QuorumState.decode(read_file(disk, path))

@@ -1,7 +1,7 @@
 """Snapshots of the metadata log: `%020d-%010d.checkpoint`, Kafka's format byte for byte.
 
-A snapshot holds what all records below its end offset come to, so that a start need not replay them. The file is a
-little log of its own: offsets from 0, every batch with the epoch of the snapshot.
+A snapshot holds the state that all records below its end offset lead to, so that a start need not replay them.
+The file is a little log of its own: offsets from 0, every batch with the epoch of the snapshot.
 
 1. The first batch is a control batch with the header and, from kraft.version 1 on, the version and the voters; the last
    one is a control batch with the footer. A file without its footer was never finished and counts for nothing.
@@ -39,7 +39,7 @@ SUFFIX = ".checkpoint"
 PART_SUFFIX = ".part"
 BOOTSTRAP_FILE = "bootstrap.checkpoint"
 MAX_BATCH_BYTES = 1024 * 1024
-HEADER_BYTES = 64 * 1024  # more than the first batch takes, be the voters many
+HEADER_BYTES = 64 * 1024  # more than the first batch takes, even with many voters
 _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
 

@@ -101,7 +101,7 @@ class Header(NamedTuple):
 
     @property
     def codec(self) -> int:
-        """Bits 0-2; a value above Codec.ZSTD is possible in what a stranger wrote."""
+        """Bits 0-2; a value above Codec.ZSTD is possible in bytes that a client sent."""
         return self.attributes & CODEC_MASK
 
     @property
@@ -251,7 +251,7 @@ def records_section(buf: Buffer, position: int, header: Header, *, limit: int = 
 
 
 def iter_records(buf: Buffer, position: int = 0, *, limit: int = MAX_DECOMPRESSED_BYTES) -> Iterator[Record]:
-    """The records of the batch at `position`; the CRC is the caller's to check.
+    """The records of the batch at `position`; the caller checks the CRC.
 
     A record's bytes are checked just before it is handed out: a batch whose third record is damaged yields two.
     """
@@ -500,7 +500,7 @@ class BatchBuilder:
         return HEADER_SIZE + len(data)
 
     def build(self) -> bytes:
-        """The batch. A builder without records has none to give: ValueError."""
+        """The batch; ValueError without records."""
         if not self.count:
             raise ValueError("a batch needs at least one record")
         attributes = self.codec | (self.log_append_time and LOG_APPEND_TIME)
@@ -544,7 +544,7 @@ def seal(batch: bytearray, header: Header) -> None:
 def single_record_batch(
     key: bytes, value: bytes | None, timestamp: int, base_offset: int, leader_epoch: int, log_append_time: bool
 ) -> tuple[Header, bytes]:
-    """What a builder makes of one record without headers, and its header: for the many that coordinators write."""
+    """The batch that a builder makes of one record without headers, and its header. Coordinators write very many."""
     small = ENCODED
     size = len(key)
     key_length = small[size] if size < 8192 else encode_varint(size)

@@ -5,7 +5,7 @@
 2. The order of the checks is that of Apache Kafka, so that a batch with two faults gets the same answer: framing, size,
    CRC, header fields, records.
 3. A few kilobytes may claim, and hold, very many records: no more than MAX_RECORDS are unpacked, and no more than
-   MAX_RECORD_ERRORS of them are complained about.
+   MAX_RECORD_ERRORS errors are reported.
 4. Kafka walks the records and corrects a wrong max timestamp. It is stored here as the client wrote it. Where the
    timestamp type of the batch is not the topic's, the caller corrects it (`log.appending.stamping`).
 """
@@ -51,13 +51,13 @@ _COUNT = _LENGTH
 _COUNT_POSITION = 57
 _CODEC_POSITION = 22  # the lower byte of the attributes
 _UP_TO_MAGIC = MAGIC_POSITION + 1
-_SMALLEST_OLD_LENGTH = 14  # of a message of magic 0: nothing that any client ever wrote is shorter
+_SMALLEST_OLD_LENGTH = 14  # of a message of magic 0: no client ever wrote a shorter one
 _SMALLEST_RECORD = 7  # its length, attributes, two deltas, null key, null value, no headers
 _EMPTY_BATCH_LENGTH = HEADER_SIZE - LOG_OVERHEAD
 _SHOWN_ERRORS = 3
 MAX_RECORDS = 1_000_000  # no client puts more into a batch: it is the highest batch.num.messages of librdkafka
 MAX_RECORD_ERRORS = 1000
-# A batch of which base or max timestamp is refused is unpacked for the sake of a better message, up to this size.
+# A batch whose base or max timestamp is refused is unpacked up to this size, for a better message.
 MAX_RECORDS_EXPLAINED = 20_000
 MAX_BYTES_EXPLAINED = 4 * 1024 * 1024
 # From here on it takes milliseconds to look at the records of a batch: not in the loop.
@@ -125,7 +125,7 @@ def validate_client_batch(
 
 
 def is_heavy(buf: Buffer) -> bool:
-    """Whether a compacted topic takes long to look at the records of this batch, by what it says of itself."""
+    """Whether checking the records of this batch for a compacted topic takes long, by what its header claims."""
     if len(buf) < HEADER_SIZE or buf[MAGIC_POSITION] != MAGIC:
         return False
     count: int = _COUNT.unpack_from(buf, _COUNT_POSITION)[0]

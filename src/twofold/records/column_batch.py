@@ -1,8 +1,8 @@
 """Whole columns of keys and values as record batches, without a call for each record.
 
 A record is a few varints around a key and a value. Written for a column at a time those varints are table look-ups
-that `map` makes, and the records are one `join`: some 60 ns a record when all have the same size and 300 ns when not,
-where adding them one by one takes a microsecond.
+that `map` makes, and the records are one `join`: about 60 ns per record when all have the same size, and 300 ns when
+not. Adding them one by one takes a microsecond per record.
 
 1. All records of a batch have the same timestamp, no headers and offsets without gaps; for more there is BatchBuilder.
 2. The bytes are those that `BatchBuilder` would write.
@@ -197,7 +197,7 @@ def _without_nulls(column: Column) -> Sequence[Data]:
 
 
 def _encode_large(keys: Column | None, values: Column) -> bytearray:
-    """Keys or values of kilobytes, where a call for each record no longer counts."""
+    """For keys or values of kilobytes: a call per record costs little beside them."""
     parts: list[Data] = []
     _, offsets = _tables(len(values))
     for index, value in enumerate(values):

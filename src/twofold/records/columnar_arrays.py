@@ -1,6 +1,6 @@
 """Arrow columns as plain arrays, and back: what both ways of the columnar codec work on.
 
-Nothing is copied but offsets (made 64 bits wide) and validity (made a byte a row).
+Nothing is copied but offsets (made 64 bits wide) and validity (made one byte per row).
 """
 
 from dataclasses import dataclass

@@ -93,7 +93,7 @@ def main() -> None:
     parser.add_argument("--topic", required=True)
     parser.add_argument("--partitions", type=int, default=4)
     parser.add_argument("--record-bytes", type=int, default=1024)
-    parser.add_argument("--rate", type=float, required=True, help="records a second")
+    parser.add_argument("--rate", type=float, required=True, help="records per second")
     parser.add_argument("--seconds", type=float, default=5)
     print(json.dumps(measure(parser.parse_args())))
 

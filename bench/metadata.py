@@ -1,4 +1,4 @@
-"""Topics of very many partitions: what creating them costs, who waits meanwhile, and what they cost afterwards.
+"""Topics of very many partitions: what creating them costs, how long other clients wait, and what they cost later.
 
 - creation: CreateTopics, CreatePartitions and DeleteTopics of one topic, by its partitions. Each size on a fresh
   broker; the batches and bytes of the metadata log are counted in its file. Time a partition is the curve.
@@ -176,7 +176,7 @@ def summary(times: list[Window], spans: list[Window]) -> dict[str, float]:
     """Of the requests that were under way in one of the spans."""
     waits = sorted(done - due for due, done in times if any(due < until and done > begun for begun, until in spans))
     if not waits:
-        raise RuntimeError("nobody asked in that time")
+        raise RuntimeError("no client asked in that time")
     return {
         "p50_ms": statistics.median(waits) * 1e3,
         "p99_ms": waits[int(len(waits) * 0.99)] * 1e3,

@@ -2,7 +2,7 @@
 
 Prints `ready`, goes on until its standard input ends, and then prints when each request was due and when it was
 answered, as JSON. A request counts from when it was due, so that a node that stalls is charged for all that had to wait
-(no coordinated omission). The clock is the system's monotonic one: whoever started this knows what happened when.
+(no coordinated omission). The clock is the system's monotonic one, so that the parent knows what happened when.
 """
 
 import argparse

@@ -113,7 +113,7 @@ def transactions(results: Results) -> Any:
         names = [name for name in COLORS if name in first]
         bars(axis, labels, {name: [row[name][key] for row in rows.values()] for name in names}, unit)
     axes[0].legend(frameon=False, fontsize=7.5)
-    axes[0].set_xlabel("producers, records a transaction")
+    axes[0].set_xlabel("producers, records per transaction")
     figure.tight_layout()
     return figure
 

@@ -16,7 +16,7 @@ import json
 import time
 from typing import Any
 
-BATCH_BYTES = 16_384  # Kafka's own default, for those that take one record a call
+BATCH_BYTES = 16_384  # Kafka's own default, for producers that take one record per call
 COLUMN_RECORDS = 10_000
 LINGER_MS = 5
 CHECK_EVERY = 500

@@ -254,7 +254,7 @@ def fetch_cost(directory: Path, count: int) -> dict[str, float]:
             check(found.error_code)
             row[f"{place}_aborted"] = len(found.aborted_transactions)
             if found.aborted_transactions[0].producer_id < FIRST_PRODUCER_ID:
-                raise RuntimeError("a transaction that nobody aborted")
+                raise RuntimeError("a transaction that was not aborted")
             client.repeat(fetch(offset), 1, 11, 100)
             spent, started = cpu_seconds(server.pid), time.perf_counter()
             row[f"{place}_bytes"] = client.repeat(fetch(offset), 1, 11, FETCHES)

@@ -4,7 +4,7 @@
 
 Nothing is installed on the brokers. A broker without two-phase commit (KIP-939) gets the resume path: each task's
 transaction has the longest timeout that the broker allows, and a driver that comes back ends it with the identity that
-the journal has. The example makes topics of its own, with names that nobody else has, and deletes them at the end.
+the journal has. The example makes topics of its own, with names that no other program has, and deletes them at the end.
 """
 
 import argparse

@@ -133,7 +133,7 @@ def write_order(producer: twofold.Producer, db: sqlite3.Connection, me: str, num
 
 @contextmanager
 def locked(db: sqlite3.Connection) -> Iterator[None]:
-    """Nobody else writes to the database inside this block, which commits at its end and rolls back on an exception."""
+    """No other process writes to the database inside this block. It commits at its end, or rolls back."""
     db.execute("BEGIN IMMEDIATE")
     with db:
         yield

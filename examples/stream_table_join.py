@@ -4,8 +4,8 @@
 
 The table is a compacted topic, `customers`: the newest value of a key is its row, a null takes it away. Spark reads it
 as a batch and keeps the newest record of each key. A batch of the stream that is run again after a crash may find
-another table than the first time, and make other rows of the same orders. Nobody sees two versions: a batch whose rows
-are visible is never written again. The broker is embedded, and is gone at the end.
+another table than the first time, and make other rows of the same orders. No reader sees two versions: a batch whose
+rows are visible is never written again. The broker is embedded, and is gone at the end.
 """
 
 import json

@@ -7,7 +7,7 @@ runs it from top to bottom; an editor that knows `# %%` runs it cell by cell. It
 """
 
 # %% A broker
-# Two-phase commit is what lets the sink survive anything: a prepared transaction stays until somebody decides about it.
+# Two-phase commit is what lets the sink survive anything: a prepared transaction stays until it is decided about.
 # Heartbeats end what a dead task has left open within seconds.
 import json
 import os

@@ -23,7 +23,7 @@ from kits.processes.server import TwofoldServer  # noqa: E402
 from oracle.kafka import COMMON_SETTINGS, Oracle  # noqa: E402
 from twofold.version import VERSION  # noqa: E402
 
-# One coordinator of each kind is enough, and an archive of two hundred empty directories is of no use to anybody.
+# One coordinator of each kind is enough, and an archive of two hundred empty directories is of no use.
 SMALL = {"offsets.topic.num.partitions": "2", "transaction.state.log.num.partitions": "2"}
 
 

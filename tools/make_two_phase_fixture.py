@@ -25,7 +25,7 @@ SETTINGS = {
     "node.id": "1",
     "transaction.two.phase.commit.enable": "true",
     "transaction.heartbeat.enable": "true",
-    # One coordinator of each kind is enough, and an archive of a hundred empty directories is of no use to anybody.
+    # One coordinator of each kind is enough, and an archive of a hundred empty directories is of no use.
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
 }

@@ -3,9 +3,9 @@
     .venv/bin/python tools/run_again.py tests/broker/fetch/test_fetch_session_rules.py
     .venv/bin/python tools/run_again.py --times 5 --load 0 --at-once 2 tests/interop/test_groups_*.py
 
-A test that passes alone and fails now and then beside others believes in an order, a speed or a barrier that nobody
-promises it. The output of every run that failed is kept in --logs. `make steady` runs the files of the kinds that are
-prone to it.
+A test that passes alone and fails now and then beside others relies on an order, a speed or a barrier that
+nothing promises. The output of every run that failed is kept in --logs. `make steady` runs the files of the kinds that
+are prone to it.
 """
 
 import argparse

@@ -5,4 +5,4 @@ PARTITIONS = 2
 WINDOW_S = 10
 LATE_S = 10
 """How late an order may come and still count: a window is closed when an order is this much younger than its end. More
-than the broker is away, for then the orders of one partition may come that much later than those of the other."""
+than the broker is away, because then the orders of one partition may come that much later than those of the other."""

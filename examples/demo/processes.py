@@ -78,8 +78,8 @@ class Process:
 class Broker(Process):
     def __init__(self, directory: Path) -> None:
         super().__init__("broker", directory)
-        # Linux lets the broker listen at a port to which this socket is bound, and gives it to nobody else meanwhile:
-        # not before the broker starts, and not while it is dead.
+        # Linux lets the broker listen at a port to which this socket is bound, and gives it to no other program: not
+        # before the broker starts, and not while it is dead.
         self._port = socket.socket()
         self._port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._port.bind(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""Runs Python code that ends with who started it: `python tether.py SCRIPT.py ...` or `python tether.py -m MODULE ...`.
+"""Runs Python code that ends with its parent: `python tether.py SCRIPT.py ...` or `python tether.py -m MODULE ...`.
 
 Standard input is a pipe whose other end is in the parent and nowhere else. When the parent is gone, however it went,
 the pipe is at its end, and this process kills itself and its group. Processes of Spark that have a group of their own

@@ -105,8 +105,8 @@ def initialized(
 def kept(
     entry: Transaction, new_producer_id: Callable[[], int], timeout_ms: int, interval_ms: int, now_ms: int
 ) -> Transaction:
-    """ONGOING as before, with the next identity for the client that recovered it. A timeout of NEVER_MS is a vow, which
-    counts at once; any other counts after this transaction, and so do heartbeats where it is a two-phase one."""
+    """ONGOING as before, with the next identity for the client that recovered it. A timeout of NEVER_MS makes
+    it a two-phase one at once; any other counts after this transaction. So do heartbeats of a two-phase one."""
     state = _ON_KEEP[entry.state]
     holder, epoch = client_pair(entry)
     next_id, next_epoch = _bump(holder, epoch, new_producer_id)

@@ -20,8 +20,10 @@ class StoryMember:
     instance: str | None = None
     generation: int = -1
 
-    def body(self) -> dict[str, Any]:
-        return {"member_id": self.member_id, "generation_id": self.generation, "group_instance_id": self.instance}
+    def body(self, generation: str = "") -> dict[str, Any]:
+        """In its generation, or in the one that a story names."""
+        number = int(generation) if generation else self.generation
+        return {"member_id": self.member_id, "generation_id": number, "group_instance_id": self.instance}
 
 
 @dataclass

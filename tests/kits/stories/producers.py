@@ -202,8 +202,10 @@ class Producers:
 
     # --- offsets ---
 
-    @step("{client}: send offset {offset} of {partition} to group {group}( as {member})?")
-    async def send_offset(self, client: str, offset: str, partition: str, group: str, member: str = "") -> str:
+    @step("{client}: send offset {offset} of {partition} to group {group}( as {member}( in generation {generation})?)?")
+    async def send_offset(
+        self, client: str, offset: str, partition: str, group: str, member: str = "", generation: str = ""
+    ) -> str:
         producer, where = self[client], place(partition)
         row: dict[str, Any] = {
             "partition_index": where.partition,
@@ -218,6 +220,6 @@ class Producers:
             producer_id=producer.pair[0],
             producer_epoch=producer.pair[1],
             topics=[{"name": where.topic, "partitions": [row]}],
-            **(self._members[member].body() if member else {}),
+            **(self._members[member].body(generation) if member else {}),
         )
         return name_of(answer["topics"][0]["partitions"][0]["error_code"])

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import TypeAlias
 
 from kits.stories.broker import play_on_a_broker
+from kits.stories.controllers import play_on_two_controllers
 from kits.stories.coordinator import play_on_a_coordinator
 from kits.stories.script import BadScript, Paragraph, parse, render
+from kits.stories.sink import play_on_a_sink
 from kits.stories.steps import Stage
 
 Telling: TypeAlias = Callable[[Stage], Awaitable[None]]
@@ -20,6 +22,8 @@ REWRITE = "TWOFOLD_REWRITE"
 STAGES: dict[str, Play] = {
     "a broker": play_on_a_broker,
     "a coordinator": play_on_a_coordinator,
+    "two controllers": play_on_two_controllers,
+    "a sink": play_on_a_sink,
 }
 
 

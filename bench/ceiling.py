@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import struct
 import sys
+from typing import Any
 
 import uvloop
 
@@ -56,7 +57,7 @@ class Ceiling(asyncio.Protocol):
         self.buffer = bytearray()
         self.offset = 0
 
-    def connection_made(self, transport) -> None:
+    def connection_made(self, transport: Any) -> None:
         self.transport = transport
 
     def data_received(self, data: bytes) -> None:
@@ -82,7 +83,7 @@ class Ceiling(asyncio.Protocol):
         keys[0] = ApiVersion(api_key=0, min_version=0, max_version=SERVED[0])
         return ApiVersionsResponse(error_code=0, api_keys=keys)
 
-    def api_3(self, request) -> MetadataResponse:
+    def api_3(self, request: Any) -> MetadataResponse:
         names = [topic.name for topic in request.topics or ()]
         rows = [
             MetadataResponsePartition(
@@ -100,7 +101,7 @@ class Ceiling(asyncio.Protocol):
     def api_10(self, request: object) -> FindCoordinatorResponse:
         return FindCoordinatorResponse(error_code=0, node_id=1, host="127.0.0.1", port=self.port)
 
-    def api_24(self, request) -> AddPartitionsToTxnResponse:
+    def api_24(self, request: Any) -> AddPartitionsToTxnResponse:
         topics = [
             AddPartitionsToTxnTopicResult(
                 name=topic.name,
@@ -119,7 +120,7 @@ class Ceiling(asyncio.Protocol):
     def api_26(self, request: object) -> EndTxnResponse:
         return EndTxnResponse(error_code=0)
 
-    def api_28(self, request) -> TxnOffsetCommitResponse:
+    def api_28(self, request: Any) -> TxnOffsetCommitResponse:
         topics = [
             TxnOffsetCommitResponseTopic(
                 name=topic.name,
@@ -132,7 +133,7 @@ class Ceiling(asyncio.Protocol):
         ]
         return TxnOffsetCommitResponse(topics=topics)
 
-    def api_2(self, request) -> ListOffsetsResponse:
+    def api_2(self, request: Any) -> ListOffsetsResponse:
         topics = [
             ListOffsetsTopicResponse(
                 name=topic.name,
@@ -147,7 +148,7 @@ class Ceiling(asyncio.Protocol):
         ]
         return ListOffsetsResponse(topics=topics)
 
-    def api_0(self, request) -> ProduceResponse:
+    def api_0(self, request: Any) -> ProduceResponse:
         topics = []
         for topic in request.topic_data:
             rows = []
@@ -157,7 +158,7 @@ class Ceiling(asyncio.Protocol):
             topics.append(TopicProduceResponse(name=topic.name, partition_responses=rows))
         return ProduceResponse(responses=topics)
 
-    def api_1(self, request) -> FetchResponse:
+    def api_1(self, request: Any) -> FetchResponse:
         topics = []
         for topic in request.topics:
             rows = []

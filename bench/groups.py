@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from rich.table import Table
 
@@ -43,7 +44,7 @@ def commit(group: str, offset: int, partitions: int) -> OffsetCommitRequest:
     )  # fmt: skip
 
 
-def check(answers: list) -> None:
+def check(answers: list[Any]) -> None:
     for answer in answers:
         codes = {row.error_code for topic in answer.topics for row in topic.partitions}
         if codes != {0}:

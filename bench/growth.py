@@ -12,6 +12,7 @@ import resource
 import shutil
 import tempfile
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 from rich.table import Table
@@ -19,6 +20,7 @@ from rich.table import Table
 from bench.report import Report, progress
 from twofold.config.topic import LogConfig
 from twofold.log.api import Bound
+from twofold.log.log import PartitionLog
 from twofold.log.manager import LogManager
 from twofold.records.batch import BatchBuilder
 from twofold.runtime.real import real_runtime
@@ -35,7 +37,7 @@ def batch(size: int = BATCH_BYTES) -> bytes:
     return builder.build()
 
 
-def split(count: int, step) -> tuple[float, float]:
+def split(count: int, step: Callable[[int], object]) -> tuple[float, float]:
     """Microseconds per call of `step(i)`: in our code, and in the kernel (page cache, write-back)."""
     before = resource.getrusage(resource.RUSAGE_THREAD)
     for number in range(count):
@@ -45,7 +47,7 @@ def split(count: int, step) -> tuple[float, float]:
     return (after.ru_utime - before.ru_utime) * per_call, (after.ru_stime - before.ru_stime) * per_call
 
 
-def timed(count: int, step) -> float:
+def timed(count: int, step: Callable[[int], object]) -> float:
     """Processor microseconds per call of `step(i)`."""
     return sum(split(count, step))
 
@@ -102,12 +104,12 @@ async def by_partitions(report: Report, directory: Path) -> None:
         topic = uuid.uuid4()
         logs = [manager.get_or_create(TopicPartition("many", p), topic, LogConfig()) for p in range(partitions)]
 
-        def append(number: int, logs=logs) -> None:
+        def append(number: int, logs: list[PartitionLog] = logs) -> None:
             log = logs[number % len(logs)]
             log.append(data, leader_epoch=0)
             log.advance_high_watermark(log.log_end_offset)
 
-        def read(number: int, logs=logs) -> None:
+        def read(number: int, logs: list[PartitionLog] = logs) -> None:
             logs[number % len(logs)].read(0, 1 << 16, Bound.HIGH_WATERMARK)
 
         timed(partitions, append)  # the first batch of a partition makes its directory: not part of the curve

@@ -9,7 +9,7 @@ import json
 import threading
 import time
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 WARM_UP_S = 1.5
 
@@ -44,7 +44,9 @@ class Reader(threading.Thread):
         while not self.stopped:
             message = self.consumer.poll(0.05)
             if message is not None and message.error() is None:
-                self.times.append(time.perf_counter() - float(message.key()))
+                key = message.key()
+                assert key is not None
+                self.times.append(time.perf_counter() - float(key))
         self.consumer.close()
 
 
@@ -55,7 +57,7 @@ def measure(options: argparse.Namespace) -> dict[str, object]:
     acknowledged: list[float] = []
     failed = 0
 
-    def on_delivery(error, message) -> None:
+    def on_delivery(error: KafkaError | None, message: Message) -> None:
         nonlocal failed
         failed += error is not None
         acknowledged.append(time.perf_counter() - float(message.key()))

@@ -4,7 +4,7 @@ import argparse
 import json
 import time
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 
 
 def produce(options: argparse.Namespace) -> dict[str, float]:
@@ -24,7 +24,7 @@ def produce(options: argparse.Namespace) -> dict[str, float]:
     failed = 0
     done = 0
 
-    def on_delivery(error, message) -> None:
+    def on_delivery(error: KafkaError | None, message: Message) -> None:
         nonlocal failed, done
         done += 1
         failed += error is not None

@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 from rich.table import Table
@@ -118,7 +119,7 @@ class Committer:
         check(answer.error_code)
         self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
 
-    def initialize(self):
+    def initialize(self) -> Any:
         request = InitProducerIdRequest(transactional_id=self.transactional_id, transaction_timeout_ms=600_000)
         return self.client.ask(request, INIT, 4)
 

@@ -82,7 +82,12 @@ def warm_up(target: Target) -> None:
 
 
 def load_options(target: Target, producers: int, records: int, seconds: float, warmup: float) -> list[object]:
-    options = {"--producers": producers, "--records": records, "--seconds": seconds, "--warmup": warmup}
+    options: dict[str, object] = {
+        "--producers": producers,
+        "--records": records,
+        "--seconds": seconds,
+        "--warmup": warmup,
+    }
     options |= {"--topic": "bench", "--partitions": PARTITIONS, "--pid": target.pid}
     return [part for option in options.items() for part in option]
 

@@ -15,6 +15,7 @@ import tarfile
 import tempfile
 from multiprocessing import Process
 from pathlib import Path
+from typing import Any
 
 import twofold
 from twofold.client import Admin, NewTopic, Producer
@@ -33,10 +34,10 @@ TOPIC = "orders"
 
 
 async def fill(servers: str) -> dict[str, str]:
-    two_phase = {"transaction_two_phase_commit_enable": True}
+    two_phase: dict[str, Any] = {"transaction_two_phase_commit_enable": True}
     beating = {"transaction_timeout_ms": 600_000, "transaction_heartbeat_interval_ms": 1000}
 
-    async def begin(name: str, **options: object) -> Producer:
+    async def begin(name: str, **options: Any) -> Producer:
         producer = Producer(bootstrap_servers=servers, transactional_id=name, **options)
         await producer.init_transactions()
         await producer.begin_transaction()

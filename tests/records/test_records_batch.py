@@ -1,5 +1,7 @@
 """Batches: header view, stamping, records, builder, sequence arithmetic."""
 
+from typing import Any
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -154,7 +156,7 @@ def test_offset_and_epoch_are_stamped_without_touching_the_crc():
     header = read_header(batch, 2)
     assert (header.base_offset, header.leader_epoch) == (2**40, 7)
     assert crc_is_valid(batch, 2, header)
-    assert (batch[:2], batch[10:14], batch[18:]) == (before[:2], before[10:14], before[18:])
+    assert [batch[:2], batch[10:14], batch[18:]] == [before[:2], before[10:14], before[18:]]
 
 
 def test_log_append_time_sets_bit_and_max_timestamp_and_a_new_crc():
@@ -196,7 +198,7 @@ def test_stamping_works_through_a_memoryview():
 
 def add_what_fits(builder, records):
     """Add the records, as far as their timestamps fit beside the first one's; returns those."""
-    taken = []
+    taken: list[Any] = []
     for record in records:
         apart = record[2] - (taken or records)[0][2]
         if -(2**63) <= apart < 2**63:

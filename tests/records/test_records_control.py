@@ -1,5 +1,7 @@
 """Control records, byte for byte."""
 
+from typing import Any
+
 import pytest
 
 from twofold.records.batch import BatchBuilder, Header, assemble, crc_is_valid, read_header
@@ -23,7 +25,12 @@ ABORT = bytes.fromhex(
     "000000000000000000000042ffffffff0200a179790030000000000000018bcfe568000000018bcfe568000000000000000007"
     "0001ffffffff000000012000000008000000000c00000000000300"
 )
-MARKER = {"producer_id": 7, "producer_epoch": 1, "coordinator_epoch": 3, "timestamp_ms": 1_700_000_000_000}
+MARKER: dict[str, Any] = {
+    "producer_id": 7,
+    "producer_epoch": 1,
+    "coordinator_epoch": 3,
+    "timestamp_ms": 1_700_000_000_000,
+}
 
 
 @pytest.mark.parametrize(("commit", "vector"), [(True, COMMIT), (False, ABORT)])

@@ -4,6 +4,7 @@ The codes were compared with the answers of Apache Kafka 4.3.1 to the same bytes
 """
 
 import struct
+from typing import Any
 
 import pytest
 from crc32c import crc32c
@@ -37,7 +38,7 @@ HOUR = 3_600_000
 
 
 def check(buf, **changes):
-    settings = {
+    settings: dict[str, Any] = {
         "max_message_bytes": 1_048_588,
         "compacted": False,
         "now_ms": NOW,

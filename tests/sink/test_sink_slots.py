@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from twofold.sink import slots as module
 from twofold.sink.slots import OLD_S, Slot, Slots, Use
 
 TAKES_ONE = """
@@ -154,7 +153,7 @@ def test_a_slot_that_is_burnt_while_another_process_looks_at_it_is_not_taken(
             slots.burn(slot)
         return file
 
-    monkeypatch.setattr(module.os, "open", open_too_early)
+    monkeypatch.setattr(os, "open", open_too_early)
     assert others.take(Use("run", 1)).transactional_id != slot.transactional_id
 
 
@@ -170,7 +169,7 @@ def test_a_slot_that_is_burnt_before_another_process_opens_it_is_no_error(
             slots.burn(slot)
         return opened(path, *args)
 
-    monkeypatch.setattr(module.os, "open", open_too_late)
+    monkeypatch.setattr(os, "open", open_too_late)
     assert others.take(Use("run", 1)).transactional_id != slot.transactional_id
 
 
@@ -207,7 +206,7 @@ def test_files_of_runs_that_are_long_over_are_removed(directory: Path) -> None:
 
 
 def test_a_directory_of_somebody_else_is_refused(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module.os, "getuid", lambda: os.stat(directory.parent).st_uid + 1)
+    monkeypatch.setattr(os, "getuid", lambda: os.stat(directory.parent).st_uid + 1)
     with pytest.raises(PermissionError, match="TMPDIR"):
         Slots("p", directory).take(Use("run", 0))
 

@@ -85,12 +85,14 @@ def read_all(address: str, topic: str, partitions: int) -> Iterator[Read]:
     while len(at_end) < partitions:
         assert time.monotonic() < deadline, f"{topic}: only the ends of {sorted(at_end)} were reached"
         for message in consumer.consume(10_000, 0.5):
-            error = message.error()
+            error, partition, offset = message.error(), message.partition(), message.offset()
+            assert partition is not None
             if error is None:
+                assert offset is not None
                 deadline = time.monotonic() + PATIENCE_S
-                yield Read(message.partition(), message.offset(), message.key(), message.value())
+                yield Read(partition, offset, message.key(), message.value())
             elif error.code() == KafkaError._PARTITION_EOF:
-                at_end.add(message.partition())
+                at_end.add(partition)
     consumer.close()
 
 

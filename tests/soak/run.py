@@ -107,7 +107,7 @@ class Soak:
         server, plan = self.server, self._plan
         rate, change_s = plan.scale, max(15.0, plan.kill_every_s * 2.3)
         wide = Wide(server, "wide", 150 * rate)
-        loads = [
+        loads: list[Load] = [
             Numbered(server, "idempotent", 200 * rate),
             Ours(server, "ours", 200 * rate),
             Plain(server, "plain", 100 * rate),

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 from interop.cases.groups_kit import Group, Member, alone, settle, subscription
 from interop.cases.groups_members import leave
@@ -363,7 +364,7 @@ def a_join_that_waits_holds_up_its_own_connection(probe: Probe) -> None:
 
 
 FORGOTTEN = "nobody is left without an answer: the oracle forgets it"
-NO_JOIN = {
+NO_JOIN: dict[str, Any] = {
     "error_code": 27,
     "generation_id": -1,
     "protocol_type": None,

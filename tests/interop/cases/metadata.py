@@ -30,7 +30,7 @@ def all_topics(probe: Probe) -> None:
     probe.topic("one")
     probe.topic("two", 3)
     for version in (0, 1, 5, 9, 12, 13):
-        names = [] if version == 0 else None
+        names: list[str] | None = [] if version == 0 else None
         probe.ask(f"v{version}", "Metadata", version, body(names, version), keep=partial(own, probe))
 
 

@@ -260,12 +260,12 @@ def ask_add(probe: Probe, label: str, version: int, *transactions: Answer) -> An
     if version < 4:
         (row,) = transactions
         body = {f"v3_and_below_{key}": value for key, value in row.items() if key != "verify_only"}
-    return probe.ask(label, "AddPartitionsToTxn", version, body)  # type: ignore[no-any-return]
+    return probe.ask(label, "AddPartitionsToTxn", version, body)
 
 
 def describe(probe: Probe, label: str, *transactional_ids: str) -> Answer:
     body = {"transactional_ids": list(transactional_ids)}
-    return probe.ask(label, "DescribeTransactions", 0, body)  # type: ignore[no-any-return]
+    return probe.ask(label, "DescribeTransactions", 0, body)
 
 
 def produce_rows(
@@ -306,7 +306,7 @@ def latest(probe: Probe, label: str, topic: Topic, version: int = 5, *, level: i
 
 def producers(probe: Probe, label: str, topic: Topic, *partitions: int) -> Answer:
     body = {"topics": [{"name": topic.name, "partition_indexes": list(partitions) or [0]}]}
-    return probe.ask(label, "DescribeProducers", 0, body)  # type: ignore[no-any-return]
+    return probe.ask(label, "DescribeProducers", 0, body)
 
 
 def marker(
@@ -331,7 +331,7 @@ def marker(
 
 def write_markers(probe: Probe, label: str, *markers: Answer, version: int = 2) -> Answer:
     body = fit("WriteTxnMarkers", version, {"markers": list(markers)})
-    return probe.ask(label, "WriteTxnMarkers", version, body)  # type: ignore[no-any-return]
+    return probe.ask(label, "WriteTxnMarkers", version, body)
 
 
 Story = Callable[[Probe], None]

@@ -284,7 +284,7 @@ def a_rebalance_does_not_stop_commits(probe: Probe) -> None:
     member = group.member("member")
     member.enter("joins")
     producer = in_transaction(probe, group.id)
-    who = {"generation_id": 1, "member_id": member.id}
+    who: dict[str, Any] = {"generation_id": 1, "member_id": member.id}
     producer.commit_offsets("before the sync", group.id, topic, {0: 5}, **who)
     producer.commit_offsets("nobody, before the sync", group.id, topic, {0: 5})
     member.lead("syncs")

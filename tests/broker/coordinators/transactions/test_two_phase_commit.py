@@ -44,12 +44,12 @@ async def test_where_it_is_switched_off_nobody_may_vow(node: TwoPhaseNode) -> No
 
 @two_phase()
 async def test_the_operation_two_phase_commit_is_needed_beside_write(node: TwoPhaseNode) -> None:
-    node.broker.core.authorizer = Deny((Operation.TWO_PHASE_COMMIT, "x"))  # type: ignore[assignment]
+    node.broker.core.authorizer = Deny((Operation.TWO_PHASE_COMMIT, "x"))
     assert await node.vow() == 53
     assert await node.vow("y") != 53, "it is granted for each id"
     assert (await node.vow(two_phase=False)).pair[1] == 0
     assert isinstance(await node.keep(two_phase=False), Given)
-    node.broker.core.authorizer = Deny((Operation.WRITE, "x"))  # type: ignore[assignment]
+    node.broker.core.authorizer = Deny((Operation.WRITE, "x"))
     assert await node.vow() == 53
     assert await node.keep(two_phase=False) == 53
 

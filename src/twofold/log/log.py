@@ -212,18 +212,19 @@ class PartitionLog:
             offset = bounds.log_end_offset
         if offset <= bounds.high_watermark:
             return False
-        self._set_high_watermark(offset)
+        if self._unopened is None:
+            bounds.set_high_watermark(offset, self._producers.table)
+        else:
+            bounds.high_watermark = offset  # the rest follows when the log is opened
         return True
 
     def clamp_high_watermark(self) -> None:
         """A checkpointed high watermark may lie outside of what is left of the log."""
-        self._set_high_watermark(self._bounds.clamped_high_watermark())
-
-    def _set_high_watermark(self, offset: int) -> None:
+        offset = self._bounds.clamped_high_watermark()
         if self._unopened is None:
             self._bounds.set_high_watermark(offset, self._producers.table)
         else:
-            self._bounds.high_watermark = offset  # the rest follows when the log is opened
+            self._bounds.high_watermark = offset
 
     # Whether it works
 

@@ -108,23 +108,25 @@ class BatchWriter:
         idempotent producer by 12 %, a record of a coordinator by 17 %.
         """
         last_offset = base_offset + header.last_offset_delta
-        config = self._context.config
+        config, bounds, table = self._context.config, self._bounds, self._producers.table
         try:
             segment = self._segments.for_batch(len(data), base_offset, last_offset, header.max_timestamp, now_ms)
             position = segment.append(data)
         except OSError as error:
             self._not_written(error)
         segment.note(header, base_offset, position, config.index_interval_bytes)
-        self._bounds.log_end_offset = self._producers.table.end_offset = last_offset + 1
+        bounds.log_end_offset = table.end_offset = last_offset + 1
         if leader_epoch > self._epochs.latest:
             self.assign_epoch(leader_epoch, base_offset)
         if change is not None:
-            self._take_change(change, header, segment)
+            aborted = table.apply(change, header)
+            if aborted is not None:
+                self._aborted.add(aborted, segment)
         due = False
         if last_offset - self._durability.recovery_point >= config.flush_messages - 1 or config.flush_ms < NEVER_MS:
             due = self._flush_after_append(defer_flush)
         time_ms = NO_TIMESTAMP if append_time_ms is None else append_time_ms
-        return _new_tuple(AppendResult, (base_offset, last_offset, time_ms, self._bounds.log_start_offset, False, due))
+        return _new_tuple(AppendResult, (base_offset, last_offset, time_ms, bounds.log_start_offset, False, due))
 
     def _not_written(self, error: OSError) -> NoReturn:
         """A full disk is not a broken one: the half-written batch is cut off, and the log works when there is room."""

@@ -27,7 +27,7 @@ from twofold.log.manager import LogManager, LogOptions
 from twofold.records.batch import BatchBuilder
 from twofold.records.control import end_transaction_marker
 from twofold.runtime.real import real_runtime
-from twofold.types import TopicPartition
+from twofold.types import FIRST_PRODUCER_EPOCH, ProducerId, TopicPartition
 
 TOPIC = "curve"
 PARTITIONS = 50
@@ -51,13 +51,29 @@ def state_records(options: argparse.Namespace, now_ms: int) -> Iterator[tuple[st
         place = places[number % options.spread]
         yield (
             open_id(number),
-            Transaction(FIRST_PRODUCER_ID + number, 0, TIMEOUT_MS, State.ONGOING, place, now_ms, now_ms),
+            Transaction(
+                ProducerId(FIRST_PRODUCER_ID + number),
+                FIRST_PRODUCER_EPOCH,
+                TIMEOUT_MS,
+                State.ONGOING,
+                place,
+                now_ms,
+                now_ms,
+            ),
         )
     for number in range(options.ids):
         producer_id = FIRST_PRODUCER_ID + options.open + number
         yield (
             known_id(number),
-            Transaction(producer_id, 0, TIMEOUT_MS, State.COMPLETE_COMMIT, frozenset(), now_ms, now_ms),
+            Transaction(
+                ProducerId(producer_id),
+                FIRST_PRODUCER_EPOCH,
+                TIMEOUT_MS,
+                State.COMPLETE_COMMIT,
+                frozenset(),
+                now_ms,
+                now_ms,
+            ),
         )
 
 

@@ -2,16 +2,19 @@
 
 import uuid
 from enum import IntEnum
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, NewType, TypeAlias
 
-Offset: TypeAlias = int
-ProducerId: TypeAlias = int
-ProducerEpoch: TypeAlias = int
-LeaderEpoch: TypeAlias = int
+# Numbers that must not be mixed up. To wrap one costs a function call, so code that runs per batch only annotates.
+ProducerId = NewType("ProducerId", int)
+ProducerEpoch = NewType("ProducerEpoch", int)
+Offset = NewType("Offset", int)
 TopicId: TypeAlias = uuid.UUID
 
-NO_PRODUCER_ID = -1
-NO_PRODUCER_EPOCH = -1
+ProducerPair: TypeAlias = tuple[ProducerId, ProducerEpoch]
+
+NO_PRODUCER_ID = ProducerId(-1)
+NO_PRODUCER_EPOCH = ProducerEpoch(-1)
+FIRST_PRODUCER_EPOCH = ProducerEpoch(0)
 NO_SEQUENCE = -1
 NO_TIMESTAMP = -1
 

@@ -17,6 +17,7 @@ from kits.wire.driver import TV1, TV2, Fatal, Fenced, Identity, Versions
 from sim.transactions.history import Outcome
 from sim.transactions.stage import Player, Stage, play
 from twofold.coordinator.transaction.states import State
+from twofold.types import ProducerEpoch
 
 START = 32764
 LAST = 32766
@@ -29,7 +30,7 @@ async def at_the_start(stage: Stage, versions: Versions, *, epoch: int = START, 
     """A player whose id has the epoch, in state EMPTY."""
     player = stage.player(versions=versions, timeout_ms=timeout_ms)
     await player.init()
-    await stage.inject(lambda entry: entry._replace(producer_epoch=epoch - 1))
+    await stage.inject(lambda entry: entry._replace(producer_epoch=ProducerEpoch(epoch - 1)))
     await player.init()
     assert player.identity.producer_epoch == epoch
     return player
@@ -188,7 +189,7 @@ def test_an_id_that_was_counted_too_far_is_not_stuck(versions: Versions) -> None
         player = await at_the_start(stage, versions, epoch=LAST)
         txn = player.begin()
         await player.write(txn)
-        await stage.inject(lambda entry: entry._replace(producer_epoch=LAST + 1))
+        await stage.inject(lambda entry: entry._replace(producer_epoch=ProducerEpoch(LAST + 1)))
         assert stage.state_of() is State.ONGOING
         successor = stage.player("successor", versions=versions)
         await successor.init()

@@ -23,6 +23,7 @@ from twofold.coordinator.transaction.states import PREPARING, State
 from twofold.coordinator.transaction.transitions import ended_with_epoch_kept
 from twofold.log.indexes.aborted import AbortedIndex
 from twofold.log.producers.table import ProducerTable
+from twofold.types import ProducerEpoch, ProducerId
 
 pytestmark = pytest.mark.slow
 
@@ -117,7 +118,15 @@ def test_a_coordinator_that_lets_an_old_epoch_end_the_next_transaction(
 ) -> None:
     original = Coordinator.end
 
-    def end(self: Coordinator, entry: Any, name: str, producer_id: int, epoch: int, *args: Any, **options: Any) -> Any:
+    def end(
+        self: Coordinator,
+        entry: Any,
+        name: str,
+        producer_id: ProducerId,
+        epoch: ProducerEpoch,
+        *args: Any,
+        **options: Any,
+    ) -> Any:
         if entry is not None and entry.state is State.ONGOING and entry.producer_id == producer_id:
             epoch = entry.producer_epoch
         return original(self, entry, name, producer_id, epoch, *args, **options)

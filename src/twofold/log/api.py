@@ -3,6 +3,7 @@
 from enum import Enum
 from typing import NamedTuple
 
+from twofold.types import ProducerEpoch, ProducerId
 from twofold.wire.errors import KafkaError
 
 
@@ -36,8 +37,8 @@ class AppendResult(NamedTuple):
 class TransactionMarker(NamedTuple):
     """The end of a producer's transaction, as its coordinator, or an administrator, wants it written to a partition."""
 
-    producer_id: int
-    producer_epoch: int
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
     coordinator_epoch: int
     commit: bool
     transaction_version: int = 2  # of the producer; from 2 on every transaction ends with a higher epoch
@@ -50,7 +51,7 @@ class MarkersResult(NamedTuple):
 
 
 class AbortedTransaction(NamedTuple):
-    producer_id: int
+    producer_id: ProducerId
     first_offset: int
 
 
@@ -70,8 +71,8 @@ class TimestampOffset(NamedTuple):
 
 class OpenTransaction(NamedTuple):
     first_offset: int
-    producer_id: int
-    producer_epoch: int
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
     since_ms: int  # when its first batch was appended
     is_exact: bool  # False: the time is not known, the batch was appended at `since_ms` or earlier
 
@@ -79,8 +80,8 @@ class OpenTransaction(NamedTuple):
 class ProducerRow(NamedTuple):
     """A row of DescribeProducers; -1 stands for what is not known."""
 
-    producer_id: int
-    producer_epoch: int
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
     last_sequence: int
     last_timestamp: int
     coordinator_epoch: int

@@ -48,7 +48,7 @@ from twofold.log.segments.scan import InvalidBatch
 from twofold.log.segments.segment_list import SegmentList
 from twofold.log.truncation import LogTruncation
 from twofold.records.batch import Buffer
-from twofold.types import NO_TIMESTAMP, TopicId, TopicPartition
+from twofold.types import NO_TIMESTAMP, ProducerEpoch, ProducerId, TopicId, TopicPartition
 
 log = logging.getLogger("twofold.log")
 
@@ -416,7 +416,7 @@ class PartitionLog:
     # Producers
 
     def start_verification(
-        self, producer_id: int, epoch: int, sequence: int, supports_epoch_bump: bool = True
+        self, producer_id: ProducerId, epoch: ProducerEpoch, sequence: int, supports_epoch_bump: bool = True
     ) -> int | None:
         """The guard that the first batch of a transaction must bring; None when the transaction is open already."""
         if self._health.failure is not None or self._unopened is not None:
@@ -432,7 +432,7 @@ class PartitionLog:
         self.ensure_open()
         return self._producers.table.rows()
 
-    def was_ended_by_hand(self, producer_id: int, epoch: int, *, since_ms: int = NO_TIMESTAMP) -> bool:
+    def was_ended_by_hand(self, producer_id: ProducerId, epoch: ProducerEpoch, *, since_ms: int = NO_TIMESTAMP) -> bool:
         """Whether an administrator, and not the coordinator, ended what the producer wrote under this epoch.
 
         The coordinator's marker would have a higher epoch (from transaction.version 2 on). `since_ms` leaves out what
@@ -441,7 +441,7 @@ class PartitionLog:
         self.ensure_open()
         return self._producers.was_ended_by_hand(producer_id, epoch, since_ms)
 
-    def has_lost_transaction(self, producer_id: int, epoch: int) -> bool:
+    def has_lost_transaction(self, producer_id: ProducerId, epoch: ProducerEpoch) -> bool:
         """Whether the log begins behind the first record of what the producer has open under this epoch."""
         self.ensure_open()
         return self._producers.has_open_transaction_before(self.log_start_offset, producer_id, epoch)

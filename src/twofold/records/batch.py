@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 from twofold.records.compression import MAX_DECOMPRESSED_BYTES, Codec, compress, decompress
 from twofold.records.crc import crc32c
 from twofold.records.varint import DECODED, ENCODED, NULL_LENGTH, decode_varint, encode_varint
-from twofold.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
+from twofold.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, ProducerEpoch, ProducerId
 from twofold.wire.errors import CorruptMessage, InvalidRecord
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -76,8 +76,8 @@ class Header(NamedTuple):
     last_offset_delta: int
     base_timestamp: int
     max_timestamp: int
-    producer_id: int
-    producer_epoch: int
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
     base_sequence: int
     count: int  # type: ignore[assignment]  # hides tuple.count, which a header does not need
 
@@ -198,7 +198,7 @@ def attributes_of(buf: Buffer) -> int:
     return attributes
 
 
-def producer_of(buf: Buffer) -> tuple[int, int, int]:
+def producer_of(buf: Buffer) -> tuple[ProducerId, ProducerEpoch, int]:
     """The producer id, its epoch and the first sequence number of the batch at the start of these bytes."""
     return _unpack_producer(buf, _PRODUCER_POSITION)
 
@@ -517,8 +517,8 @@ class BatchBuilder:
                 self._last_delta,
                 self._base_timestamp,
                 self._max_timestamp,
-                self.producer_id,
-                self.producer_epoch,
+                self.producer_id,  # type: ignore[arg-type]  # plain numbers of a client: to wrap costs a call per batch
+                self.producer_epoch,  # type: ignore[arg-type]
                 self.base_sequence,
                 self.count,
             ),

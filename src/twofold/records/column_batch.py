@@ -268,8 +268,8 @@ class EncodedBatch:
         self.count = count
         self.codec = codec
         self.level = level
-        self.producer_id = NO_PRODUCER_ID
-        self.producer_epoch = NO_PRODUCER_EPOCH
+        self.producer_id: int = NO_PRODUCER_ID
+        self.producer_epoch: int = NO_PRODUCER_EPOCH
         self.base_sequence = NO_SEQUENCE
         self.transactional = False
         self._batch = batch
@@ -289,8 +289,8 @@ class EncodedBatch:
             self.count - 1,
             self._base_timestamp,
             self._max_timestamp,
-            self.producer_id,
-            self.producer_epoch,
+            self.producer_id,  # type: ignore[arg-type]  # as in BatchBuilder
+            self.producer_epoch,  # type: ignore[arg-type]
             self.base_sequence,
             self.count,
         )

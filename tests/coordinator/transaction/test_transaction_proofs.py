@@ -95,7 +95,7 @@ def test_whatever_was_decided_is_proven_by_the_records_of_its_end(first_epoch: i
 
 def entry(**fields: object) -> Transaction:
     usual: dict[str, object] = {"client_version": 2, "previous_producer_id": 7, "last_producer_epoch": 3}
-    return Transaction(7, 4, 60_000, State.COMPLETE_COMMIT)._replace(**(usual | fields))  # type: ignore[arg-type]
+    return Transaction(7, 4, 60_000, State.COMPLETE_COMMIT)._replace(**(usual | fields))
 
 
 @pytest.mark.parametrize(

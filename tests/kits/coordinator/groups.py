@@ -12,6 +12,7 @@ from twofold.coordinator.group.records import GroupRecord, LogRecord, Transactio
 from twofold.coordinator.group.state import GroupMachine, GroupsState
 from twofold.coordinator.group.states import GroupState
 from twofold.machine.runtime import Result
+from twofold.types import ProducerEpoch, ProducerId
 from twofold.wire.errors import KafkaError
 from twofold.wire.messages.heartbeat import HeartbeatRequest
 from twofold.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
@@ -284,13 +285,13 @@ class World:
     ) -> list[int]:
         commits = [Commit(topic, None, partition, offset, -1, "") for (topic, partition), offset in offsets.items()]
         result = self.offsets.commit_in_transaction(
-            self.state, Committer(group, **who), commits, producer_id, epoch, self.now
+            self.state, Committer(group, **who), commits, ProducerId(producer_id), ProducerEpoch(epoch), self.now
         )
         codes: list[int] = self.apply(result)
         return codes
 
     def end(self, producer_id: int, *, committed: bool) -> None:
-        self.write([TransactionEnd(producer_id, 0, 0, committed)])
+        self.write([TransactionEnd(ProducerId(producer_id), ProducerEpoch(0), 0, committed)])
 
     def offset(self, topic: str = "t", partition: int = 0, *, group: str = "g", stable: bool = False) -> int | str:
         """The committed offset, or the word for why there is none to tell."""

@@ -22,7 +22,7 @@ from twofold.coordinator.transaction.records import (
 )
 from twofold.coordinator.transaction.state import TransactionMachine, TransactionsState
 from twofold.coordinator.transaction.states import PREPARING, State, may_follow
-from twofold.types import TopicPartition
+from twofold.types import ProducerEpoch, ProducerId, ProducerPair, TopicPartition
 from twofold.wire.errors import CoordinatorLoadInProgress, KafkaError
 
 EMPTY, ONGOING = State.EMPTY, State.ONGOING
@@ -69,8 +69,8 @@ def a_transaction(
     has_partitions = state is ONGOING or state in PREPARING
     start_ms = -1 if state is EMPTY else NOW
     return Transaction(
-        producer_id=producer_id,
-        producer_epoch=epoch,
+        producer_id=ProducerId(producer_id),
+        producer_epoch=ProducerEpoch(epoch),
         timeout_ms=fields.pop("timeout_ms", TIMEOUT_MS),
         state=state,
         partitions=frozenset(of) if has_partitions else frozenset(),
@@ -81,11 +81,11 @@ def a_transaction(
     )
 
 
-def ids_from(first: int) -> Callable[[], int]:
-    return count(first).__next__
+def ids_from(first: int) -> Callable[[], ProducerId]:
+    return map(ProducerId, count(first)).__next__
 
 
-def no_ids() -> int:
+def no_ids() -> ProducerId:
     raise CoordinatorLoadInProgress("no block of producer ids yet")
 
 
@@ -189,7 +189,7 @@ class World:
     # --- requests ---
 
     def init(self, producer_id: int = -1, epoch: int = -1, timeout_ms: int = TIMEOUT_MS, **more: Any) -> Told:
-        request = InitRequest(TXN, timeout_ms, producer_id, epoch, **more)
+        request = InitRequest(TXN, timeout_ms, ProducerId(producer_id), ProducerEpoch(epoch), **more)
 
         def decide() -> Decision:
             self.coordinator.check_init(request)
@@ -247,12 +247,12 @@ class World:
     def abort(self, *pair: int) -> Told:
         return self.end(False, *pair)
 
-    def _identity(self, producer_id: int | None, epoch: int | None) -> tuple[int, int]:
+    def _identity(self, producer_id: int | None, epoch: int | None) -> ProducerPair:
         """By default what the coordinator has: the client that does everything right."""
         entry = self.entry
         return (
-            producer_id if producer_id is not None else entry.producer_id if entry else -1,
-            epoch if epoch is not None else entry.producer_epoch if entry else -1,
+            ProducerId(producer_id if producer_id is not None else entry.producer_id if entry else -1),
+            ProducerEpoch(epoch if epoch is not None else entry.producer_epoch if entry else -1),
         )
 
     # --- what happens without a request ---

@@ -9,6 +9,7 @@ from twofold.controller.delta import ImageDelta, TopicChange
 from twofold.log.api import AppendResult, Origin
 from twofold.records.batch import iter_headers
 from twofold.records.control import end_transaction_marker
+from twofold.types import ProducerEpoch, ProducerId
 from twofold.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from twofold.wire.messages.fetch import FetchRequest, PartitionData
 
@@ -52,7 +53,7 @@ def append(node: Node, topic: str = "t", partition: int = 0, *values: bytes) -> 
 def begin(node: Node, producer_id: int, topic: str = "t", epoch: int = 0, sequence: int = 0) -> AppendResult:
     """One transactional batch of a producer whose transaction was verified."""
     partition = node.broker.replicas.leader(topic, 0)
-    guard = partition.log.start_verification(producer_id, epoch, sequence, True)
+    guard = partition.log.start_verification(ProducerId(producer_id), ProducerEpoch(epoch), sequence, True)
     data = batch(b"in a transaction", producer=(producer_id, epoch, sequence), transactional=True)
     return partition.append(data, 1, guard=guard)
 

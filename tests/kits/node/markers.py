@@ -11,6 +11,7 @@ from twofold.log.api import Bound, Origin
 from twofold.log.log import PartitionLog
 from twofold.records.batch import BatchBuilder, iter_headers
 from twofold.records.control import read_end_marker
+from twofold.types import ProducerEpoch, ProducerId
 from twofold.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from twofold.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
@@ -18,7 +19,7 @@ from twofold.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopic
 def begin(node: Node, topic: str, index: int = 0, pid: int = 7, epoch: int = 0, *, ago_ms: int = 0) -> int:
     """Open a transaction in a partition, with one batch."""
     partition = node.broker.replicas.leader(topic, index)
-    guard = partition.log.start_verification(pid, epoch, 0)
+    guard = partition.log.start_verification(ProducerId(pid), ProducerEpoch(epoch), 0)
     timestamp = node.broker.runtime.clock.wall_ms() - ago_ms
     data = batch(producer=(pid, epoch, 0), transactional=True, timestamp=timestamp)
     return partition.append(data, -1, guard=guard).base_offset
@@ -27,7 +28,7 @@ def begin(node: Node, topic: str, index: int = 0, pid: int = 7, epoch: int = 0, 
 def begin_offsets(node: Node, index: int, pid: int = 7, epoch: int = 0) -> int:
     """Open a transaction in a partition of `__consumer_offsets`, without any offset in it."""
     partition = node.broker.replicas.leader(CONSUMER_OFFSETS, index)
-    guard = partition.log.start_verification(pid, epoch, 0)
+    guard = partition.log.start_verification(ProducerId(pid), ProducerEpoch(epoch), 0)
     builder = BatchBuilder(producer_id=pid, producer_epoch=epoch, base_sequence=0, transactional=True)
     builder.add(b"\x7f\xff", b"", node.broker.runtime.clock.wall_ms())
     return partition.append(builder.build(), -1, guard=guard, origin=Origin.COORDINATOR).base_offset

@@ -10,6 +10,7 @@ from kits.coordinator.transactions import NEVER, OK, Told, World, a_transaction
 from kits.stories.steps import Stage, step
 from kits.stories.words import name_of
 from twofold.coordinator.transaction.states import State
+from twofold.types import ProducerEpoch, ProducerId
 
 
 class CoordinatorStage(Stage):
@@ -35,10 +36,12 @@ class CoordinatorStage(Stage):
             entry = entry._replace(timeout_ms=NEVER)
         if next_id:
             entry = entry._replace(
-                next_producer_id=int(next_id), next_producer_epoch=int(next_epoch), previous_producer_id=int(next_id)
+                next_producer_id=ProducerId(int(next_id)),
+                next_producer_epoch=ProducerEpoch(int(next_epoch)),
+                previous_producer_id=ProducerId(int(next_id)),
             )
         self._world = World(start=entry)
-        self._world.coordinator._new_producer_id = iter(map(int, ids.split())).__next__
+        self._world.coordinator._new_producer_id = iter([ProducerId(int(text)) for text in ids.split()]).__next__
 
     @step("init")
     async def init(self) -> list[str]:

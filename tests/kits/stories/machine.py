@@ -14,6 +14,7 @@ from twofold.coordinator.transaction.records import encode_key, encode_value
 from twofold.log.api import Origin
 from twofold.records.batch import BatchBuilder
 from twofold.runtime.files import read_file
+from twofold.types import ProducerEpoch
 
 
 class Machine:
@@ -89,7 +90,9 @@ class Machine:
         """As after that many transactions: a record is written, and the coordinator starts with it."""
         entry = self._node.broker.transactions.shards[0].committed.entries[transactional_id]
         builder = BatchBuilder()
-        builder.add(encode_key(transactional_id), encode_value(entry._replace(producer_epoch=int(epoch)), 1), 0)
+        builder.add(
+            encode_key(transactional_id), encode_value(entry._replace(producer_epoch=ProducerEpoch(int(epoch))), 1), 0
+        )
         leader = self._node.broker.replicas.leader(TRANSACTION_STATE, 0)
         leader.append(builder.build(), -1, origin=Origin.COORDINATOR)
         await self.kill()

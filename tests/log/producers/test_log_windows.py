@@ -34,7 +34,7 @@ def test_windows_are_the_same_after_a_clean_restart() -> None:
         sequences[pid] += 1 + number % 3
         kit.data()
     before = whole_windows(kit)
-    assert {len(window) for window in before.values()} == {WINDOW}  # type: ignore[arg-type]
+    assert {len(window) for window in before.values()} == {WINDOW}
     kit.restart()
     assert whole_windows(kit) == before
 
@@ -155,7 +155,7 @@ def count_reads(monkeypatch: pytest.MonkeyPatch) -> Callable[[Kit], list[int]]:
         real = segment.producer_fields_before
 
         def counted(self: object, offset: int) -> object:
-            found = real(self, offset)  # type: ignore[arg-type]
+            found = real(self, offset)
             steps.append(len(found))
             return found
 

@@ -45,7 +45,7 @@ from twofold.config.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from twofold.coordinator.transaction.coordinator import Decision
 from twofold.coordinator.transaction.states import State
 from twofold.runtime.api import Runtime
-from twofold.types import TopicPartition
+from twofold.types import ProducerEpoch, TopicPartition
 from twofold.wire.errors import KafkaError
 
 PROGRESS_S = 40.0
@@ -147,7 +147,9 @@ class TxnWorld:
         assert self.node.broker is not None
         decided = self.node.broker.transactions.shard(transactional_id).decide(
             transactional_id,
-            lambda entry, now_ms, pending: Decision(entry and entry._replace(producer_epoch=self.plan.first_epoch)),
+            lambda entry, now_ms, pending: Decision(
+                entry and entry._replace(producer_epoch=ProducerEpoch(self.plan.first_epoch))
+            ),
         )
         await decided
 

@@ -24,7 +24,7 @@ from sim.two_phase.plan import AppPlan, TwoPhasePlan, make_two_phase_plan
 from sim.two_phase.watch import TwoPhaseWatch
 from twofold.coordinator.transaction.coordinator import Decision
 from twofold.runtime.api import Runtime
-from twofold.types import TopicPartition
+from twofold.types import ProducerEpoch, TopicPartition
 from twofold.wire.errors import InvalidProducerIdMapping
 
 YEAR_MS = 365 * 86_400_000
@@ -257,7 +257,9 @@ class TwoPhaseWorld(TxnWorld):
         assert self.node.broker is not None
         decided = self.node.broker.transactions.shard(transactional_id).decide(
             transactional_id,
-            lambda entry, now_ms, pending: Decision(entry and entry._replace(producer_epoch=self.plan.first_epoch)),
+            lambda entry, now_ms, pending: Decision(
+                entry and entry._replace(producer_epoch=ProducerEpoch(self.plan.first_epoch))
+            ),
         )
         await decided
 

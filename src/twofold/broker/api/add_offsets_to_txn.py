@@ -15,7 +15,7 @@ from twofold.broker.network.authorizer import AclResourceType, Operation
 from twofold.broker.network.context import RequestContext
 from twofold.broker.services import Services
 from twofold.config.internal_topics import CONSUMER_OFFSETS, coordinator_partition
-from twofold.types import TopicPartition
+from twofold.types import ProducerEpoch, ProducerId, TopicPartition
 from twofold.wire.errors import (
     NONE,
     CoordinatorNotAvailable,
@@ -44,8 +44,8 @@ def handle(
         raise GroupAuthorizationFailed(f"no READ on group {group_id}")
     decided = services.transactions.add_partitions(
         transactional_id,
-        request.producer_id,
-        request.producer_epoch,
+        ProducerId(request.producer_id),
+        ProducerEpoch(request.producer_epoch),
         frozenset({offsets_partition(services, group_id)}),
         FIRST_PROTOCOL,
     )

@@ -28,7 +28,7 @@ from twofold.broker.network.context import Frame, RequestContext
 from twofold.broker.services import Services
 from twofold.config.internal_topics import is_internal
 from twofold.coordinator.transaction.coordinator import Decision
-from twofold.types import TopicPartition
+from twofold.types import ProducerEpoch, ProducerId, TopicPartition
 from twofold.wire.errors import (
     NONE,
     ClusterAuthorizationFailed,
@@ -104,8 +104,8 @@ def _handle_one(
         return _response(_rows(topics, _attempted(refused)))
     decided = services.transactions.add_partitions(
         transactional_id,
-        request.v3_and_below_producer_id,
-        request.v3_and_below_producer_epoch,
+        ProducerId(request.v3_and_below_producer_id),
+        ProducerEpoch(request.v3_and_below_producer_epoch),
         partitions,
         _client_version(context.version),
     )
@@ -167,8 +167,8 @@ def _start(services: Services, transaction: AddPartitionsToTxnTransaction) -> "O
         return _attempted(refused), False
     outcome = services.transactions.admit(
         transaction.transactional_id,
-        transaction.producer_id,
-        transaction.producer_epoch,
+        ProducerId(transaction.producer_id),
+        ProducerEpoch(transaction.producer_epoch),
         partitions,
         adds=not transaction.verify_only,
     )

@@ -22,6 +22,7 @@ from twofold.broker.network.authorizer import AclResourceType, Operation
 from twofold.broker.network.context import Frame, RequestContext
 from twofold.broker.services import Services
 from twofold.coordinator.transaction.coordinator import Decision
+from twofold.types import ProducerEpoch, ProducerId
 from twofold.wire.errors import (
     NONE,
     InvalidProducerEpoch,
@@ -47,8 +48,8 @@ def handle(
         raise TransactionalIdAuthorizationFailed(f"no WRITE on the transactional id {transactional_id}")
     decided = services.transactions.end(
         transactional_id,
-        request.producer_id,
-        request.producer_epoch,
+        ProducerId(request.producer_id),
+        ProducerEpoch(request.producer_epoch),
         request.committed,
         2 if context.version >= BUMPS_SINCE else 1,
         context,

@@ -31,7 +31,7 @@ from twofold.broker.network.authorizer import AclResourceType, Operation, cluste
 from twofold.broker.network.context import RequestContext
 from twofold.broker.services import Services
 from twofold.coordinator.transaction.coordinator import Expected, InitRequest, check_identity
-from twofold.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from twofold.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerEpoch, ProducerId
 from twofold.wire.errors import (
     NONE,
     ClusterAuthorizationFailed,
@@ -50,7 +50,7 @@ FENCED_SINCE = 4
 async def handle(services: Services, context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
     transactional_id = request.transactional_id
     _authorize(services, context, transactional_id, request.enable2_pc)
-    check_identity(request.producer_id, request.producer_epoch)
+    check_identity(ProducerId(request.producer_id), ProducerEpoch(request.producer_epoch))
     if transactional_id is None:
         producer_id = await services.producer_ids.take_soon()
         return InitProducerIdResponse(error_code=NONE, producer_id=producer_id, producer_epoch=0)
@@ -59,8 +59,8 @@ async def handle(services: Services, context: RequestContext, request: InitProdu
         InitRequest(
             transactional_id,
             request.transaction_timeout_ms,
-            request.producer_id,
-            request.producer_epoch,
+            ProducerId(request.producer_id),
+            ProducerEpoch(request.producer_epoch),
             request.enable2_pc,
             request.keep_prepared_txn,
             request.transaction_heartbeat_interval_ms,
@@ -91,7 +91,11 @@ def error_response(request: InitProducerIdRequest, error: KafkaError, version: i
 def _expected(request: InitProducerIdRequest) -> Expected | None:
     if request.expected_producer_id == NO_PRODUCER_ID:
         return None
-    return Expected(request.expected_producer_id, request.expected_producer_epoch, request.expected_start_ms)
+    return Expected(
+        ProducerId(request.expected_producer_id),
+        ProducerEpoch(request.expected_producer_epoch),
+        request.expected_start_ms,
+    )
 
 
 def _authorize(services: Services, context: RequestContext, transactional_id: str | None, two_phase: bool) -> None:

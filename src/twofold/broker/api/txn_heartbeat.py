@@ -13,6 +13,7 @@
 from twofold.broker.network.authorizer import AclResourceType, Operation
 from twofold.broker.network.context import RequestContext
 from twofold.broker.services import Services
+from twofold.types import ProducerEpoch, ProducerId
 from twofold.wire.errors import NONE, KafkaError, TransactionalIdAuthorizationFailed
 from twofold.wire.messages.txn_heartbeat import TxnHeartbeatRequest, TxnHeartbeatResponse
 
@@ -23,7 +24,9 @@ def handle(services: Services, context: RequestContext, request: TxnHeartbeatReq
     transactional_id = request.transactional_id
     if not services.authorizer.authorize(context, Operation.WRITE, AclResourceType.TRANSACTIONAL_ID, transactional_id):
         raise TransactionalIdAuthorizationFailed(f"no WRITE on the transactional id {transactional_id}")
-    services.transactions.heartbeat(transactional_id, request.producer_id, request.producer_epoch)
+    services.transactions.heartbeat(
+        transactional_id, ProducerId(request.producer_id), ProducerEpoch(request.producer_epoch)
+    )
     return TxnHeartbeatResponse(error_code=NONE)
 
 

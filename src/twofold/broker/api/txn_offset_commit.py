@@ -29,6 +29,7 @@ from twofold.broker.network.context import RequestContext
 from twofold.broker.services import Services
 from twofold.coordinator.group.offsets import Committer
 from twofold.coordinator.group.state import as_coordinator_error
+from twofold.types import ProducerEpoch, ProducerId
 from twofold.wire.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
@@ -59,16 +60,17 @@ def handle(
     answer = _answer(request, rows)
     if not rows.commits:
         return answer([])
+    producer_id, producer_epoch = ProducerId(request.producer_id), ProducerEpoch(request.producer_epoch)
     committer = Committer(request.group_id, request.generation_id, request.member_id, request.group_instance_id)
 
     def write(shard: GroupShard, guard: int | None) -> "asyncio.Future[list[int]]":
         now = shard.now()
         return shard.write_in_transaction(
             lambda state, _: shard.offsets.commit_in_transaction(
-                state, committer, rows.commits, request.producer_id, request.producer_epoch, now
+                state, committer, rows.commits, producer_id, producer_epoch, now
             ),
             guard,
-            durable=shard.partition.two_phase.get(request.producer_id, False),
+            durable=shard.partition.two_phase.get(producer_id, False),
         )
 
     async def write_verified(shard: GroupShard, verdicts: Awaitable[Verdicts]) -> list[int]:
@@ -120,7 +122,9 @@ def _verify(
     operation = verification.SupportedOperation.of(
         context.version, abortable_since=ABORTABLE_SINCE, adds_since=ADDS_SINCE
     )
-    batch = verification.Batch(shard.partition, request.producer_id, request.producer_epoch, 0)
+    batch = verification.Batch(
+        shard.partition, ProducerId(request.producer_id), ProducerEpoch(request.producer_epoch), 0
+    )
     if operation is not verification.SupportedOperation.ADD and not services.settings.bool(
         "transaction.partition.verification.enable"
     ):

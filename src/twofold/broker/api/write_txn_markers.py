@@ -36,7 +36,7 @@ from twofold.broker.network.context import RequestContext
 from twofold.broker.services import Services
 from twofold.coordinator.transaction.proofs import Pair
 from twofold.log.api import TransactionMarker
-from twofold.types import TopicPartition
+from twofold.types import ProducerEpoch, ProducerId, TopicPartition
 from twofold.wire.errors import (
     NONE,
     ClusterAuthorizationFailed,
@@ -227,12 +227,12 @@ def _marker_by_hand(services: Services, wanted: _ByHand) -> TransactionMarker:
             f"producer {asked.producer_id} has epoch {found.producer_epoch} in {topic_partition}, "
             f"not {asked.producer_epoch}"
         )
-    pair = Pair(asked.producer_id, asked.producer_epoch)
+    pair = Pair(ProducerId(asked.producer_id), ProducerEpoch(asked.producer_epoch))
     if repair:
         return _missing_marker(services, topic_partition, pair, asked.transaction_result)
     _check_not_committed(services, topic_partition, pair)
     # As of the first version, in which a marker has the epoch of what it ends.
-    return TransactionMarker(asked.producer_id, asked.producer_epoch, asked.coordinator_epoch, False, 0, by_hand=True)
+    return TransactionMarker(*pair, asked.coordinator_epoch, False, 0, by_hand=True)
 
 
 def _missing_marker(services: Services, topic_partition: TopicPartition, pair: Pair, commit: bool) -> TransactionMarker:
@@ -262,7 +262,7 @@ def _refused(services: Services, topic_partition: TopicPartition, asked: Writabl
         return None
     try:
         partition_log = services.replicas.leader(*topic_partition).log
-        pair = Pair(asked.producer_id, asked.producer_epoch)
+        pair = Pair(ProducerId(asked.producer_id), ProducerEpoch(asked.producer_epoch))
         if any((producer_id, epoch) == pair for _, producer_id, epoch, *_ in partition_log.open_transactions()):
             _check_not_committed(services, topic_partition, pair)
     except KafkaError as error:
@@ -289,8 +289,8 @@ def _audit(context: RequestContext, request: WriteTxnMarkersRequest) -> None:
 
 def _marker(asked: WritableTxnMarker) -> TransactionMarker:
     return TransactionMarker(
-        asked.producer_id,
-        asked.producer_epoch,
+        ProducerId(asked.producer_id),
+        ProducerEpoch(asked.producer_epoch),
         asked.coordinator_epoch,
         asked.transaction_result,
         max(0, min(asked.transaction_version, NEWEST_VERSION)),

@@ -17,6 +17,7 @@ from twofold.log.producers.times import CorruptTimes, decode_times
 from twofold.log.recovery.checkpoints import decode_offsets
 from twofold.log.recovery.epochs import CorruptCheckpoint, EpochCache
 from twofold.records.batch import HEADER_SIZE, MAGIC, MAGIC_POSITION
+from twofold.types import ProducerId
 
 # Indexes are read whole; log.index.size.max.bytes is 10 MB unless it was changed.
 MOST_INDEX_BYTES = 1 << 30
@@ -101,7 +102,7 @@ def txn_index_rows(path: Path, base_offset: int) -> Iterator[Row]:
     data = read_small(path)
     before = base_offset - 1
     for at, (version, producer_id, first, last, stable) in _entries(data, _TXN_ENTRY, preallocated=False):
-        entry = txn_index.AbortedEntry(producer_id, first, last, stable)
+        entry = txn_index.AbortedEntry(ProducerId(producer_id), first, last, stable)
         yield {"what": "aborted", **entry._asdict()}
         if version != txn_index.VERSION:
             yield damage(at, f"an entry of the version {version}, {txn_index.VERSION} is known")

@@ -28,7 +28,7 @@ from twofold.coordinator.group.records import (
 from twofold.coordinator.group.state import GroupsState, Partitions, Stored, committed
 from twofold.coordinator.group.states import COMMIT, GroupState
 from twofold.machine.runtime import Result
-from twofold.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from twofold.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerEpoch, ProducerId
 from twofold.wire.errors import (
     NONE,
     GroupIdNotFound,
@@ -122,8 +122,8 @@ class Offsets:
         state: GroupsState,
         committer: Committer,
         commits: Sequence[Commit],
-        producer_id: int,
-        producer_epoch: int,
+        producer_id: ProducerId,
+        producer_epoch: ProducerEpoch,
         now: Instant,
     ) -> Result[LogRecord, Codes]:
         if not committer.group_id:
@@ -160,8 +160,8 @@ class Offsets:
         commits: Iterable[Commit],
         now: Instant,
         expires_ms: int,
-        producer_id: int = NO_PRODUCER_ID,
-        producer_epoch: int = NO_PRODUCER_EPOCH,
+        producer_id: ProducerId = NO_PRODUCER_ID,
+        producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH,
     ) -> Result[LogRecord, Codes]:
         records: list[LogRecord] = []
         codes: Codes = []

@@ -19,7 +19,7 @@ from uuid import UUID
 
 from twofold.machine.schema import MalformedRecord
 from twofold.records.varint import encode_uvarint
-from twofold.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from twofold.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerEpoch, ProducerId
 
 OFFSET_COMMIT_LEGACY = 0
 OFFSET_COMMIT = 1
@@ -90,8 +90,8 @@ class OffsetRecord(NamedTuple):
     topic: str
     partition: int
     value: bytes | None
-    producer_id: int = NO_PRODUCER_ID
-    producer_epoch: int = NO_PRODUCER_EPOCH
+    producer_id: ProducerId = NO_PRODUCER_ID
+    producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH
 
 
 class GroupRecord(NamedTuple):
@@ -104,8 +104,8 @@ class GroupRecord(NamedTuple):
 class TransactionEnd(NamedTuple):
     """The marker that ends a producer's transaction: a control batch, not a record of a key and a value."""
 
-    producer_id: int
-    producer_epoch: int
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
     coordinator_epoch: int
     committed: bool
     transaction_version: int = 2
@@ -205,7 +205,10 @@ def _put_string(out: bytearray, text: str | None) -> None:
 
 
 def decode(
-    key: bytes | None, value: bytes | None, producer_id: int = NO_PRODUCER_ID, producer_epoch: int = NO_PRODUCER_EPOCH
+    key: bytes | None,
+    value: bytes | None,
+    producer_id: ProducerId = NO_PRODUCER_ID,
+    producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH,
 ) -> OffsetRecord | GroupRecord | None:
     """A record of the log, of the batch of this producer; None for what belongs to another kind of group."""
     if key is None:

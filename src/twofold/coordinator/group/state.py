@@ -30,7 +30,7 @@ from twofold.coordinator.group.records import (
     decode_offset_value,
 )
 from twofold.machine.runtime import Machine
-from twofold.types import NO_PRODUCER_ID
+from twofold.types import NO_PRODUCER_ID, ProducerId
 from twofold.wire.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
@@ -54,7 +54,7 @@ Stored: TypeAlias = bytes  # the log offset of a commit (8 bytes), then its valu
 Partitions: TypeAlias = Mapping[int, Stored]
 Topics: TypeAlias = Map[str, Partitions]
 GroupPartition: TypeAlias = tuple[str, str, int]  # group, topic, partition
-Producers: TypeAlias = frozenset[int]
+Producers: TypeAlias = frozenset[ProducerId]
 
 SIMPLE_GROUP = GroupValue()
 """A group that never had members: a client committed offsets under its name."""
@@ -204,7 +204,7 @@ class _Draft:
             self._pending = self._pending.set(producer_id, left) if left else self._pending.delete(producer_id)
             self._close(group_id, topic, partition, producer_id)
 
-    def _close(self, group_id: str, topic: str, partition: int, producer_id: int) -> None:
+    def _close(self, group_id: str, topic: str, partition: int, producer_id: ProducerId) -> None:
         opened = self._open[group_id]
         producers = opened[topic, partition] - {producer_id}
         if producers:

@@ -51,7 +51,16 @@ from twofold.coordinator.transaction.transitions import (
     kept,
     reply_pair,
 )
-from twofold.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
+from twofold.types import (
+    FIRST_PRODUCER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    ProducerEpoch,
+    ProducerId,
+    ProducerPair,
+    TopicPartition,
+)
 from twofold.wire.errors import (
     NONE,
     ConcurrentTransactions,
@@ -87,8 +96,8 @@ class Expected(NamedTuple):
     """The transaction that an administrator has seen under an id, as DescribeTransactions shows it. Under the first
     protocol many transactions share an epoch, so the time of the start belongs to it; NO_TIMESTAMP: none was open."""
 
-    producer_id: int
-    producer_epoch: int
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
     start_ms: int
 
     def is_met_by(self, entry: Transaction) -> bool:
@@ -102,8 +111,8 @@ class Expected(NamedTuple):
 class InitRequest(NamedTuple):
     transactional_id: str
     timeout_ms: int
-    producer_id: int = NO_PRODUCER_ID
-    producer_epoch: int = NO_PRODUCER_EPOCH
+    producer_id: ProducerId = NO_PRODUCER_ID
+    producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH
     enable_2pc: bool = False
     keep_prepared_txn: bool = False
     heartbeat_interval_ms: int = 0
@@ -119,10 +128,10 @@ class Decision(NamedTuple):
     A request that is refused has no decision: the error is raised."""
 
     value: Transaction | None
-    producer_id: int = NO_PRODUCER_ID
-    producer_epoch: int = NO_PRODUCER_EPOCH
-    ongoing_producer_id: int = NO_PRODUCER_ID
-    ongoing_producer_epoch: int = NO_PRODUCER_EPOCH
+    producer_id: ProducerId = NO_PRODUCER_ID
+    producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH
+    ongoing_producer_id: ProducerId = NO_PRODUCER_ID
+    ongoing_producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH
     effects: Effects = ()
     # The record ends the transaction that is in the way. The request is to be decided again when that is complete.
     decide_again: bool = False
@@ -135,7 +144,7 @@ class Coordinator:
     def __init__(
         self,
         config: TransactionConfig,
-        new_producer_id: Callable[[], int],
+        new_producer_id: Callable[[], ProducerId],
         topic_id: Callable[[str], UUID | None] = lambda topic: None,
     ) -> None:
         """`new_producer_id` raises CoordinatorLoadInProgress when it has none at hand (KAFKA-14417). `topic_id` tells
@@ -187,7 +196,7 @@ class Coordinator:
             _check_expected(entry, request.transactional_id, request.expected)
         if entry is None:
             value = created(self._new_producer_id(), timeout_ms, interval_ms, now_ms)
-            return Decision(value, value.producer_id, 0)
+            return Decision(value, value.producer_id, value.producer_epoch)
         if request.names_producer and not _may_init(entry, request):
             raise fenced(request.transactional_id, entry, request.producer_id, request.producer_epoch)
         if entry.state in PREPARING:
@@ -201,7 +210,9 @@ class Coordinator:
         value = initialized(entry, identity, previous_id, last_epoch, timeout_ms, interval_ms, now_ms)
         return Decision(value, *identity)
 
-    def _next_identity(self, entry: Transaction, request: InitRequest) -> tuple[tuple[int, int], int, int]:
+    def _next_identity(
+        self, entry: Transaction, request: InitRequest
+    ) -> tuple[ProducerPair, ProducerId, ProducerEpoch]:
         """The next identity of the client, where no transaction is open, and its producer id and epoch before."""
         producer_id, epoch = entry.producer_id, entry.producer_epoch
         if request.names_producer:
@@ -215,8 +226,9 @@ class Coordinator:
             last_epoch = epoch
         else:
             last_epoch = NO_PRODUCER_EPOCH
-        identity = (self._new_producer_id(), 0) if epoch >= EXHAUSTED else (producer_id, epoch + 1)
-        return identity, producer_id, last_epoch
+        if epoch >= EXHAUSTED:
+            return (self._new_producer_id(), FIRST_PRODUCER_EPOCH), producer_id, last_epoch
+        return (producer_id, ProducerEpoch(epoch + 1)), producer_id, last_epoch
 
     def _take_over(
         self, entry: Transaction, request: InitRequest, now_ms: int, server_version: int, asker: Asker | None
@@ -256,8 +268,8 @@ class Coordinator:
         self,
         entry: Transaction | None,
         transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
+        producer_id: ProducerId,
+        producer_epoch: ProducerEpoch,
         partitions: frozenset[TopicPartition],
         client_version: int,
         now_ms: int,
@@ -277,8 +289,8 @@ class Coordinator:
         self,
         entry: Transaction | None,
         transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
+        producer_id: ProducerId,
+        producer_epoch: ProducerEpoch,
         partitions: frozenset[TopicPartition],
         client_version: int,
         now_ms: int,
@@ -309,7 +321,11 @@ class Coordinator:
         return Decision(self._with_topic_ids(added(entry, partitions, client_version, now_ms), entry, partitions))
 
     def verify(
-        self, entry: Transaction | None, producer_id: int, producer_epoch: int, partitions: frozenset[TopicPartition]
+        self,
+        entry: Transaction | None,
+        producer_id: ProducerId,
+        producer_epoch: ProducerEpoch,
+        partitions: frozenset[TopicPartition],
     ) -> dict[TopicPartition, int]:
         """The error code of each partition: whether it belongs to the open transaction of this producer."""
         if entry is None:
@@ -335,8 +351,8 @@ class Coordinator:
         self,
         entry: Transaction | None,
         transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
+        producer_id: ProducerId,
+        producer_epoch: ProducerEpoch,
         commit: bool,
         now_ms: int,
         *,
@@ -365,8 +381,8 @@ class Coordinator:
         self,
         entry: Transaction,
         transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
+        producer_id: ProducerId,
+        producer_epoch: ProducerEpoch,
         commit: bool,
         now_ms: int,
         version: int,
@@ -390,8 +406,8 @@ class Coordinator:
         self,
         entry: Transaction,
         transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
+        producer_id: ProducerId,
+        producer_epoch: ProducerEpoch,
         commit: bool,
         now_ms: int,
         pending: bool,
@@ -422,8 +438,8 @@ class Coordinator:
         self,
         entry: Transaction,
         transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
+        producer_id: ProducerId,
+        producer_epoch: ProducerEpoch,
         commit: bool,
         now_ms: int,
     ) -> Decision:
@@ -464,7 +480,9 @@ class Coordinator:
             )
         raise wrong_state(transactional_id, entry, commit)
 
-    def _check_kept_end(self, entry: Transaction, transactional_id: str, producer_id: int, producer_epoch: int) -> None:
+    def _check_kept_end(
+        self, entry: Transaction, transactional_id: str, producer_id: ProducerId, producer_epoch: ProducerEpoch
+    ) -> None:
         """Only the client that recovered a prepared transaction may end it."""
         if entry.state is State.ONGOING:
             if (producer_id, producer_epoch) == client_pair(entry):
@@ -514,7 +532,7 @@ def check_id(transactional_id: str) -> None:
         raise InvalidRequest("the transactional id is empty")
 
 
-def check_identity(producer_id: int, producer_epoch: int) -> None:
+def check_identity(producer_id: ProducerId, producer_epoch: ProducerEpoch) -> None:
     """What InitProducerId says of the identity that its client has had, with or without a transactional id."""
     if (producer_id == NO_PRODUCER_ID) != (producer_epoch == NO_PRODUCER_EPOCH):
         raise InvalidRequest(f"producer id {producer_id} and epoch {producer_epoch}: give both or neither")
@@ -570,8 +588,8 @@ def _may_init(entry: Transaction, request: InitRequest) -> bool:
 def _check_kept_member(
     entry: Transaction,
     transactional_id: str,
-    producer_id: int,
-    producer_epoch: int,
+    producer_id: ProducerId,
+    producer_epoch: ProducerEpoch,
     partitions: frozenset[TopicPartition],
 ) -> None:
     """No client may widen a kept transaction. What the old incarnation did is confirmed when it is repeated."""

@@ -23,6 +23,7 @@ from twofold.coordinator.transaction.transitions import (
     is_two_phase,
     reply_pair,
 )
+from twofold.types import ProducerEpoch, ProducerId
 from twofold.wire.errors import (
     InvalidProducerIdMapping,
     InvalidRequest,
@@ -52,8 +53,8 @@ class AbortCause(Enum):
 def heartbeat(
     entry: Transaction | None,
     transactional_id: str,
-    producer_id: int,
-    producer_epoch: int,
+    producer_id: ProducerId,
+    producer_epoch: ProducerEpoch,
     cause: AbortCause | None = None,
 ) -> bool:
     """Raise what is wrong with a heartbeat; else whether it keeps an open transaction alive.
@@ -79,7 +80,11 @@ def heartbeat(
 
 
 def _check_late(
-    entry: Transaction, transactional_id: str, producer_id: int, producer_epoch: int, cause: AbortCause | None
+    entry: Transaction,
+    transactional_id: str,
+    producer_id: ProducerId,
+    producer_epoch: ProducerEpoch,
+    cause: AbortCause | None,
 ) -> None:
     """Accept the epoch under which the last transaction was ended, unless the coordinator ended it."""
     state = entry.state
@@ -94,7 +99,7 @@ def _check_late(
     )
 
 
-def _ended_it(entry: Transaction, producer_id: int, producer_epoch: int) -> bool:
+def _ended_it(entry: Transaction, producer_id: ProducerId, producer_epoch: ProducerEpoch) -> bool:
     """Whether this pair is the one that the last end of a transaction took from its client."""
     if entry.state in PREPARING:
         before = entry.last_producer_epoch if has_kept(entry) else entry.producer_epoch - 1
@@ -104,7 +109,9 @@ def _ended_it(entry: Transaction, producer_id: int, producer_epoch: int) -> bool
     return producer_id == entry.previous_producer_id and producer_epoch == EXHAUSTED and entry.producer_epoch == 0
 
 
-def _stranger(entry: Transaction, transactional_id: str, producer_id: int, producer_epoch: int) -> KafkaError:
+def _stranger(
+    entry: Transaction, transactional_id: str, producer_id: ProducerId, producer_epoch: ProducerEpoch
+) -> KafkaError:
     holder, epoch = reply_pair(entry)
     if producer_id in (holder, entry.producer_id, entry.previous_producer_id):
         return ProducerFenced(

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from twofold.coordinator.transaction.proofs import Pair, proven
 from twofold.coordinator.transaction.records import Ended, Transaction
 from twofold.coordinator.transaction.states import State
-from twofold.types import TopicPartition
+from twofold.types import ProducerEpoch, ProducerId, TopicPartition
 from twofold.wire.errors import InvalidRegularExpression, InvalidRequest, TransactionalIdNotFound
 
 NO_DURATION = -1
@@ -26,8 +26,8 @@ class Description(NamedTuple):
     state: str
     timeout_ms: int
     start_ms: int  # -1: the id has had no transaction since its last InitProducerId
-    producer_id: int
-    producer_epoch: int
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
     topics: dict[str, list[int]]
     last_two_phase: Ended | None = None
     decided: tuple[Pair, bool] | None = None
@@ -36,7 +36,7 @@ class Description(NamedTuple):
 
 class Listing(NamedTuple):
     transactional_id: str
-    producer_id: int
+    producer_id: ProducerId
     state: str
 
 

@@ -35,7 +35,7 @@ from twofold.coordinator.transaction.transitions import (
     initialized,
     is_two_phase,
 )
-from twofold.types import NO_PRODUCER_EPOCH, Ending, TopicPartition
+from twofold.types import FIRST_PRODUCER_EPOCH, NO_PRODUCER_EPOCH, Ending, ProducerEpoch, ProducerId, TopicPartition
 
 _COMMITTED = frozenset({State.PREPARE_COMMIT, State.COMPLETE_COMMIT})
 _ENDINGS = frozenset(Ending)
@@ -45,13 +45,13 @@ _DECIDED = PREPARING | {State.COMPLETE_COMMIT, State.COMPLETE_ABORT}
 class Pair(NamedTuple):
     """The identity under which the records of a transaction were written."""
 
-    producer_id: int
-    producer_epoch: int
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
 
     @property
-    def marker_epoch(self) -> int:
+    def marker_epoch(self) -> ProducerEpoch:
         """From transaction.version 2 on a transaction ends under the next epoch."""
-        return self.producer_epoch + 1
+        return ProducerEpoch(self.producer_epoch + 1)
 
 
 class Orphan(NamedTuple):
@@ -94,7 +94,7 @@ def proven(entry: Transaction) -> Iterator[tuple[Pair, bool]]:
     """The transactions whose outcome a record tells: the pair, and whether it was committed."""
     if entry.state in _DECIDED and entry.client_version >= CLIENT_TV2:
         if entry.state in PREPARING and has_kept(entry):
-            pair = Pair(entry.producer_id, entry.producer_epoch - 1)
+            pair = Pair(entry.producer_id, ProducerEpoch(entry.producer_epoch - 1))
         else:
             pair = Pair(entry.previous_producer_id, entry.last_producer_epoch)
         if pair.producer_epoch != NO_PRODUCER_EPOCH and pair.marker_epoch <= EPOCH_MAX:
@@ -182,7 +182,9 @@ class Evidence:
         ]
 
 
-def set_apart(entry: Transaction, pair: Pair, now_ms: int, new_producer_id: Callable[[], int]) -> Transaction | None:
+def set_apart(
+    entry: Transaction, pair: Pair, now_ms: int, new_producer_id: Callable[[], ProducerId]
+) -> Transaction | None:
     """The record that gives the id of an unproven pair a new producer id; None where the pair cannot come again.
 
     What is open under an earlier epoch than the pair is aborted: the coordinator has lost its newest records, so the
@@ -191,7 +193,7 @@ def set_apart(entry: Transaction, pair: Pair, now_ms: int, new_producer_id: Call
     if entry.producer_id != pair.producer_id:
         return None
     if entry.state in EXPIRABLE:
-        identity = (new_producer_id(), 0)
+        identity = (new_producer_id(), FIRST_PRODUCER_EPOCH)
         return initialized(
             entry, identity, entry.producer_id, NO_PRODUCER_EPOCH, entry.timeout_ms, entry.heartbeat_interval_ms, now_ms
         )

@@ -25,7 +25,7 @@ from uuid import UUID
 from twofold.coordinator.transaction.states import RECORDED, State
 from twofold.machine.schema import MalformedRecord
 from twofold.records.varint import decode_uvarint, encode_uvarint
-from twofold.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
+from twofold.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, ProducerEpoch, ProducerId, TopicPartition
 from twofold.wire.errors import InvalidRecord
 
 KEY_VERSION = 0
@@ -45,8 +45,8 @@ class Ended(NamedTuple):
     """How a two-phase transaction ended: its pair while it was open, which is what a prepared state names, and the
     number of an `Ending`. A number of a newer version is kept as it is."""
 
-    producer_id: int
-    producer_epoch: int
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
     ending: int
 
 
@@ -60,20 +60,20 @@ class NextTerms(NamedTuple):
 class Transaction(NamedTuple):
     """What is known of a transactional id. Never changed; every transition makes a new one."""
 
-    producer_id: int
-    producer_epoch: int
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
     timeout_ms: int
     state: State
     partitions: frozenset[TopicPartition] = NO_PARTITIONS
     last_update_ms: int = NO_TIMESTAMP
     start_ms: int = NO_TIMESTAMP
     # The client's producer id before: a retry of the request that changed it comes under the old one.
-    previous_producer_id: int = NO_PRODUCER_ID
+    previous_producer_id: ProducerId = NO_PRODUCER_ID
     # The client's producer id after this transaction; with an epoch, its id already now (a kept transaction).
-    next_producer_id: int = NO_PRODUCER_ID
+    next_producer_id: ProducerId = NO_PRODUCER_ID
     client_version: int = 0  # the transaction.version of the client that drives the transaction
-    next_producer_epoch: int = NO_PRODUCER_EPOCH
-    last_producer_epoch: int = NO_PRODUCER_EPOCH
+    next_producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH
+    last_producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH
     heartbeat_interval_ms: int = 0
     last_two_phase: Ended | None = None  # stays until the id expires, so that a stored state can be asked about
     next_terms: NextTerms | None = None  # of the client that keeps a transaction; they count when that is complete

@@ -2,6 +2,7 @@
 
 from twofold.coordinator.transaction.records import Transaction
 from twofold.coordinator.transaction.transitions import client_pair
+from twofold.types import ProducerEpoch, ProducerId
 from twofold.wire.errors import (
     ConcurrentTransactions,
     InvalidProducerIdMapping,
@@ -32,13 +33,15 @@ def unknown(transactional_id: str) -> KafkaError:
     return InvalidProducerIdMapping(f"{transactional_id!r} has no producer id: it never had one, or it expired")
 
 
-def wrong_id(transactional_id: str, entry: Transaction, producer_id: int) -> KafkaError:
+def wrong_id(transactional_id: str, entry: Transaction, producer_id: ProducerId) -> KafkaError:
     return InvalidProducerIdMapping(
         f"{transactional_id!r} has producer id {client_pair(entry)[0]}, the request {producer_id}"
     )
 
 
-def fenced(transactional_id: str, entry: Transaction, producer_id: int, producer_epoch: int) -> KafkaError:
+def fenced(
+    transactional_id: str, entry: Transaction, producer_id: ProducerId, producer_epoch: ProducerEpoch
+) -> KafkaError:
     holder, epoch = client_pair(entry)
     return ProducerFenced(
         f"{transactional_id!r} belongs to producer id {holder} with epoch {epoch}, the request has {producer_id} with "

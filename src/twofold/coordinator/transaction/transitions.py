@@ -22,7 +22,17 @@ from collections.abc import Callable
 
 from twofold.coordinator.transaction.records import NEVER_MS, NO_PARTITIONS, Ended, NextTerms, Transaction
 from twofold.coordinator.transaction.states import TARGETS, Event, State
-from twofold.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, Ending, TopicPartition
+from twofold.types import (
+    FIRST_PRODUCER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    Ending,
+    ProducerEpoch,
+    ProducerId,
+    ProducerPair,
+    TopicPartition,
+)
 
 EPOCH_MAX = 32767
 EXHAUSTED = EPOCH_MAX - 1
@@ -45,27 +55,27 @@ def has_kept(entry: Transaction) -> bool:
     return entry.next_producer_epoch != NO_PRODUCER_EPOCH
 
 
-def client_pair(entry: Transaction) -> tuple[int, int]:
+def client_pair(entry: Transaction) -> ProducerPair:
     """The identity that the client holds."""
     if entry.next_producer_epoch != NO_PRODUCER_EPOCH:
         return entry.next_producer_id, entry.next_producer_epoch
     return entry.producer_id, entry.producer_epoch
 
 
-def reply_pair(prepared: Transaction) -> tuple[int, int]:
+def reply_pair(prepared: Transaction) -> ProducerPair:
     """The identity that the client goes on with once this transaction is complete."""
     if prepared.next_producer_epoch != NO_PRODUCER_EPOCH:
         return prepared.next_producer_id, prepared.next_producer_epoch
     if prepared.next_producer_id != NO_PRODUCER_ID and prepared.client_version >= CLIENT_TV2:
-        return prepared.next_producer_id, 0
+        return prepared.next_producer_id, FIRST_PRODUCER_EPOCH
     return prepared.producer_id, prepared.producer_epoch
 
 
-def created(producer_id: int, timeout_ms: int, interval_ms: int, now_ms: int) -> Transaction:
+def created(producer_id: ProducerId, timeout_ms: int, interval_ms: int, now_ms: int) -> Transaction:
     state = _ON_INIT[None]
     return Transaction(
         producer_id=producer_id,
-        producer_epoch=0,
+        producer_epoch=FIRST_PRODUCER_EPOCH,
         timeout_ms=timeout_ms,
         state=state,
         last_update_ms=now_ms,
@@ -76,9 +86,9 @@ def created(producer_id: int, timeout_ms: int, interval_ms: int, now_ms: int) ->
 
 def initialized(
     entry: Transaction,
-    identity: tuple[int, int],
-    previous_producer_id: int,
-    last_epoch: int,
+    identity: ProducerPair,
+    previous_producer_id: ProducerId,
+    last_epoch: ProducerEpoch,
     timeout_ms: int,
     interval_ms: int,
     now_ms: int,
@@ -103,7 +113,7 @@ def initialized(
 
 
 def kept(
-    entry: Transaction, new_producer_id: Callable[[], int], timeout_ms: int, interval_ms: int, now_ms: int
+    entry: Transaction, new_producer_id: Callable[[], ProducerId], timeout_ms: int, interval_ms: int, now_ms: int
 ) -> Transaction:
     """ONGOING as before, with the next identity for the client that recovered it. A timeout of NEVER_MS makes
     it a two-phase one at once; any other counts after this transaction. So do heartbeats of a two-phase one."""
@@ -177,7 +187,7 @@ def ended_with_epoch_kept(entry: Transaction, commit: bool, now_ms: int) -> Tran
 
 
 def ended_with_epoch_raised(
-    entry: Transaction, event: Event, now_ms: int, new_producer_id: Callable[[], int]
+    entry: Transaction, event: Event, now_ms: int, new_producer_id: Callable[[], ProducerId]
 ) -> Transaction:
     """The end of a transaction of TV2, by its client or by the coordinator; also of one that never began."""
     state = TARGETS[event][entry.state]
@@ -192,7 +202,7 @@ def ended_with_epoch_raised(
     return Transaction(
         producer_id=producer_id,
         # Only logs of brokers that counted too far hold 32767 here; it can be marked, and never exceeded.
-        producer_epoch=epoch + 1 if epoch < EPOCH_MAX else epoch,
+        producer_epoch=ProducerEpoch(epoch + 1) if epoch < EPOCH_MAX else epoch,
         timeout_ms=entry.timeout_ms,
         state=state,
         partitions=entry.partitions,
@@ -209,7 +219,7 @@ def ended_with_epoch_raised(
     )
 
 
-def fenced_without_retry(entry: Transaction, now_ms: int, new_producer_id: Callable[[], int]) -> Transaction:
+def fenced_without_retry(entry: Transaction, now_ms: int, new_producer_id: Callable[[], ProducerId]) -> Transaction:
     """The abort by the coordinator under TV1: an InitProducerId of the old client is not taken for a retry.
 
     The version stays that of the client: one of TV2, whose server was set back to TV1 meanwhile, may still abort and
@@ -223,7 +233,7 @@ def fenced_without_retry(entry: Transaction, now_ms: int, new_producer_id: Calla
         next_id, next_epoch = _bump(previous_id, holder_epoch, new_producer_id)
     return Transaction(
         producer_id=producer_id,
-        producer_epoch=epoch + 1 if epoch < EPOCH_MAX else epoch,
+        producer_epoch=ProducerEpoch(epoch + 1) if epoch < EPOCH_MAX else epoch,
         timeout_ms=entry.timeout_ms,
         state=state,
         partitions=entry.partitions,
@@ -268,8 +278,10 @@ def _ended(entry: Transaction, event: Event) -> Ended | None:
     return Ended(entry.producer_id, entry.producer_epoch, _ENDINGS[event])
 
 
-def _bump(producer_id: int, epoch: int, new_producer_id: Callable[[], int]) -> tuple[int, int]:
-    return (new_producer_id(), 0) if epoch >= EXHAUSTED else (producer_id, epoch + 1)
+def _bump(producer_id: ProducerId, epoch: ProducerEpoch, new_producer_id: Callable[[], ProducerId]) -> ProducerPair:
+    if epoch >= EXHAUSTED:
+        return new_producer_id(), FIRST_PRODUCER_EPOCH
+    return producer_id, ProducerEpoch(epoch + 1)
 
 
 def is_two_phase(entry: Transaction) -> bool:

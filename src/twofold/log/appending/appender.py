@@ -26,6 +26,7 @@ from twofold.log.producers.log_producers import LogProducers
 from twofold.log.producers.table import AppendChecks, marker_checks
 from twofold.records.batch import Buffer, single_record_batch
 from twofold.records.client_batch_checks import validate_client_batch
+from twofold.types import ProducerId
 from twofold.wire.errors import KafkaError
 
 
@@ -118,7 +119,7 @@ class LogAppender:
         now_ms = self._context.environment.clock.wall_ms()
         append_time_ms = now_ms if self._context.config.stamps_append_time else None
         checks = AppendChecks(origin, transaction_version, guard, self._context.environment.verification_enabled)
-        pending: dict[int, ProducerEntry] = {}
+        pending: dict[ProducerId, ProducerEntry] = {}
         batches: list[StoredBatch] = []
         data = bytearray(records)
         offset = self._bounds.log_end_offset
@@ -144,7 +145,7 @@ class LogAppender:
         now_ms = self._context.environment.clock.wall_ms()
         stamps = self._context.config.stamps_append_time
         outcomes: list[int | KafkaError] = []
-        pending: dict[int, ProducerEntry] = {}
+        pending: dict[ProducerId, ProducerEntry] = {}
         batches: list[StoredBatch] = []
         data = b""
         offset = self._bounds.log_end_offset
@@ -186,7 +187,7 @@ class LogAppender:
     def append_replicated(self, records: Buffer) -> None:
         """What the leader has: batches that carry their offsets and epochs. A cut-off last one is left out."""
         now_ms = self._context.environment.clock.wall_ms()
-        pending: dict[int, ProducerEntry] = {}
+        pending: dict[ProducerId, ProducerEntry] = {}
         batches: list[StoredBatch] = []
         end = 0
         for at, header in replicated_batches(records, self._bounds.log_end_offset):

@@ -28,6 +28,7 @@ from twofold.records.batch import LOG_OVERHEAD, Header, read_header
 from twofold.records.control import read_end_marker
 from twofold.runtime.api import Disk
 from twofold.runtime.files import read_file
+from twofold.types import ProducerId
 
 OPEN_FILES = 8
 SLICE_COST = 800  # in records; a few milliseconds
@@ -56,7 +57,7 @@ class CleaningPlan:
     sources: tuple[SealedSource, ...]  # from the first segment on
     first_dirty: int
     high_watermark: int
-    producers: dict[int, ProducerEntry]
+    producers: dict[ProducerId, ProducerEntry]
     txn_indexes: tuple[tuple[int, str], ...]  # (base, path) of sealed segments that have one, also later ones
     active_txn_index: tuple[int, bytes]
     now_ms: int

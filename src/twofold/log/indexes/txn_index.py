@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from twofold.log.indexes.offset_index import CorruptIndex
+from twofold.types import ProducerId
 
 VERSION = 0
 _ENTRY = struct.Struct(">hqqqq")
@@ -20,7 +21,7 @@ _new_tuple = tuple.__new__
 
 
 class AbortedEntry(NamedTuple):
-    producer_id: int
+    producer_id: ProducerId
     first_offset: int
     last_offset: int
     last_stable_offset: int

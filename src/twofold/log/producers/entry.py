@@ -16,7 +16,7 @@ from typing import NamedTuple
 from twofold.log.api import TransactionMarker
 from twofold.records.batch import SEQUENCE_MAX, TRANSACTIONAL, Header, decrement_sequence
 from twofold.records.control import EndMarker
-from twofold.types import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP
+from twofold.types import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, ProducerEpoch, ProducerId
 from twofold.wire.errors import (
     InvalidProducerEpoch,
     InvalidTxnState,
@@ -50,8 +50,8 @@ class BatchMetadata(NamedTuple):
 
 
 class ProducerEntry(NamedTuple):
-    producer_id: int
-    epoch: int
+    producer_id: ProducerId
+    epoch: ProducerEpoch
     coordinator_epoch: int  # -1 until the first marker
     last_timestamp: int
     txn_first_offset: int  # of the open transaction, else -1
@@ -62,7 +62,7 @@ class ProducerEntry(NamedTuple):
     def last_sequence(self) -> int:
         return self.window[-1].last_sequence if self.window else NO_SEQUENCE
 
-    def has_open_transaction(self, epoch: int) -> bool:
+    def has_open_transaction(self, epoch: ProducerEpoch) -> bool:
         return self.txn_first_offset != NO_OFFSET and self.epoch == epoch
 
 
@@ -72,12 +72,12 @@ class VerificationEntry(NamedTuple):
     guard: int
     timestamp: int
     lowest_sequence: int
-    epoch: int
+    epoch: ProducerEpoch
     supports_epoch_bump: bool
 
 
 class CompletedTransaction(NamedTuple):
-    producer_id: int
+    producer_id: ProducerId
     first_offset: int
     last_offset: int  # of the marker
     aborted: bool
@@ -123,7 +123,7 @@ def check_guard(
         )
 
 
-def stale_epoch(entry: ProducerEntry, epoch: int) -> InvalidProducerEpoch:
+def stale_epoch(entry: ProducerEntry, epoch: ProducerEpoch) -> InvalidProducerEpoch:
     return InvalidProducerEpoch(
         f"epoch {epoch} of producer {entry.producer_id} is smaller than the last seen epoch {entry.epoch}"
     )
@@ -210,7 +210,7 @@ def check_marker(
         raise _coordinator_fenced(header.producer_id, marker.coordinator_epoch, entry.coordinator_epoch)
 
 
-def _coordinator_fenced(producer_id: int, epoch: int, last_seen: int) -> TransactionCoordinatorFenced:
+def _coordinator_fenced(producer_id: ProducerId, epoch: int, last_seen: int) -> TransactionCoordinatorFenced:
     return TransactionCoordinatorFenced(
         f"a marker for producer {producer_id} comes from coordinator epoch {epoch}, smaller than the last seen "
         f"{last_seen}"

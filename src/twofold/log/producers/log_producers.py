@@ -17,6 +17,7 @@ from twofold.log.producers.table import ProducerTable
 from twofold.log.producers.times import TimesToKeep, remove_times, times_of
 from twofold.log.producers.windows import deepen_windows
 from twofold.log.segments.segment import Segment
+from twofold.types import ProducerEpoch, ProducerId
 
 log = logging.getLogger("twofold.log")
 
@@ -84,18 +85,20 @@ class LogProducers:
 
     # What is asked about a producer
 
-    def start_verification(self, producer_id: int, epoch: int, sequence: int, supports_epoch_bump: bool) -> int | None:
+    def start_verification(
+        self, producer_id: ProducerId, epoch: ProducerEpoch, sequence: int, supports_epoch_bump: bool
+    ) -> int | None:
         environment = self._context.environment
         now_ms, guard = environment.clock.wall_ms(), next(environment.guards)
         return self.table.start_verification(producer_id, epoch, sequence, supports_epoch_bump, now_ms, guard)
 
-    def was_ended_by_hand(self, producer_id: int, epoch: int, since_ms: int) -> bool:
+    def was_ended_by_hand(self, producer_id: ProducerId, epoch: ProducerEpoch, since_ms: int) -> bool:
         entry = self.table.entries.get(producer_id)
         if entry is None or entry.epoch != epoch or entry.txn_first_offset != NO_OFFSET or not entry.window:
             return False
         return entry.last_timestamp > since_ms
 
-    def has_open_transaction_before(self, offset: int, producer_id: int, epoch: int) -> bool:
+    def has_open_transaction_before(self, offset: int, producer_id: ProducerId, epoch: ProducerEpoch) -> bool:
         entry = self.table.entries.get(producer_id)
         return entry is not None and entry.has_open_transaction(epoch) and entry.txn_first_offset < offset
 

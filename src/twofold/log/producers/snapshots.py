@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from twofold.log.producers.entry import NO_OFFSET, BatchMetadata, ProducerEntry
 from twofold.records.crc import crc32c
-from twofold.types import NO_SEQUENCE
+from twofold.types import NO_SEQUENCE, ProducerEpoch, ProducerId
 
 VERSION = 1
 _HEADER = struct.Struct(">hIi")
@@ -57,8 +57,8 @@ def decode_snapshot(data: bytes) -> list[ProducerEntry]:
 
 
 def _entry(
-    producer_id: int,
-    epoch: int,
+    producer_id: ProducerId,
+    epoch: ProducerEpoch,
     sequence: int,
     offset: int,
     delta: int,

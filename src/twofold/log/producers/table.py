@@ -36,7 +36,7 @@ from twofold.log.producers.entry import (
 from twofold.log.producers.times import Opened, ProducerTime, state_of
 from twofold.records.batch import TRANSACTIONAL, Header
 from twofold.records.control import EndMarker
-from twofold.types import NO_TIMESTAMP
+from twofold.types import NO_TIMESTAMP, ProducerEpoch, ProducerId
 
 NO_LIMIT = 2**63 - 1
 
@@ -76,10 +76,10 @@ class ProducerTable:
     def __init__(self) -> None:
         self.end_offset = 0
         self.high_watermark = 0
-        self.entries: dict[int, ProducerEntry] = {}
+        self.entries: dict[ProducerId, ProducerEntry] = {}
         self._ongoing: OrderedDict[int, Opened] = OrderedDict()
         self._unreplicated: deque[tuple[int, int]] | None = None
-        self._verifications: dict[int, VerificationEntry] = {}
+        self._verifications: dict[ProducerId, VerificationEntry] = {}
 
     # Appending
 
@@ -94,7 +94,7 @@ class ProducerTable:
         marker: EndMarker | TransactionMarker | None,
         checks: AppendChecks | None,
         now_ms: int,
-        pending: dict[int, ProducerEntry] | None = None,
+        pending: dict[ProducerId, ProducerEntry] | None = None,
     ) -> Change:
         """The change that a batch of a producer makes, or the error that refuses it.
 
@@ -165,7 +165,13 @@ class ProducerTable:
     # Verification (KIP-890)
 
     def start_verification(
-        self, producer_id: int, epoch: int, sequence: int, supports_epoch_bump: bool, now_ms: int, new_guard: int
+        self,
+        producer_id: ProducerId,
+        epoch: ProducerEpoch,
+        sequence: int,
+        supports_epoch_bump: bool,
+        now_ms: int,
+        new_guard: int,
     ) -> int | None:
         """The guard for the first batch of a transaction; None where the transaction is open already."""
         entry = self.entries.get(producer_id)
@@ -186,7 +192,7 @@ class ProducerTable:
         self._verifications[producer_id] = updated
         return updated.guard
 
-    def verification(self, producer_id: int) -> VerificationEntry | None:
+    def verification(self, producer_id: ProducerId) -> VerificationEntry | None:
         return self._verifications.get(producer_id)
 
     def _end_verification(self, header: Header, transaction_version: int) -> None:

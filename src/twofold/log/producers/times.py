@@ -25,7 +25,7 @@ from twofold.log.producers.entry import NO_OFFSET, ProducerEntry
 from twofold.records.crc import crc32c
 from twofold.runtime.api import Disk
 from twofold.runtime.files import TEMPORARY_SUFFIX, read_file
-from twofold.types import NO_PRODUCER_ID, NO_TIMESTAMP
+from twofold.types import NO_PRODUCER_ID, NO_TIMESTAMP, ProducerId
 
 log = logging.getLogger("twofold.log")
 
@@ -43,7 +43,7 @@ class CorruptTimes(Exception):
 class Opened(NamedTuple):
     """An open transaction: its producer, and since when it is open."""
 
-    producer_id: int
+    producer_id: ProducerId
     since_ms: int = NO_TIMESTAMP  # unknown only while a log is being opened or cut
     is_exact: bool = False  # else it began at `since_ms` or earlier
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from twofold.records.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, Header, crc_is_valid
 from twofold.runtime.api import File
+from twofold.types import ProducerEpoch, ProducerId
 
 CHUNK_BYTES = 8192
 RECOVERY_CHUNK_BYTES = 1 << 20
@@ -88,8 +89,8 @@ class ProducerFields(NamedTuple):
     attributes: int
     last_offset_delta: int
     max_timestamp: int
-    producer_id: int
-    producer_epoch: int
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
     base_sequence: int
 
 

@@ -34,7 +34,7 @@ from twofold.coordinator.transaction.records import TransactionRecord
 from twofold.coordinator.transaction.state import TransactionsState
 from twofold.log.api import TransactionMarker
 from twofold.machine.runtime import Result
-from twofold.types import TopicPartition
+from twofold.types import NO_PRODUCER_ID, TopicPartition
 from twofold.wire.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class ShardRepairs:
         self._on_unproven(unproven)
         for pair, transactional_id in {row.orphan.pair: row.transactional_id for row in unproven}.items():
             entry = None if transactional_id is None else shard.state.entries.get(transactional_id)
-            if transactional_id is None or entry is None or set_apart(entry, pair, 0, lambda: 0) is None:
+            if transactional_id is None or entry is None or set_apart(entry, pair, 0, lambda: NO_PRODUCER_ID) is None:
                 continue
             shard.hold(transactional_id)
             self._core.runtime.spawn(

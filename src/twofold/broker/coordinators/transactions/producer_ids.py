@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from twofold.runtime.api import Runtime
+from twofold.types import ProducerId
 from twofold.wire.errors import NONE, CoordinatorLoadInProgress, error_for
 from twofold.wire.messages.allocate_producer_ids import AllocateProducerIdsResponse
 
@@ -48,7 +49,7 @@ class ProducerIdBlocks:
         self._retry_at = 0.0
         self._waiting: dict[asyncio.Future[None], None] = {}  # in the order in which they came
 
-    def take(self) -> int:
+    def take(self) -> ProducerId:
         """The next producer id."""
         if self._next == self._block.end and self._following is not None:
             self._block, self._following = self._following, None
@@ -56,7 +57,7 @@ class ProducerIdBlocks:
         if self._next == self._block.end:
             self.prefetch()
             raise CoordinatorLoadInProgress("waiting for a block of producer ids from the controller")
-        producer_id = self._next
+        producer_id = ProducerId(self._next)
         self._next += 1
         if self._next - self._block.start >= PREFETCH_AT * self._block.length:
             self.prefetch()
@@ -66,7 +67,7 @@ class ProducerIdBlocks:
     def is_empty(self) -> bool:
         return self._next == self._block.end and self._following is None
 
-    async def take_soon(self) -> int:
+    async def take_soon(self) -> ProducerId:
         """The next producer id, of the block that is on its way if need be."""
         await self.arrive()
         return self.take()

@@ -47,7 +47,7 @@ from twofold.coordinator.transaction.records import Transaction
 from twofold.coordinator.transaction.refusals import being_aborted
 from twofold.coordinator.transaction.states import State
 from twofold.coordinator.transaction.transitions import has_kept, is_two_phase
-from twofold.types import NO_PRODUCER_ID, TopicPartition
+from twofold.types import NO_PRODUCER_ID, ProducerEpoch, ProducerId, TopicPartition
 from twofold.wire.errors import (
     ConcurrentTransactions,
     CoordinatorNotAvailable,
@@ -214,8 +214,8 @@ class TransactionService(CoordinatorService[TransactionShard]):
     def add_partitions(
         self,
         transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
+        producer_id: ProducerId,
+        producer_epoch: ProducerEpoch,
         partitions: frozenset[TopicPartition],
         client_version: int,
     ) -> "Awaitable[Decision]":
@@ -247,8 +247,8 @@ class TransactionService(CoordinatorService[TransactionShard]):
     def end(
         self,
         transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
+        producer_id: ProducerId,
+        producer_epoch: ProducerEpoch,
         commit: bool,
         client_version: int,
         asker: RequestContext,
@@ -266,7 +266,7 @@ class TransactionService(CoordinatorService[TransactionShard]):
 
         return self._decide(transactional_id, decide)
 
-    def heartbeat(self, transactional_id: str, producer_id: int, producer_epoch: int) -> None:
+    def heartbeat(self, transactional_id: str, producer_id: ProducerId, producer_epoch: ProducerEpoch) -> None:
         """A sign of life; raises what its producer should know."""
         check_id(transactional_id)
         shard = self.shard(transactional_id)
@@ -275,7 +275,11 @@ class TransactionService(CoordinatorService[TransactionShard]):
             shard.note_sign_of_life(transactional_id)
 
     def verify(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: frozenset[TopicPartition]
+        self,
+        transactional_id: str,
+        producer_id: ProducerId,
+        producer_epoch: ProducerEpoch,
+        partitions: frozenset[TopicPartition],
     ) -> Codes:
         """The error code of each partition: whether it belongs to the producer's transaction."""
         check_id(transactional_id)
@@ -283,7 +287,11 @@ class TransactionService(CoordinatorService[TransactionShard]):
         return self.coordinator.verify(entry, producer_id, producer_epoch, partitions)
 
     def admits(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, topic_partition: TopicPartition
+        self,
+        transactional_id: str,
+        producer_id: ProducerId,
+        producer_epoch: ProducerEpoch,
+        topic_partition: TopicPartition,
     ) -> bool | None:
         """Whether the transaction that a partition plainly belongs to is a two-phase one; None where more is to be
         said, which `admit` does."""
@@ -304,7 +312,9 @@ class TransactionService(CoordinatorService[TransactionShard]):
             return None
         return is_two_phase(entry)
 
-    def begun(self, transactional_id: str, producer_id: int, topic_partition: TopicPartition) -> tuple[int, int] | None:
+    def begun(
+        self, transactional_id: str, producer_id: ProducerId, topic_partition: TopicPartition
+    ) -> tuple[ProducerEpoch, int] | None:
         """Epoch and start of the producer's open transaction, where a partition is part of it already."""
         try:
             entry = self.shard(transactional_id).committed.entries.get(transactional_id)
@@ -323,8 +333,8 @@ class TransactionService(CoordinatorService[TransactionShard]):
     def admit(
         self,
         transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
+        producer_id: ProducerId,
+        producer_epoch: ProducerEpoch,
         partitions: frozenset[TopicPartition],
         *,
         adds: bool,

@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeAlias
 
 from twofold.broker.coordinators.transactions.service import Admission, TransactionService
 from twofold.broker.partitions.partition import Partition
-from twofold.types import TopicPartition
+from twofold.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerEpoch, ProducerId, TopicPartition
 from twofold.wire.errors import (
     NONE,
     InvalidProducerEpoch,
@@ -54,8 +54,8 @@ class Batch(NamedTuple):
     """What a batch says of itself."""
 
     partition: Partition
-    producer_id: int
-    producer_epoch: int
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
     base_sequence: int
 
 
@@ -65,7 +65,7 @@ def verify(
     """The verdict on each partition, of batches of one producer: at once where that is possible."""
     verdicts: Verdicts = {}
     asked: list[Partition] = []
-    producer_id = producer_epoch = -1
+    producer_id, producer_epoch = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
     for partition, producer_id, producer_epoch, sequence in batches:
         name = partition.topic_partition
         try:
@@ -106,7 +106,7 @@ def verify(
 
 
 def _was_ended_by_hand(
-    transactions: TransactionService, transactional_id: str, partition: Partition, producer_id: int
+    transactions: TransactionService, transactional_id: str, partition: Partition, producer_id: ProducerId
 ) -> bool:
     """Whether the open transaction of the producer has a marker in the partition: an administrator wrote it."""
     begun = transactions.begun(transactional_id, producer_id, partition.topic_partition)
@@ -129,7 +129,7 @@ def remember(transactions: TransactionService, transactional_id: str, batches: I
 async def _judged_later(
     verdicts: Verdicts,
     asked: list[Partition],
-    producer_id: int,
+    producer_id: ProducerId,
     admission: Awaitable[Admission],
     operation: SupportedOperation,
 ) -> Verdicts:
@@ -137,7 +137,11 @@ async def _judged_later(
 
 
 def _judged(
-    verdicts: Verdicts, asked: list[Partition], producer_id: int, admission: Admission, operation: SupportedOperation
+    verdicts: Verdicts,
+    asked: list[Partition],
+    producer_id: ProducerId,
+    admission: Admission,
+    operation: SupportedOperation,
 ) -> Verdicts:
     codes, two_phase = admission
     for partition in asked:

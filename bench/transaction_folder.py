@@ -19,7 +19,7 @@ from itertools import islice
 
 from twofold.config.internal_topics import TRANSACTION_STATE, coordinator_partition
 from twofold.config.topic import LogConfig
-from twofold.coordinator.transaction.records import Transaction, encode_key, encode_value
+from twofold.coordinator.transaction.records import TransactionMetadata, encode_key, encode_value
 from twofold.coordinator.transaction.states import State
 from twofold.log.api import Origin
 from twofold.log.log import PartitionLog
@@ -45,13 +45,13 @@ def known_id(number: int) -> str:
     return f"application-{number}"
 
 
-def state_records(options: argparse.Namespace, now_ms: int) -> Iterator[tuple[str, Transaction]]:
+def state_records(options: argparse.Namespace, now_ms: int) -> Iterator[tuple[str, TransactionMetadata]]:
     places = [frozenset([TopicPartition(TOPIC, index)]) for index in range(options.spread)]
     for number in range(options.open):
         place = places[number % options.spread]
         yield (
             open_id(number),
-            Transaction(
+            TransactionMetadata(
                 ProducerId(FIRST_PRODUCER_ID + number),
                 FIRST_PRODUCER_EPOCH,
                 TIMEOUT_MS,
@@ -65,7 +65,7 @@ def state_records(options: argparse.Namespace, now_ms: int) -> Iterator[tuple[st
         producer_id = FIRST_PRODUCER_ID + options.open + number
         yield (
             known_id(number),
-            Transaction(
+            TransactionMetadata(
                 ProducerId(producer_id),
                 FIRST_PRODUCER_EPOCH,
                 TIMEOUT_MS,

@@ -13,7 +13,14 @@ import pytest
 
 from twofold.cli.app import run_app
 from twofold.cli.log import batches as log_batches
-from twofold.coordinator.transaction.records import NEVER_MS, Ended, NextTerms, Transaction, encode_key, encode_value
+from twofold.coordinator.transaction.records import (
+    NEVER_MS,
+    Ended,
+    NextTerms,
+    TransactionMetadata,
+    encode_key,
+    encode_value,
+)
 from twofold.coordinator.transaction.states import State
 from twofold.log.producers.times import ProducerState, ProducerTime, encode_times
 from twofold.records.batch import HEADER_SIZE, BatchBuilder, compute_crc
@@ -143,7 +150,7 @@ def test_both_internal_topics_are_decoded(maker: str, folders: dict[str, Path], 
 
 
 def test_the_fields_of_two_phase_commit_are_shown(tmp_path: Path, dump: Dump) -> None:
-    entry = Transaction(
+    entry = TransactionMetadata(
         7, 3, NEVER_MS, State.ONGOING, frozenset({TopicPartition("t", 0)}), 20, 10, 7, 8, 3, 4, 2, 500,
         Ended(7, 2, Ending.TERMINATED), NextTerms(60_000, 500),
         topic_ids=frozenset({("t", UUID(int=9))}),

@@ -201,9 +201,9 @@ def group_records() -> list[bytes]:
 def transaction_records() -> list[bytes]:
     partitions = frozenset([TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 5)])
     values = [
-        transaction.Transaction(7, 1, 60_000, State.ONGOING, partitions, T0, T0),
-        transaction.Transaction(7, 1, 60_000, State.EMPTY, last_update_ms=T0),
-        transaction.Transaction(
+        transaction.TransactionMetadata(7, 1, 60_000, State.ONGOING, partitions, T0, T0),
+        transaction.TransactionMetadata(7, 1, 60_000, State.EMPTY, last_update_ms=T0),
+        transaction.TransactionMetadata(
             7, 1, 60_000, State.PREPARE_COMMIT, partitions, T0, T0,
             previous_producer_id=3, next_producer_id=9, client_version=2, next_producer_epoch=4,
         ),

@@ -17,7 +17,7 @@ from twofold.broker.coordinators.transactions.markers import MarkerSender
 from twofold.broker.coordinators.transactions.shard import TransactionShard
 from twofold.coordinator.group.state import _Draft
 from twofold.coordinator.transaction.coordinator import Coordinator, Decision
-from twofold.coordinator.transaction.records import Transaction, TransactionRecord
+from twofold.coordinator.transaction.records import TransactionMetadata, TransactionRecord
 from twofold.coordinator.transaction.state import TransactionMachine, TransactionsState
 from twofold.coordinator.transaction.states import PREPARING, State
 from twofold.coordinator.transaction.transitions import ended_with_epoch_kept
@@ -63,7 +63,7 @@ blind = pytest.mark.parametrize("blind", [False, True], ids=["watched", "blind"]
 def test_a_coordinator_that_forgets_a_marker(monkeypatch: pytest.MonkeyPatch, blind: bool) -> None:
     original = MarkerSender.send
 
-    def send(self: MarkerSender, shard: int, epoch: int, name: str, value: Transaction, on_done: Any) -> None:
+    def send(self: MarkerSender, shard: int, epoch: int, name: str, value: TransactionMetadata, on_done: Any) -> None:
         fewer = frozenset(sorted(value.partitions)[1:]) or value.partitions
         original(self, shard, epoch, name, value._replace(partitions=fewer), on_done)
 
@@ -166,7 +166,7 @@ def test_a_coordinator_that_decides_anew_after_a_restart(monkeypatch: pytest.Mon
 def test_markers_of_an_old_coordinator(monkeypatch: pytest.MonkeyPatch) -> None:
     original = MarkerSender.send
 
-    def send(self: MarkerSender, shard: int, epoch: int, name: str, value: Transaction, on_done: Any) -> None:
+    def send(self: MarkerSender, shard: int, epoch: int, name: str, value: TransactionMetadata, on_done: Any) -> None:
         original(self, shard, 10 - epoch, name, value, on_done)
 
     monkeypatch.setattr(MarkerSender, "send", send)
@@ -186,7 +186,7 @@ def test_a_coordinator_that_adds_partitions_and_does_not_write_it_down(
 
 @blind
 def test_a_coordinator_that_aborts_and_leaves_the_epoch(monkeypatch: pytest.MonkeyPatch, blind: bool) -> None:
-    def fence(self: Coordinator, entry: Transaction, now_ms: int, *, server_version: int) -> Decision:
+    def fence(self: Coordinator, entry: TransactionMetadata, now_ms: int, *, server_version: int) -> Decision:
         return Decision(ended_with_epoch_kept(entry, False, now_ms), decide_again=True)
 
     monkeypatch.setattr(Coordinator, "fence", fence)

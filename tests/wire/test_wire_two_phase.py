@@ -12,7 +12,7 @@ from twofold.coordinator.transaction.records import (
     NEVER_MS,
     Ended,
     NextTerms,
-    Transaction,
+    TransactionMetadata,
     TransactionRecord,
     decode,
     encode_value,
@@ -209,7 +209,7 @@ def test_responses_are_these_bytes(name: str) -> None:
 @pytest.mark.parametrize("name", RECORDS)
 def test_records_of_a_prepared_transaction_are_these_bytes(name: str) -> None:
     text, tags = RECORDS[name]
-    value = Transaction(
+    value = TransactionMetadata(
         42,
         32_766,
         NEVER_MS,

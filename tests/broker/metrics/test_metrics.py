@@ -13,7 +13,7 @@ from kits.node.txn_node import Node, exact, held_markers, simulated
 from twofold.broker.metrics.families import FAMILIES, HISTOGRAM
 from twofold.broker.metrics.reading import Scraper, name_of, text_of
 from twofold.config.internal_topics import TRANSACTION_STATE, coordinator_partition
-from twofold.coordinator.transaction.records import Transaction
+from twofold.coordinator.transaction.records import TransactionMetadata
 from twofold.coordinator.transaction.states import State
 from twofold.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 
@@ -25,9 +25,9 @@ TRAFFIC = "kafka_server_brokertopicmetrics_"
 Key = tuple[str, tuple[tuple[str, str], ...]]
 
 
-def entry(epoch: int, state: State = State.EMPTY) -> Transaction:
+def entry(epoch: int, state: State = State.EMPTY) -> TransactionMetadata:
     start_ms = -1 if state is State.EMPTY else 1
-    return Transaction(4000, epoch, 60_000, state, last_update_ms=1, start_ms=start_ms)
+    return TransactionMetadata(4000, epoch, 60_000, state, last_update_ms=1, start_ms=start_ms)
 
 
 class Page:

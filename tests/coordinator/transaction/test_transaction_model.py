@@ -30,7 +30,7 @@ from kits.coordinator.transactions import (
     a_transaction,
     partitions,
 )
-from twofold.coordinator.transaction.records import Transaction
+from twofold.coordinator.transaction.records import TransactionMetadata
 from twofold.coordinator.transaction.states import EXPIRABLE, PREPARING, State
 from twofold.coordinator.transaction.transitions import client_pair, has_kept
 
@@ -220,7 +220,7 @@ class SharedId(RuleBasedStateMachine):
                 self._check(record.value)
         self.checked = len(self.world.log)
 
-    def _check(self, value: Transaction) -> None:
+    def _check(self, value: TransactionMetadata) -> None:
         assert value.producer_epoch <= 32767 and value.next_producer_epoch <= LAST_EPOCH
         if value.state in PREPARING:
             assert self.decided is None, "a decision is made once"

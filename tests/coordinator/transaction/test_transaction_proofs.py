@@ -6,7 +6,7 @@ import pytest
 
 from twofold.coordinator.transaction.coordinator import Coordinator, InitRequest, TransactionConfig
 from twofold.coordinator.transaction.proofs import Evidence, Missing, Orphan, Pair, by_producer, proven, set_apart
-from twofold.coordinator.transaction.records import NEVER_MS, Ended, Transaction
+from twofold.coordinator.transaction.records import NEVER_MS, Ended, TransactionMetadata
 from twofold.coordinator.transaction.states import PREPARING, State
 from twofold.types import Ending, TopicPartition
 from twofold.wire.errors import KafkaError
@@ -23,13 +23,13 @@ class History:
         self._ids = iter(range(1, 10_000))
         config = TransactionConfig(two_phase_commit_enable=True)
         self.coordinator = Coordinator(config, lambda: next(self._ids))
-        self.entry: Transaction | None = None
-        self.records: list[Transaction] = []
+        self.entry: TransactionMetadata | None = None
+        self.records: list[TransactionMetadata] = []
         self.decided: dict[Pair, bool] = {}
         self.written: set[Pair] = set()
         self._first_epoch = first_epoch
 
-    def write(self, value: Transaction | None) -> None:
+    def write(self, value: TransactionMetadata | None) -> None:
         if value is None:
             return
         before = self.entry
@@ -93,9 +93,9 @@ def test_whatever_was_decided_is_proven_by_the_records_of_its_end(first_epoch: i
         assert history.decided.keys() <= found, seed
 
 
-def entry(**fields: object) -> Transaction:
+def entry(**fields: object) -> TransactionMetadata:
     usual: dict[str, object] = {"client_version": 2, "previous_producer_id": 7, "last_producer_epoch": 3}
-    return Transaction(7, 4, 60_000, State.COMPLETE_COMMIT)._replace(**(usual | fields))
+    return TransactionMetadata(7, 4, 60_000, State.COMPLETE_COMMIT)._replace(**(usual | fields))
 
 
 @pytest.mark.parametrize(
@@ -116,11 +116,11 @@ def entry(**fields: object) -> Transaction:
         (entry(state=State.PREPARE_COMMIT, next_producer_id=9, next_producer_epoch=1), [(Pair(7, 3), True)]),
     ],
 )
-def test_a_record_proves(value: Transaction, expected: list[tuple[Pair, bool]]) -> None:
+def test_a_record_proves(value: TransactionMetadata, expected: list[tuple[Pair, bool]]) -> None:
     assert list(proven(value)) == expected
 
 
-def judged(orphans: list[Orphan], *records: Transaction) -> tuple[list[Missing], list[str]]:
+def judged(orphans: list[Orphan], *records: TransactionMetadata) -> tuple[list[Missing], list[str]]:
     evidence = Evidence(by_producer(orphans))
     for record in records:
         evidence.note("x", record)
@@ -159,13 +159,13 @@ def test_the_last_epoch_of_the_first_protocol_proves_nothing_when_its_client_cha
         (entry(state=State.ONGOING, producer_epoch=3), Pair(7, 3), "open without this partition"),
     ],
 )
-def test_why_nothing_is_proven(value: Transaction, pair: Pair, reason: str) -> None:
+def test_why_nothing_is_proven(value: TransactionMetadata, pair: Pair, reason: str) -> None:
     missing, (told,) = judged([Orphan(A, pair, 0)], value)
     assert missing == [] and reason in told
 
 
 def test_an_id_is_set_apart_where_its_pair_could_come_again() -> None:
-    def apart(value: Transaction) -> Transaction | None:
+    def apart(value: TransactionMetadata) -> TransactionMetadata | None:
         return set_apart(value, Pair(7, 5), 1, lambda: 99)
 
     ended = apart(entry())

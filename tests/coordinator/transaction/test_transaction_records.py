@@ -20,7 +20,7 @@ from kits.coordinator.transactions import (
 from twofold.coordinator.transaction.records import (
     Ended,
     NextTerms,
-    Transaction,
+    TransactionMetadata,
     TransactionRecord,
     decode,
     encode_key,
@@ -36,41 +36,43 @@ KEY = encode_key("abc")
 VECTORS = {
     "v0 empty": (
         0,
-        Transaction(7, 0, 60000, EMPTY, last_update_ms=T),
+        TransactionMetadata(7, 0, 60000, EMPTY, last_update_ms=T),
         "0000 0000000000000007 0000 0000ea60 00 ffffffff 0000018bcfe56800 ffffffffffffffff",
     ),
     "v0 ongoing": (
         0,
-        Transaction(7, 0, 60000, ONGOING, partitions("t-0", "t-2"), T + 500, T + 500),
+        TransactionMetadata(7, 0, 60000, ONGOING, partitions("t-0", "t-2"), T + 500, T + 500),
         "0000 0000000000000007 0000 0000ea60 01 00000001 0001 74 00000002 00000000 00000002 0000018bcfe569f4 "
         "0000018bcfe569f4",
     ),
     "v1 prepare commit": (
         1,
-        Transaction(7, 1, 60000, PREPARE_COMMIT, partitions("t-0", "t-2"), T + 900, T + 500, 7, client_version=2),
+        TransactionMetadata(
+            7, 1, 60000, PREPARE_COMMIT, partitions("t-0", "t-2"), T + 900, T + 500, 7, client_version=2
+        ),
         "0001 0000000000000007 0001 0000ea60 02 02 0274 03 00000000 00000002 00 0000018bcfe56b84 0000018bcfe569f4 "
         "02 00 08 0000000000000007 02 02 0002",
     ),
     "v1 empty": (
         1,
-        Transaction(7, 0, 60000, EMPTY, last_update_ms=T),
+        TransactionMetadata(7, 0, 60000, EMPTY, last_update_ms=T),
         "0001 0000000000000007 0000 0000ea60 00 00 0000018bcfe56800 ffffffffffffffff 00",
     ),
     "v1 complete, rotated, every tag but next": (
         1,
-        Transaction(8, 0, 60000, COMPLETE_COMMIT, frozenset(), T, T, 7, -1, 2, -1, 32766, 5000),
+        TransactionMetadata(8, 0, 60000, COMPLETE_COMMIT, frozenset(), T, T, 7, -1, 2, -1, 32766, 5000),
         "0001 0000000000000008 0000 0000ea60 04 01 0000018bcfe56800 0000018bcfe56800 "
         "04 00 08 0000000000000007 02 02 0002 04 02 7ffe 64 04 00001388",
     ),
     "v1 ongoing, two-phase, kept": (
         1,
-        Transaction(42, 5, NEVER, ONGOING, partitions("t-1"), T, T, 42, 73, 2, 6),
+        TransactionMetadata(42, 5, NEVER, ONGOING, partitions("t-1"), T, T, 42, 73, 2, 6),
         "0001 000000000000002a 0005 7fffffff 01 02 0274 02 00000001 00 0000018bcfe56800 0000018bcfe56800 "
         "04 00 08 000000000000002a 01 08 0000000000000049 02 02 0002 03 02 0006",
     ),
     "v1 ongoing, two-phase, kept by a producer with a timeout and heartbeats, the one before was committed": (
         1,
-        Transaction(
+        TransactionMetadata(
             42, 5, NEVER, ONGOING, partitions("t-1"), T, T, 42, 73, 2, 6, -1, 0, Ended(42, 4, 1), NextTerms(30000, 1000)
         ),
         "0001 000000000000002a 0005 7fffffff 01 02 0274 02 00000001 00 0000018bcfe56800 0000018bcfe56800 "
@@ -79,7 +81,7 @@ VECTORS = {
     ),
     "v1 ongoing, two-phase, with the id of one of its topics": (
         1,
-        Transaction(
+        TransactionMetadata(
             42, 5, NEVER, ONGOING, partitions("t-1", "u-0"), T, T, 42, topic_ids=frozenset({("u", UUID(int=9))})
         ),
         "0001 000000000000002a 0005 7fffffff 01 03 0274 02 00000001 00 0275 02 00000000 "
@@ -116,7 +118,7 @@ times = st.integers(-1, 2**62)
 @st.composite
 def transactions(draw):
     state = draw(st.sampled_from(RECORDED_STATES))
-    return Transaction(
+    return TransactionMetadata(
         draw(ids),
         draw(epochs),
         draw(timeouts),
@@ -196,7 +198,7 @@ def test_load_unknown_types():
 
 
 def test_unknown_tags_are_passed_over():
-    plain = encode_value(Transaction(7, 0, 60000, ONGOING, partitions("t-0"), T, T), 1)
+    plain = encode_value(TransactionMetadata(7, 0, 60000, ONGOING, partitions("t-0"), T, T), 1)
     expected = decode(KEY, plain)
     # Tag 5 with three bytes, tag 300 with none; and one on the topic.
     assert decode(KEY, plain[:-1] + bytes.fromhex("02 05 03 aabbcc ac02 00")) == expected
@@ -206,7 +208,7 @@ def test_unknown_tags_are_passed_over():
 
 
 def test_partitions_of_an_empty_transaction_are_ignored():
-    data = encode_value(Transaction(7, 0, 60000, ONGOING, partitions("t-0"), T, T), 1)
+    data = encode_value(TransactionMetadata(7, 0, 60000, ONGOING, partitions("t-0"), T, T), 1)
     found = decode(KEY, data[:16] + b"\x00" + data[17:])
     assert found is not None and found.value is not None
     assert (found.value.state, found.value.partitions) == (EMPTY, frozenset())

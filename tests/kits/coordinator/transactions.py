@@ -14,7 +14,7 @@ from twofold.coordinator.transaction.coordinator import Coordinator, Decision, I
 from twofold.coordinator.transaction.effects import Effect
 from twofold.coordinator.transaction.records import (
     NEVER_MS,
-    Transaction,
+    TransactionMetadata,
     TransactionRecord,
     decode,
     encode_key,
@@ -64,11 +64,11 @@ T0 = partitions("t-0")
 
 def a_transaction(
     state: State, epoch: int = 5, producer_id: int = P, *, of: Iterable[TopicPartition] = T0, **fields: Any
-) -> Transaction:
+) -> TransactionMetadata:
     """An entry as it may stand in the log, reached or not."""
     has_partitions = state is ONGOING or state in PREPARING
     start_ms = -1 if state is EMPTY else NOW
-    return Transaction(
+    return TransactionMetadata(
         producer_id=ProducerId(producer_id),
         producer_epoch=ProducerEpoch(epoch),
         timeout_ms=fields.pop("timeout_ms", TIMEOUT_MS),
@@ -116,7 +116,7 @@ class World:
         tv: int = 2,
         *,
         config: TransactionConfig | None = None,
-        start: Transaction | None = None,
+        start: TransactionMetadata | None = None,
         next_id: int = P,
         failover: bool = True,
     ) -> None:
@@ -134,7 +134,7 @@ class World:
     # --- the log ---
 
     @property
-    def entry(self) -> Transaction | None:
+    def entry(self) -> TransactionMetadata | None:
         return self.state.entries.get(TXN)
 
     @property
@@ -142,7 +142,7 @@ class World:
         return self.is_marking and TXN in self.state.preparing
 
     @property
-    def now(self) -> Transaction:
+    def now(self) -> TransactionMetadata:
         assert self.entry is not None
         return self.entry
 
@@ -154,7 +154,7 @@ class World:
     def written(self) -> list[State | None]:
         return [None if record.value is None else record.value.state for record in self.log]
 
-    def write(self, value: Transaction | None) -> None:
+    def write(self, value: TransactionMetadata | None) -> None:
         old = self.entry
         if value is not None and self.log:
             assert may_follow(None if old is None else old.state, value.state), f"{old} -> {value}"

@@ -10,7 +10,7 @@ from kits.node.sim_node import simulated as simulated_node
 from kits.node.txn_node import Pair
 from twofold.broker.network.context import Frame, Later
 from twofold.config.internal_topics import CONSUMER_OFFSETS, coordinator_partition
-from twofold.coordinator.transaction.records import Transaction
+from twofold.coordinator.transaction.records import TransactionMetadata
 from twofold.log.log import PartitionLog
 from twofold.records.batch import BatchBuilder
 from twofold.runtime.sim import CutMode, Simulation
@@ -108,7 +108,7 @@ class TwoPhaseNode(Story):
 
     # --- insides ---
 
-    def entry(self, name: str = "x") -> Transaction:
+    def entry(self, name: str = "x") -> TransactionMetadata:
         return self.shard(name).committed.entries[name]
 
     def identities(self, name: str = "x") -> tuple[Pair, Pair]:

@@ -10,7 +10,7 @@ from kits.node.sim_node import SimNode
 from kits.node.sim_node import simulated as simulated_node
 from twofold.broker.coordinators.transactions.shard import TransactionShard
 from twofold.config.internal_topics import TRANSACTION_STATE, coordinator_partition
-from twofold.coordinator.transaction.records import Transaction, encode_key, encode_value
+from twofold.coordinator.transaction.records import TransactionMetadata, encode_key, encode_value
 from twofold.log.api import Origin
 from twofold.records.batch import BatchBuilder
 from twofold.wire.errors import NotCoordinator
@@ -127,12 +127,12 @@ class Node(SimNode):
         found = self.broker.replicas.find("t", partition) or self.broker.replicas.leader("t", partition)
         return found.log.log_end_offset
 
-    def write_raw(self, name: str, *values: Transaction | bytes | None, key: bytes | None = None) -> None:
+    def write_raw(self, name: str, *values: TransactionMetadata | bytes | None, key: bytes | None = None) -> None:
         partition = self.broker.replicas.leader(TRANSACTION_STATE, coordinator_partition(name, 50))
         partition.log.ensure_open()
         for value in values:
             builder = BatchBuilder()
-            encoded = encode_value(value, 1) if isinstance(value, Transaction) else value
+            encoded = encode_value(value, 1) if isinstance(value, TransactionMetadata) else value
             builder.add(key or encode_key(name), encoded, 0)
             partition.append(builder.build(), -1, origin=Origin.COORDINATOR)
 

@@ -6,7 +6,7 @@ from typing import Any
 from kits.node.sim_node import NODE, SimNode
 from kits.stories.words import identity
 from twofold.config.internal_topics import TRANSACTION_STATE
-from twofold.coordinator.transaction.records import NEVER_MS, Transaction, decode
+from twofold.coordinator.transaction.records import NEVER_MS, TransactionMetadata, decode
 from twofold.log.api import Bound
 from twofold.log.log import PartitionLog
 from twofold.records.batch import Header, Record, iter_headers, iter_records
@@ -97,7 +97,7 @@ def state_records(node: StoryNode, transactional_id: str) -> Iterator[str]:
                 yield "removed" if found.value is None else entry_text(found.value)
 
 
-def entry_text(entry: Transaction) -> str:
+def entry_text(entry: TransactionMetadata) -> str:
     """A record of `__transaction_state`, without its times."""
     text = f"{entry.state.wire_name} {identity((entry.producer_id, entry.producer_epoch))}"
     if entry.partitions:

@@ -11,7 +11,7 @@ from typing import Self
 from sim.groups.check import GroupWatch
 from sim.transactions.watch import batches_on_disk
 from sim.two_phase.watch import TwoPhaseWatch
-from twofold.coordinator.transaction.records import Transaction
+from twofold.coordinator.transaction.records import TransactionMetadata
 from twofold.log.log import PartitionLog
 from twofold.records.batch import read_header
 from twofold.types import TopicPartition
@@ -44,7 +44,7 @@ class MixedWatch(TwoPhaseWatch):
     def follows(self, topic: str) -> bool:
         return topic not in self._trimmed and super().follows(topic)
 
-    def _check_decision(self, old: Transaction, commit: bool, text: tuple[object, ...]) -> None:
+    def _check_decision(self, old: TransactionMetadata, commit: bool, text: tuple[object, ...]) -> None:
         if self.ids.get(old.producer_id) in self._outside_ids:
             super()._check_decision(old, commit, text)
 

@@ -23,7 +23,7 @@ from sim.transactions.plan import ReaderPlan, WriterPlan
 from sim.transactions.watch import PREPARED, TxnWatch, batches_on_disk
 from twofold.client import Admin, NewTopic
 from twofold.coordinator.transaction.coordinator import Decision
-from twofold.coordinator.transaction.records import Transaction
+from twofold.coordinator.transaction.records import TransactionMetadata
 from twofold.coordinator.transaction.states import State
 from twofold.runtime.api import Runtime
 from twofold.runtime.sim.disk import CutMode
@@ -186,7 +186,9 @@ class Stage:
         self.node.stop()
         await self.until(lambda: self.node.runs > runs and self.node.up.is_set(), "the restart")
 
-    async def inject(self, change: Callable[[Transaction], Transaction], transactional_id: str = ID) -> None:
+    async def inject(
+        self, change: Callable[[TransactionMetadata], TransactionMetadata], transactional_id: str = ID
+    ) -> None:
         """Write a record of the id that no client could bring about, and start the broker with it."""
         broker = self.node.broker
         assert broker is not None

@@ -23,7 +23,7 @@ from sim.transactions.history import EPOCH_MAX
 from sim.transactions.log import LogTruth, Marker
 from twofold.broker.coordinators.transactions.shard import TransactionShard
 from twofold.config.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
-from twofold.coordinator.transaction.records import Transaction, decode
+from twofold.coordinator.transaction.records import TransactionMetadata, decode
 from twofold.coordinator.transaction.state import TransactionMachine, TransactionsState
 from twofold.coordinator.transaction.states import State
 from twofold.log.appending.writer import BatchWriter
@@ -62,10 +62,10 @@ def must(condition: object, *parts: object) -> None:
 class Known(NamedTuple):
     """The newest record of an id."""
 
-    value: Transaction | None
+    value: TransactionMetadata | None
     offset: int
     log: PartitionLog
-    before: Transaction | None
+    before: TransactionMetadata | None
     """What the record before it said."""
 
     @property
@@ -195,7 +195,7 @@ class TxnWatch(Watch):
                     name = "removed" if value is None else value.state.name
                     self.transitions[name] = self.transitions.get(name, 0) + 1
 
-    def _note(self, transactional_id: str, value: Transaction | None, offset: int, log: PartitionLog) -> None:
+    def _note(self, transactional_id: str, value: TransactionMetadata | None, offset: int, log: PartitionLog) -> None:
         before = self.known.get(transactional_id)
         self.known[transactional_id] = Known(value, offset, log, before.value if before is not None else None)
         if value is not None:
@@ -207,7 +207,7 @@ class TxnWatch(Watch):
 
     # What an append may be
 
-    def _check_transition(self, transactional_id: str, new: Transaction | None) -> None:
+    def _check_transition(self, transactional_id: str, new: TransactionMetadata | None) -> None:
         known = self.known.get(transactional_id)
         old = known.value if known is not None else None
         text = (transactional_id, ":", old, "is followed by", new)
@@ -230,7 +230,7 @@ class TxnWatch(Watch):
             must(old.state is not State.ONGOING or new.partitions >= old.partitions, *text)
             must(new.partitions, *text)
 
-    def _check_complete(self, old: Transaction, new: Transaction, text: tuple[object, ...]) -> None:
+    def _check_complete(self, old: TransactionMetadata, new: TransactionMetadata, text: tuple[object, ...]) -> None:
         must(not new.partitions, *text)
         must(new.producer_id in (old.producer_id, old.next_producer_id), *text)
         for tp in sorted(old.partitions):
@@ -246,7 +246,7 @@ class TxnWatch(Watch):
             assert marker is not None
             must(log is None or marker.offset < log.high_watermark, *text, "and the marker in", tp, "is not safe yet")
 
-    def _entry(self, producer_id: int, *what: object) -> tuple[str, Known, Transaction]:
+    def _entry(self, producer_id: int, *what: object) -> tuple[str, Known, TransactionMetadata]:
         transactional_id = self.ids.get(producer_id)
         must(transactional_id is not None, *what, "and no transactional id has that producer id")
         assert transactional_id is not None
@@ -382,7 +382,7 @@ def check_derived(what: str, state: TransactionsState) -> None:
     )
 
 
-def decoded(data: bytes) -> Iterator[tuple[int, str, Transaction | None]]:
+def decoded(data: bytes) -> Iterator[tuple[int, str, TransactionMetadata | None]]:
     for position, header in iter_headers(data):
         if not header.is_control:
             for record in iter_records(data, position):

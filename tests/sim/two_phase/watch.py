@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from sim.transactions.watch import PREPARED, TxnWatch, must
 from twofold.config.internal_topics import CONSUMER_OFFSETS
-from twofold.coordinator.transaction.records import NEVER_MS, Transaction
+from twofold.coordinator.transaction.records import NEVER_MS, TransactionMetadata
 from twofold.coordinator.transaction.states import State
 from twofold.log.log import PartitionLog
 from twofold.records.batch import Header
@@ -32,7 +32,7 @@ class TwoPhaseWatch(TxnWatch):
         self.keeps = 0
         self.remembered = 0
 
-    def _check_transition(self, transactional_id: str, new: Transaction | None) -> None:
+    def _check_transition(self, transactional_id: str, new: TransactionMetadata | None) -> None:
         known = self.known.get(transactional_id)
         old = known.value if known is not None else None
         text = (transactional_id, ":", old, "is followed by", new)
@@ -63,14 +63,16 @@ class TwoPhaseWatch(TxnWatch):
                 return
         super()._check_data(log, header)
 
-    def _check_decision(self, old: Transaction, commit: bool, text: tuple[object, ...]) -> None:
+    def _check_decision(self, old: TransactionMetadata, commit: bool, text: tuple[object, ...]) -> None:
         pair = (old.producer_id, old.producer_epoch)
         if commit or old.timeout_ms == NEVER_MS:
             must(self.is_committed(pair) == commit, *text, "and the outside says commit =", self.is_committed(pair))
             must((pair, commit) in self.asked, *text, "and nobody asked for it")
             self.decided += 1
 
-    def _check_outcome(self, old: Transaction | None, new: Transaction, text: tuple[object, ...]) -> None:
+    def _check_outcome(
+        self, old: TransactionMetadata | None, new: TransactionMetadata, text: tuple[object, ...]
+    ) -> None:
         if old is None:
             must(new.last_two_phase is None, *text)
             return
@@ -85,7 +87,7 @@ class TwoPhaseWatch(TxnWatch):
             must(self.is_committed(last[:2]) == committed, *text, "and the outside says commit =", not committed)
             self.remembered += 1
 
-    def _check_kept(self, old: Transaction, new: Transaction, text: tuple[object, ...]) -> None:
+    def _check_kept(self, old: TransactionMetadata, new: TransactionMetadata, text: tuple[object, ...]) -> None:
         if new.state is not State.ONGOING or new.next_producer_epoch < 0:
             must(new.state is not State.ONGOING or old.next_producer_epoch < 0, *text)
             return

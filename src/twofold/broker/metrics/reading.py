@@ -26,7 +26,7 @@ from twofold.broker.network.server import Server
 from twofold.broker.partitions.first_look import FirstLook
 from twofold.broker.services import Services
 from twofold.config.listeners import ListenerAddress
-from twofold.coordinator.transaction.records import Transaction
+from twofold.coordinator.transaction.records import TransactionMetadata
 from twofold.coordinator.transaction.states import State
 from twofold.coordinator.transaction.transitions import is_two_phase
 from twofold.log.api import OpenTransaction
@@ -199,7 +199,7 @@ class BrokerCollector:
     def _open_transactions(self, logs: list[PartitionLog]) -> Iterator[Piece]:
         now_ms = self._services.runtime.clock.wall_ms()
         late_ms = self._services.settings.int("transaction.max.timeout.ms") + LATE_MARGIN_MS
-        owners: dict[int, Transaction] = {}
+        owners: dict[int, TransactionMetadata] = {}
         if logs:
             yield from self._find_owners(owners)
         names: list[TopicPartition] = []
@@ -222,7 +222,7 @@ class BrokerCollector:
         most = self._max_partitions
         yield PartitionRows(families.PARTITION_OPEN, names[:most], ages[:most])
 
-    def _find_owners(self, owners: dict[int, Transaction]) -> Iterator[Piece]:
+    def _find_owners(self, owners: dict[int, TransactionMetadata]) -> Iterator[Piece]:
         """What coordinators have open or are ending, by producer id."""
         for shard in self._services.transactions.led():
             state = shard.committed
@@ -317,7 +317,7 @@ class BrokerCollector:
         yield from _load_times(shards, families.GROUP_LOAD_MAX, families.GROUP_LOAD_AVG)
 
 
-def open_since(opened: OpenTransaction, name: TopicPartition, owner: Transaction | None) -> tuple[int, bool]:
+def open_since(opened: OpenTransaction, name: TopicPartition, owner: TransactionMetadata | None) -> tuple[int, bool]:
     """(when a transaction began, whether that is exact). Its coordinator knows best, if this is the transaction that it
     has open: not an older one of the same producer, which no coordinator ends."""
     if owner is None or name not in owner.partitions or owner.start_ms < 0:

@@ -32,7 +32,7 @@ from twofold.coordinator.transaction.effects import (
     ReportAbort,
 )
 from twofold.coordinator.transaction.heartbeats import AbortCause
-from twofold.coordinator.transaction.records import NEVER_MS, NO_TOPIC_IDS, Transaction
+from twofold.coordinator.transaction.records import NEVER_MS, NO_TOPIC_IDS, TransactionMetadata
 from twofold.coordinator.transaction.refusals import busy, fenced, too_old, unknown, wrong_id, wrong_state
 from twofold.coordinator.transaction.states import EXPIRABLE, PREPARING, Event, State
 from twofold.coordinator.transaction.transitions import (
@@ -100,7 +100,7 @@ class Expected(NamedTuple):
     producer_epoch: ProducerEpoch
     start_ms: int
 
-    def is_met_by(self, entry: Transaction) -> bool:
+    def is_met_by(self, entry: TransactionMetadata) -> bool:
         if (entry.producer_id, entry.producer_epoch) != (self.producer_id, self.producer_epoch):
             return False
         if self.start_ms == NO_TIMESTAMP:
@@ -127,7 +127,7 @@ class Decision(NamedTuple):
     """`value` is to be appended (None: nothing). When it is committed, the effects are run and the pairs are the reply.
     A request that is refused has no decision: the error is raised."""
 
-    value: Transaction | None
+    value: TransactionMetadata | None
     producer_id: ProducerId = NO_PRODUCER_ID
     producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH
     ongoing_producer_id: ProducerId = NO_PRODUCER_ID
@@ -174,7 +174,7 @@ class Coordinator:
 
     def init_producer_id(
         self,
-        entry: Transaction | None,
+        entry: TransactionMetadata | None,
         request: InitRequest,
         now_ms: int,
         *,
@@ -211,7 +211,7 @@ class Coordinator:
         return Decision(value, *identity)
 
     def _next_identity(
-        self, entry: Transaction, request: InitRequest
+        self, entry: TransactionMetadata, request: InitRequest
     ) -> tuple[ProducerPair, ProducerId, ProducerEpoch]:
         """The next identity of the client, where no transaction is open, and its producer id and epoch before."""
         producer_id, epoch = entry.producer_id, entry.producer_epoch
@@ -231,7 +231,7 @@ class Coordinator:
         return (producer_id, ProducerEpoch(epoch + 1)), producer_id, last_epoch
 
     def _take_over(
-        self, entry: Transaction, request: InitRequest, now_ms: int, server_version: int, asker: Asker | None
+        self, entry: TransactionMetadata, request: InitRequest, now_ms: int, server_version: int, asker: Asker | None
     ) -> Decision:
         """Abort what is open under the id that the client initializes."""
         transactional_id = request.transactional_id
@@ -245,15 +245,15 @@ class Coordinator:
         # request that has ended the transaction.
         return Decision(abort.value, *reply_pair(abort.value), effects=effects)
 
-    def _keep(self, entry: Transaction, request: InitRequest, timeout_ms: int, now_ms: int) -> Decision:
+    def _keep(self, entry: TransactionMetadata, request: InitRequest, timeout_ms: int, now_ms: int) -> Decision:
         """KIP-939: the transaction goes on, and only the client that has recovered it may end it."""
         value = kept(entry, self._new_producer_id, timeout_ms, request.heartbeat_interval_ms, now_ms)
         value = self._with_topic_ids(value, entry, entry.partitions)
         return Decision(value, *client_pair(value), entry.producer_id, entry.producer_epoch)
 
     def _with_topic_ids(
-        self, value: Transaction, entry: Transaction, partitions: frozenset[TopicPartition]
-    ) -> Transaction:
+        self, value: TransactionMetadata, entry: TransactionMetadata, partitions: frozenset[TopicPartition]
+    ) -> TransactionMetadata:
         """What is prepared in a topic is prepared in that topic, not in a later one of its name."""
         if not is_two_phase(value):
             return value
@@ -266,7 +266,7 @@ class Coordinator:
 
     def add_partitions(
         self,
-        entry: Transaction | None,
+        entry: TransactionMetadata | None,
         transactional_id: str,
         producer_id: ProducerId,
         producer_epoch: ProducerEpoch,
@@ -287,7 +287,7 @@ class Coordinator:
 
     def _add(
         self,
-        entry: Transaction | None,
+        entry: TransactionMetadata | None,
         transactional_id: str,
         producer_id: ProducerId,
         producer_epoch: ProducerEpoch,
@@ -322,7 +322,7 @@ class Coordinator:
 
     def verify(
         self,
-        entry: Transaction | None,
+        entry: TransactionMetadata | None,
         producer_id: ProducerId,
         producer_epoch: ProducerEpoch,
         partitions: frozenset[TopicPartition],
@@ -349,7 +349,7 @@ class Coordinator:
 
     def end(
         self,
-        entry: Transaction | None,
+        entry: TransactionMetadata | None,
         transactional_id: str,
         producer_id: ProducerId,
         producer_epoch: ProducerEpoch,
@@ -379,7 +379,7 @@ class Coordinator:
 
     def _end(
         self,
-        entry: Transaction,
+        entry: TransactionMetadata,
         transactional_id: str,
         producer_id: ProducerId,
         producer_epoch: ProducerEpoch,
@@ -404,7 +404,7 @@ class Coordinator:
 
     def _end_v1(
         self,
-        entry: Transaction,
+        entry: TransactionMetadata,
         transactional_id: str,
         producer_id: ProducerId,
         producer_epoch: ProducerEpoch,
@@ -429,14 +429,14 @@ class Coordinator:
             raise busy(transactional_id)
         raise wrong_state(transactional_id, entry, commit)
 
-    def _end_raised(self, entry: Transaction, commit: bool, now_ms: int) -> Decision:
+    def _end_raised(self, entry: TransactionMetadata, commit: bool, now_ms: int) -> Decision:
         event = Event.COMMIT if commit else Event.ABORT
         value = ended_with_epoch_raised(entry, event, now_ms, self._new_producer_id)
         return Decision(value, *reply_pair(value))
 
     def _end_closed(
         self,
-        entry: Transaction,
+        entry: TransactionMetadata,
         transactional_id: str,
         producer_id: ProducerId,
         producer_epoch: ProducerEpoch,
@@ -464,7 +464,7 @@ class Coordinator:
             raise wrong_state(transactional_id, entry, commit)
         return self._end_raised(entry, commit, now_ms)
 
-    def _end_again(self, entry: Transaction, transactional_id: str, commit: bool) -> Decision:
+    def _end_again(self, entry: TransactionMetadata, transactional_id: str, commit: bool) -> Decision:
         """A retry: the answer is given again, and nothing is written."""
         state = entry.state
         if state is (State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT):
@@ -481,7 +481,7 @@ class Coordinator:
         raise wrong_state(transactional_id, entry, commit)
 
     def _check_kept_end(
-        self, entry: Transaction, transactional_id: str, producer_id: ProducerId, producer_epoch: ProducerEpoch
+        self, entry: TransactionMetadata, transactional_id: str, producer_id: ProducerId, producer_epoch: ProducerEpoch
     ) -> None:
         """Only the client that recovered a prepared transaction may end it."""
         if entry.state is State.ONGOING:
@@ -495,7 +495,7 @@ class Coordinator:
 
     # --- what the coordinator does on its own ---
 
-    def fence(self, entry: Transaction, now_ms: int, *, server_version: int) -> Decision:
+    def fence(self, entry: TransactionMetadata, now_ms: int, *, server_version: int) -> Decision:
         """Abort an open transaction under an epoch that its producer does not have."""
         if server_version < TV2:
             value = fenced_without_retry(entry, now_ms, self._new_producer_id)
@@ -504,22 +504,22 @@ class Coordinator:
         return Decision(value, decide_again=True)
 
     def abort(
-        self, entry: Transaction, transactional_id: str, cause: AbortCause, now_ms: int, *, server_version: int
+        self, entry: TransactionMetadata, transactional_id: str, cause: AbortCause, now_ms: int, *, server_version: int
     ) -> Decision:
         """End what has taken too long, or whose client has gone silent."""
         report = ReportAbort(cause, transactional_id, entry)
         effects = (report, CountAbort(cause), *_remembered(transactional_id, cause, entry))
         return self.fence(entry, now_ms, server_version=server_version)._replace(effects=effects)
 
-    def complete(self, entry: Transaction, now_ms: int) -> Transaction:
+    def complete(self, entry: TransactionMetadata, now_ms: int) -> TransactionMetadata:
         """Every marker of a decided transaction is written."""
         return completed(entry, now_ms)
 
-    def is_timed_out(self, entry: Transaction, age_ms: int) -> bool:
+    def is_timed_out(self, entry: TransactionMetadata, age_ms: int) -> bool:
         """`age_ms`: how long the transaction has been open, without the time in which the broker could not listen."""
         return entry.state is State.ONGOING and entry.timeout_ms != NEVER_MS and age_ms > entry.timeout_ms
 
-    def is_expired(self, entry: Transaction, now_ms: int) -> bool:
+    def is_expired(self, entry: TransactionMetadata, now_ms: int) -> bool:
         return entry.state in EXPIRABLE and entry.last_update_ms <= now_ms - self.config.id_expiration_ms
 
 
@@ -563,7 +563,7 @@ def _check_keep(request: InitRequest, server_version: int) -> None:
         raise too_old(request.transactional_id, "keeps its prepared transaction", server_version)
 
 
-def _check_expected(entry: Transaction | None, transactional_id: str, expected: Expected) -> None:
+def _check_expected(entry: TransactionMetadata | None, transactional_id: str, expected: Expected) -> None:
     if entry is None:
         raise TransactionalIdNotFound(f"{transactional_id!r} is not known here any more")
     if not expected.is_met_by(entry):
@@ -574,7 +574,7 @@ def _check_expected(entry: Transaction | None, transactional_id: str, expected: 
         )
 
 
-def _may_init(entry: Transaction, request: InitRequest) -> bool:
+def _may_init(entry: TransactionMetadata, request: InitRequest) -> bool:
     """Whether the identity that the request names is one that the client of this id may still hold."""
     if entry.state is State.ONGOING and (has_kept(entry) or is_two_phase(entry)):
         # Kafka lets any epoch of the producer id pass here and end what is open. An old incarnation must not end what
@@ -586,7 +586,7 @@ def _may_init(entry: Transaction, request: InitRequest) -> bool:
 
 
 def _check_kept_member(
-    entry: Transaction,
+    entry: TransactionMetadata,
     transactional_id: str,
     producer_id: ProducerId,
     producer_epoch: ProducerEpoch,
@@ -606,5 +606,5 @@ def _check_kept_member(
         raise fenced(transactional_id, entry, producer_id, producer_epoch)
 
 
-def _remembered(transactional_id: str, cause: AbortCause, entry: Transaction) -> Effects:
+def _remembered(transactional_id: str, cause: AbortCause, entry: TransactionMetadata) -> Effects:
     return (RememberCause(transactional_id, cause),) if entry.heartbeat_interval_ms else ()

@@ -8,7 +8,7 @@
 
 from typing import NamedTuple
 
-from twofold.coordinator.transaction.records import Transaction
+from twofold.coordinator.transaction.records import TransactionMetadata
 from twofold.types import TopicPartition
 from twofold.wire.errors import KafkaError, TransactionAbortable
 
@@ -21,7 +21,7 @@ class Damage(NamedTuple):
 UNDAMAGED = Damage()
 
 
-def check_whole(entry: Transaction, transactional_id: str, damage: Damage) -> None:
+def check_whole(entry: TransactionMetadata, transactional_id: str, damage: Damage) -> None:
     """Raise why an open transaction can only be aborted."""
     if damage.ended_by_hand is not None:
         raise TransactionAbortable(
@@ -31,7 +31,7 @@ def check_whole(entry: Transaction, transactional_id: str, damage: Damage) -> No
         raise records_are_gone(entry, transactional_id, damage.lost)
 
 
-def records_are_gone(entry: Transaction, transactional_id: str, lost: tuple[TopicPartition, ...]) -> KafkaError:
+def records_are_gone(entry: TransactionMetadata, transactional_id: str, lost: tuple[TopicPartition, ...]) -> KafkaError:
     return TransactionAbortable(
         f"the transaction of {transactional_id!r} (producer id {entry.producer_id}, epoch {entry.producer_epoch}) "
         f"cannot be committed as a whole: what it wrote to {', '.join(map(str, lost))} is gone. Abort what is left of "

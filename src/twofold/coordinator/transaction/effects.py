@@ -9,7 +9,7 @@
 from typing import NamedTuple, Protocol, TypeAlias
 
 from twofold.coordinator.transaction.heartbeats import AbortCause
-from twofold.coordinator.transaction.records import Transaction
+from twofold.coordinator.transaction.records import TransactionMetadata
 
 
 class Asker(Protocol):
@@ -32,7 +32,7 @@ class Audit(NamedTuple):
     request: str
     outcome: str
     transactional_id: str
-    entry: Transaction  # as it was while it was open
+    entry: TransactionMetadata  # as it was while it was open
 
 
 class ReportAbort(NamedTuple):
@@ -40,7 +40,7 @@ class ReportAbort(NamedTuple):
 
     cause: AbortCause
     transactional_id: str
-    entry: Transaction  # as it was while it was open
+    entry: TransactionMetadata  # as it was while it was open
 
 
 class CountAbort(NamedTuple):

@@ -14,7 +14,7 @@
 from collections.abc import Iterable
 from enum import Enum
 
-from twofold.coordinator.transaction.records import Transaction
+from twofold.coordinator.transaction.records import TransactionMetadata
 from twofold.coordinator.transaction.states import PREPARING, State
 from twofold.coordinator.transaction.transitions import (
     CLIENT_TV2,
@@ -51,7 +51,7 @@ class AbortCause(Enum):
 
 
 def heartbeat(
-    entry: Transaction | None,
+    entry: TransactionMetadata | None,
     transactional_id: str,
     producer_id: ProducerId,
     producer_epoch: ProducerEpoch,
@@ -80,7 +80,7 @@ def heartbeat(
 
 
 def _check_late(
-    entry: Transaction,
+    entry: TransactionMetadata,
     transactional_id: str,
     producer_id: ProducerId,
     producer_epoch: ProducerEpoch,
@@ -99,7 +99,7 @@ def _check_late(
     )
 
 
-def _ended_it(entry: Transaction, producer_id: ProducerId, producer_epoch: ProducerEpoch) -> bool:
+def _ended_it(entry: TransactionMetadata, producer_id: ProducerId, producer_epoch: ProducerEpoch) -> bool:
     """Whether this pair is the one that the last end of a transaction took from its client."""
     if entry.state in PREPARING:
         before = entry.last_producer_epoch if has_kept(entry) else entry.producer_epoch - 1
@@ -110,7 +110,7 @@ def _ended_it(entry: Transaction, producer_id: ProducerId, producer_epoch: Produ
 
 
 def _stranger(
-    entry: Transaction, transactional_id: str, producer_id: ProducerId, producer_epoch: ProducerEpoch
+    entry: TransactionMetadata, transactional_id: str, producer_id: ProducerId, producer_epoch: ProducerEpoch
 ) -> KafkaError:
     holder, epoch = reply_pair(entry)
     if producer_id in (holder, entry.producer_id, entry.previous_producer_id):
@@ -121,7 +121,7 @@ def _stranger(
     return InvalidProducerIdMapping(f"{transactional_id!r} has producer id {holder}, the heartbeat {producer_id}")
 
 
-def is_silent(entry: Transaction, liveness_ms: int, now_ms: int) -> bool:
+def is_silent(entry: TransactionMetadata, liveness_ms: int, now_ms: int) -> bool:
     """Whether an open transaction has gone without a sign of life for too long. Both times are of a clock that never
     goes back and stands still while the broker cannot listen."""
     return (

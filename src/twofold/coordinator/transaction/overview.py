@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from twofold.coordinator.transaction.proofs import Pair, proven
-from twofold.coordinator.transaction.records import Ended, Transaction
+from twofold.coordinator.transaction.records import Ended, TransactionMetadata
 from twofold.coordinator.transaction.states import State
 from twofold.types import ProducerEpoch, ProducerId, TopicPartition
 from twofold.wire.errors import InvalidRegularExpression, InvalidRequest, TransactionalIdNotFound
@@ -41,7 +41,7 @@ class Listing(NamedTuple):
 
 
 def describe(
-    entry: Transaction | None, transactional_id: str, remaining: frozenset[TopicPartition] | None = None
+    entry: TransactionMetadata | None, transactional_id: str, remaining: frozenset[TopicPartition] | None = None
 ) -> Description:
     """`remaining` are the partitions that wait for their marker, where markers are under way."""
     if not transactional_id:
@@ -87,7 +87,7 @@ class Filter:
             tuple(dict.fromkeys(name for name in states if name not in STATES_BY_NAME)),
         )
 
-    def passes(self, transactional_id: str, entry: Transaction, now_ms: int) -> bool:
+    def passes(self, transactional_id: str, entry: TransactionMetadata, now_ms: int) -> bool:
         if self.states is not None and entry.state not in self.states:
             return False
         if self.producer_ids is not None and not self._has_producer(entry):
@@ -97,7 +97,7 @@ class Filter:
             return False
         return self.is_match is None or self.is_match(transactional_id)
 
-    def _has_producer(self, entry: Transaction) -> bool:
+    def _has_producer(self, entry: TransactionMetadata) -> bool:
         """Under the producer id that it has, or that of the transaction whose outcome it proves: an id that was given a
         new one at the end of its epochs is found by the old one, too."""
         wanted = self.producer_ids or ()
@@ -105,7 +105,7 @@ class Filter:
 
 
 def list_transactions(
-    entries: Mapping[str, Transaction] | Iterable[tuple[str, Transaction]], wanted: Filter, now_ms: int
+    entries: Mapping[str, TransactionMetadata] | Iterable[tuple[str, TransactionMetadata]], wanted: Filter, now_ms: int
 ) -> list[Listing]:
     pairs = entries.items() if isinstance(entries, Mapping) else entries
     passes = wanted.passes

@@ -25,7 +25,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from twofold.coordinator.transaction.records import Transaction
+from twofold.coordinator.transaction.records import TransactionMetadata
 from twofold.coordinator.transaction.states import EXPIRABLE, PREPARING, Event, State
 from twofold.coordinator.transaction.transitions import (
     CLIENT_TV2,
@@ -90,7 +90,7 @@ def by_producer(found: Iterable[Orphan]) -> Orphans:
     return dict(orphans)
 
 
-def proven(entry: Transaction) -> Iterator[tuple[Pair, bool]]:
+def proven(entry: TransactionMetadata) -> Iterator[tuple[Pair, bool]]:
     """The transactions whose outcome a record tells: the pair, and whether it was committed."""
     if entry.state in _DECIDED and entry.client_version >= CLIENT_TV2:
         if entry.state in PREPARING and has_kept(entry):
@@ -104,14 +104,14 @@ def proven(entry: Transaction) -> Iterator[tuple[Pair, bool]]:
         yield Pair(ended.producer_id, ended.producer_epoch), ended.ending == Ending.COMMITTED
 
 
-def is_cared_for(entry: Transaction, partition: TopicPartition, pair: Pair) -> bool:
+def is_cared_for(entry: TransactionMetadata, partition: TopicPartition, pair: Pair) -> bool:
     """Whether the coordinator ends, sooner or later, what is open in the partition under the pair."""
     if partition not in entry.partitions:
         return False
     return entry.state in PREPARING or (entry.state is State.ONGOING and entry[:2] == pair)
 
 
-def outcome_of(entry: Transaction, pair: Pair) -> bool | None:
+def outcome_of(entry: TransactionMetadata, pair: Pair) -> bool | None:
     """Whether the record proves that the transaction was committed, or aborted; None where it proves neither."""
     return next((commit for found, commit in proven(entry) if found == pair), None)
 
@@ -125,7 +125,7 @@ class Evidence:
         self._shared: set[Pair] = set()
         self._owners: dict[int, str] = {}  # by producer id
 
-    def note(self, transactional_id: str, value: Transaction) -> None:
+    def note(self, transactional_id: str, value: TransactionMetadata) -> None:
         orphans = self._orphans
         if (
             value.producer_id not in orphans
@@ -142,7 +142,7 @@ class Evidence:
                 self._owners.setdefault(pair.producer_id, transactional_id)
                 self._outcomes.setdefault(pair, {})[commit] = transactional_id
 
-    def judge(self, entries: Mapping[str, Transaction]) -> tuple[list[Missing], list[Unproven]]:
+    def judge(self, entries: Mapping[str, TransactionMetadata]) -> tuple[list[Missing], list[Unproven]]:
         """The markers that are missing, and what is not proven. `entries` are the ids as they are now."""
         missing: dict[tuple[str, Pair, bool], set[TopicPartition]] = {}
         unproven: list[Unproven] = []
@@ -160,7 +160,7 @@ class Evidence:
                     unproven.append(Unproven(owner, orphan, self._why(entry, pair)))
         return [Missing(*key, frozenset(partitions)) for key, partitions in missing.items()], unproven
 
-    def _why(self, entry: Transaction | None, pair: Pair) -> str:
+    def _why(self, entry: TransactionMetadata | None, pair: Pair) -> str:
         if pair in self._shared:
             return "before transaction.version 2 many transactions share one epoch, so no record tells which one it is"
         if entry is None:
@@ -183,8 +183,8 @@ class Evidence:
 
 
 def set_apart(
-    entry: Transaction, pair: Pair, now_ms: int, new_producer_id: Callable[[], ProducerId]
-) -> Transaction | None:
+    entry: TransactionMetadata, pair: Pair, now_ms: int, new_producer_id: Callable[[], ProducerId]
+) -> TransactionMetadata | None:
     """The record that gives the id of an unproven pair a new producer id; None where the pair cannot come again.
 
     What is open under an earlier epoch than the pair is aborted: the coordinator has lost its newest records, so the

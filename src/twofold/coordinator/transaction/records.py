@@ -57,7 +57,7 @@ class NextTerms(NamedTuple):
     heartbeat_interval_ms: int
 
 
-class Transaction(NamedTuple):
+class TransactionMetadata(NamedTuple):
     """What is known of a transactional id. Never changed; every transition makes a new one."""
 
     producer_id: ProducerId
@@ -84,7 +84,7 @@ class TransactionRecord(NamedTuple):
     """An id and what is known of it; None removes it."""
 
     transactional_id: str
-    value: Transaction | None
+    value: TransactionMetadata | None
 
 
 _new_tuple = tuple.__new__
@@ -142,7 +142,7 @@ def encode_key(transactional_id: str) -> bytes:
     return _KEY.pack(KEY_VERSION, len(raw)) + raw
 
 
-def encode_value(value: Transaction, version: int) -> bytes:
+def encode_value(value: TransactionMetadata, version: int) -> bytes:
     (producer_id, epoch, timeout_ms, state, partitions, last_update_ms, start_ms, *_) = value
     head = _HEAD.pack(version, producer_id, epoch, timeout_ms, state)
     times = _TIMES.pack(last_update_ms, start_ms)
@@ -198,7 +198,7 @@ def _old_partitions(partitions: frozenset[TopicPartition]) -> bytes:
     return bytes(out)
 
 
-def _tags(value: Transaction) -> bytes:
+def _tags(value: TransactionMetadata) -> bytes:
     """The tagged fields, in the order of their tags, after their number."""
     if value[8:-1] == _USUAL_TAGS and value.previous_producer_id != NO_PRODUCER_ID:
         return _ONE_LONG_TAG.pack(1, PREVIOUS_PRODUCER_ID, 8, value.previous_producer_id)
@@ -244,7 +244,7 @@ def decode(key: bytes, value: bytes | None) -> TransactionRecord | None:
     return None if decoded is None else _new_tuple(TransactionRecord, (transactional_id, decoded))
 
 
-def _decode_value(data: bytes) -> Transaction | None:
+def _decode_value(data: bytes) -> TransactionMetadata | None:
     if data[:2] != b"\x00\x01" and data[:2] != b"\x00\x00":
         _INT16.unpack_from(data)
         return None
@@ -268,7 +268,7 @@ def _decode_value(data: bytes) -> Transaction | None:
     last_update_ms, start_ms = _TIMES.unpack_from(data, at)
     tags = _read_tags(data, at + _TIMES_SIZE) if version else NO_TAGS
     head = (producer_id, epoch, timeout_ms, state, partitions, last_update_ms, start_ms)
-    return _new_tuple(Transaction, (*head, *tags, topic_ids))
+    return _new_tuple(TransactionMetadata, (*head, *tags, topic_ids))
 
 
 @lru_cache(maxsize=10_000)

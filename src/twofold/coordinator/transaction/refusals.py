@@ -1,6 +1,6 @@
 """The errors with which the transaction coordinator refuses a request, with what a user needs to see why."""
 
-from twofold.coordinator.transaction.records import Transaction
+from twofold.coordinator.transaction.records import TransactionMetadata
 from twofold.coordinator.transaction.transitions import client_pair
 from twofold.types import ProducerEpoch, ProducerId
 from twofold.wire.errors import (
@@ -33,14 +33,14 @@ def unknown(transactional_id: str) -> KafkaError:
     return InvalidProducerIdMapping(f"{transactional_id!r} has no producer id: it never had one, or it expired")
 
 
-def wrong_id(transactional_id: str, entry: Transaction, producer_id: ProducerId) -> KafkaError:
+def wrong_id(transactional_id: str, entry: TransactionMetadata, producer_id: ProducerId) -> KafkaError:
     return InvalidProducerIdMapping(
         f"{transactional_id!r} has producer id {client_pair(entry)[0]}, the request {producer_id}"
     )
 
 
 def fenced(
-    transactional_id: str, entry: Transaction, producer_id: ProducerId, producer_epoch: ProducerEpoch
+    transactional_id: str, entry: TransactionMetadata, producer_id: ProducerId, producer_epoch: ProducerEpoch
 ) -> KafkaError:
     holder, epoch = client_pair(entry)
     return ProducerFenced(
@@ -49,6 +49,6 @@ def fenced(
     )
 
 
-def wrong_state(transactional_id: str, entry: Transaction, commit: bool) -> KafkaError:
+def wrong_state(transactional_id: str, entry: TransactionMetadata, commit: bool) -> KafkaError:
     verb = "committed" if commit else "aborted"
     return InvalidTxnState(f"the transaction of {transactional_id!r} is {entry.state.wire_name}: it cannot be {verb}")

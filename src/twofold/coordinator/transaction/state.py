@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from immutables import Map
 
-from twofold.coordinator.transaction.records import Transaction, TransactionRecord
+from twofold.coordinator.transaction.records import TransactionMetadata, TransactionRecord
 from twofold.coordinator.transaction.states import PREPARING, State
 from twofold.machine.runtime import Machine
 from twofold.wire.errors import (
@@ -39,12 +39,14 @@ class CorruptTransactionLog(ValueError):
 
 
 class TransactionsState(NamedTuple):
-    entries: Map[str, Transaction] = _NOTHING
+    entries: Map[str, TransactionMetadata] = _NOTHING
     ongoing: Map[str, None] = _NOTHING  # ids whose transaction is open
     preparing: Map[str, None] = _NOTHING  # ids whose transaction is decided and not complete
 
 
-def check_successor(old: Transaction | None, new: Transaction | None, transactional_id: str = "") -> None:
+def check_successor(
+    old: TransactionMetadata | None, new: TransactionMetadata | None, transactional_id: str = ""
+) -> None:
     """Whether the log may say one after the other; for loading, because a live decision never lowers an epoch."""
     if old is None or new is None or old.producer_id != new.producer_id or new.producer_epoch >= old.producer_epoch:
         return

@@ -20,7 +20,7 @@ Values are made with the constructor, by keywords. `_replace` takes five times a
 
 from collections.abc import Callable
 
-from twofold.coordinator.transaction.records import NEVER_MS, NO_PARTITIONS, Ended, NextTerms, Transaction
+from twofold.coordinator.transaction.records import NEVER_MS, NO_PARTITIONS, Ended, NextTerms, TransactionMetadata
 from twofold.coordinator.transaction.states import TARGETS, Event, State
 from twofold.types import (
     FIRST_PRODUCER_EPOCH,
@@ -50,19 +50,19 @@ _ENDINGS = {
 }
 
 
-def has_kept(entry: Transaction) -> bool:
+def has_kept(entry: TransactionMetadata) -> bool:
     """Whether the client holds another identity than the one that wrote the transaction."""
     return entry.next_producer_epoch != NO_PRODUCER_EPOCH
 
 
-def client_pair(entry: Transaction) -> ProducerPair:
+def client_pair(entry: TransactionMetadata) -> ProducerPair:
     """The identity that the client holds."""
     if entry.next_producer_epoch != NO_PRODUCER_EPOCH:
         return entry.next_producer_id, entry.next_producer_epoch
     return entry.producer_id, entry.producer_epoch
 
 
-def reply_pair(prepared: Transaction) -> ProducerPair:
+def reply_pair(prepared: TransactionMetadata) -> ProducerPair:
     """The identity that the client goes on with once this transaction is complete."""
     if prepared.next_producer_epoch != NO_PRODUCER_EPOCH:
         return prepared.next_producer_id, prepared.next_producer_epoch
@@ -71,9 +71,9 @@ def reply_pair(prepared: Transaction) -> ProducerPair:
     return prepared.producer_id, prepared.producer_epoch
 
 
-def created(producer_id: ProducerId, timeout_ms: int, interval_ms: int, now_ms: int) -> Transaction:
+def created(producer_id: ProducerId, timeout_ms: int, interval_ms: int, now_ms: int) -> TransactionMetadata:
     state = _ON_INIT[None]
-    return Transaction(
+    return TransactionMetadata(
         producer_id=producer_id,
         producer_epoch=FIRST_PRODUCER_EPOCH,
         timeout_ms=timeout_ms,
@@ -85,16 +85,16 @@ def created(producer_id: ProducerId, timeout_ms: int, interval_ms: int, now_ms: 
 
 
 def initialized(
-    entry: Transaction,
+    entry: TransactionMetadata,
     identity: ProducerPair,
     previous_producer_id: ProducerId,
     last_epoch: ProducerEpoch,
     timeout_ms: int,
     interval_ms: int,
     now_ms: int,
-) -> Transaction:
+) -> TransactionMetadata:
     """EMPTY under the given identity: the next epoch, the same one for a retry, or a new producer id."""
-    return Transaction(
+    return TransactionMetadata(
         producer_id=identity[0],
         producer_epoch=identity[1],
         timeout_ms=timeout_ms,
@@ -113,8 +113,12 @@ def initialized(
 
 
 def kept(
-    entry: Transaction, new_producer_id: Callable[[], ProducerId], timeout_ms: int, interval_ms: int, now_ms: int
-) -> Transaction:
+    entry: TransactionMetadata,
+    new_producer_id: Callable[[], ProducerId],
+    timeout_ms: int,
+    interval_ms: int,
+    now_ms: int,
+) -> TransactionMetadata:
     """ONGOING as before, with the next identity for the client that recovered it. A timeout of NEVER_MS makes
     it a two-phase one at once; any other counts after this transaction. So do heartbeats of a two-phase one."""
     state = _ON_KEEP[entry.state]
@@ -125,7 +129,7 @@ def kept(
         timeout_ms = entry.timeout_ms
     if timeout_ms == NEVER_MS:
         interval_ms = 0
-    return Transaction(
+    return TransactionMetadata(
         producer_id=entry.producer_id,
         producer_epoch=entry.producer_epoch,
         timeout_ms=timeout_ms,
@@ -144,10 +148,12 @@ def kept(
     )
 
 
-def added(entry: Transaction, partitions: frozenset[TopicPartition], client_version: int, now_ms: int) -> Transaction:
+def added(
+    entry: TransactionMetadata, partitions: frozenset[TopicPartition], client_version: int, now_ms: int
+) -> TransactionMetadata:
     state = _ON_ADD[entry.state]
     opens = entry.state is not State.ONGOING
-    return Transaction(
+    return TransactionMetadata(
         producer_id=entry.producer_id,
         producer_epoch=entry.producer_epoch,
         timeout_ms=entry.timeout_ms,
@@ -165,9 +171,9 @@ def added(entry: Transaction, partitions: frozenset[TopicPartition], client_vers
     )
 
 
-def ended_with_epoch_kept(entry: Transaction, commit: bool, now_ms: int) -> Transaction:
+def ended_with_epoch_kept(entry: TransactionMetadata, commit: bool, now_ms: int) -> TransactionMetadata:
     """The end of a transaction of TV1: the client goes on under the same epoch."""
-    return Transaction(
+    return TransactionMetadata(
         producer_id=entry.producer_id,
         producer_epoch=entry.producer_epoch,
         timeout_ms=entry.timeout_ms,
@@ -187,8 +193,8 @@ def ended_with_epoch_kept(entry: Transaction, commit: bool, now_ms: int) -> Tran
 
 
 def ended_with_epoch_raised(
-    entry: Transaction, event: Event, now_ms: int, new_producer_id: Callable[[], ProducerId]
-) -> Transaction:
+    entry: TransactionMetadata, event: Event, now_ms: int, new_producer_id: Callable[[], ProducerId]
+) -> TransactionMetadata:
     """The end of a transaction of TV2, by its client or by the coordinator; also of one that never began."""
     state = TARGETS[event][entry.state]
     producer_id, epoch = entry.producer_id, entry.producer_epoch
@@ -199,7 +205,7 @@ def ended_with_epoch_raised(
         previous_id, last_epoch = producer_id, epoch
         next_id = new_producer_id() if epoch >= EXHAUSTED else NO_PRODUCER_ID
         next_epoch = NO_PRODUCER_EPOCH
-    return Transaction(
+    return TransactionMetadata(
         producer_id=producer_id,
         # Only logs of brokers that counted too far hold 32767 here; it can be marked, and never exceeded.
         producer_epoch=ProducerEpoch(epoch + 1) if epoch < EPOCH_MAX else epoch,
@@ -219,7 +225,9 @@ def ended_with_epoch_raised(
     )
 
 
-def fenced_without_retry(entry: Transaction, now_ms: int, new_producer_id: Callable[[], ProducerId]) -> Transaction:
+def fenced_without_retry(
+    entry: TransactionMetadata, now_ms: int, new_producer_id: Callable[[], ProducerId]
+) -> TransactionMetadata:
     """The abort by the coordinator under TV1: an InitProducerId of the old client is not taken for a retry.
 
     The version stays that of the client: one of TV2, whose server was set back to TV1 meanwhile, may still abort and
@@ -231,7 +239,7 @@ def fenced_without_retry(entry: Transaction, now_ms: int, new_producer_id: Calla
     if entry.next_producer_epoch != NO_PRODUCER_EPOCH:
         previous_id, holder_epoch = client_pair(entry)
         next_id, next_epoch = _bump(previous_id, holder_epoch, new_producer_id)
-    return Transaction(
+    return TransactionMetadata(
         producer_id=producer_id,
         producer_epoch=ProducerEpoch(epoch + 1) if epoch < EPOCH_MAX else epoch,
         timeout_ms=entry.timeout_ms,
@@ -250,10 +258,10 @@ def fenced_without_retry(entry: Transaction, now_ms: int, new_producer_id: Calla
     )
 
 
-def completed(entry: Transaction, now_ms: int) -> Transaction:
+def completed(entry: TransactionMetadata, now_ms: int) -> TransactionMetadata:
     producer_id, epoch = reply_pair(entry)
     terms = entry.next_terms
-    return Transaction(
+    return TransactionMetadata(
         producer_id=producer_id,
         producer_epoch=epoch,
         timeout_ms=entry.timeout_ms if terms is None else terms.timeout_ms,
@@ -271,7 +279,7 @@ def completed(entry: Transaction, now_ms: int) -> Transaction:
     )
 
 
-def _ended(entry: Transaction, event: Event) -> Ended | None:
+def _ended(entry: TransactionMetadata, event: Event) -> Ended | None:
     """What is known of the last two-phase transaction of an id when this one ends."""
     if entry.timeout_ms != NEVER_MS or entry.state is not State.ONGOING:
         return entry.last_two_phase
@@ -284,6 +292,6 @@ def _bump(producer_id: ProducerId, epoch: ProducerEpoch, new_producer_id: Callab
     return producer_id, ProducerEpoch(epoch + 1)
 
 
-def is_two_phase(entry: Transaction) -> bool:
+def is_two_phase(entry: TransactionMetadata) -> bool:
     """Whether only its client, or a client that fences it, may end a transaction of this id."""
     return entry.timeout_ms == NEVER_MS

@@ -23,7 +23,7 @@ from kits.node.sockets import on_loop, settle, until
 from twofold.broker.coordinators.transactions import markers
 from twofold.broker.coordinators.transactions.markers import FIRST_RETRY_S, LAST_RETRY_S, MarkerSender
 from twofold.config.internal_topics import CONSUMER_OFFSETS
-from twofold.coordinator.transaction.records import Transaction
+from twofold.coordinator.transaction.records import TransactionMetadata
 from twofold.coordinator.transaction.states import State
 from twofold.log.api import MarkersResult, TransactionMarker
 from twofold.types import TopicPartition
@@ -37,7 +37,7 @@ T0, T1, T2 = (TopicPartition("t", index) for index in range(3))
 
 def prepared(*partitions, pid=7, epoch=1, commit=True, version=2):
     state = State.PREPARE_COMMIT if commit else State.PREPARE_ABORT
-    return Transaction(pid, epoch, 60_000, state, frozenset(partitions), client_version=version)
+    return TransactionMetadata(pid, epoch, 60_000, state, frozenset(partitions), client_version=version)
 
 
 class Coordinator:

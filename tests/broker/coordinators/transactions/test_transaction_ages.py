@@ -6,7 +6,7 @@ from typing import Any
 from broker.metrics.test_metrics import REPLICAS, scrape
 from kits.node.txn_node import Node, Pair, hearing, simulated
 from twofold.broker.metrics.reading import open_since
-from twofold.coordinator.transaction.records import Transaction
+from twofold.coordinator.transaction.records import TransactionMetadata
 from twofold.coordinator.transaction.states import State
 from twofold.log.api import OpenTransaction
 from twofold.records.batch import BatchBuilder
@@ -116,7 +116,7 @@ async def test_an_idempotent_producer_with_old_timestamps_is_not_forgotten_while
 def test_the_coordinator_says_since_when_only_of_the_transaction_that_it_has_open() -> None:
     here, elsewhere = TopicPartition("t", 0), TopicPartition("t", 1)
     opened = OpenTransaction(5, 7, 3, since_ms=2000, is_exact=False)
-    ongoing = Transaction(7, 3, 60_000, State.ONGOING, frozenset({here}), start_ms=1000)
+    ongoing = TransactionMetadata(7, 3, 60_000, State.ONGOING, frozenset({here}), start_ms=1000)
     assert open_since(opened, here, ongoing) == (1000, True)
     assert open_since(opened, here, None) == (2000, False)
     assert open_since(opened, here, ongoing._replace(producer_epoch=4)) == (2000, False), "that is the next one"

@@ -6,7 +6,7 @@ import pytest
 
 from kits.node.txn_node import Node, Pair, exact, held_markers, simulated
 from twofold.config.internal_topics import TRANSACTION_STATE
-from twofold.coordinator.transaction.records import Transaction
+from twofold.coordinator.transaction.records import TransactionMetadata
 from twofold.coordinator.transaction.states import State
 from twofold.records.batch import iter_records, single_record_batch
 from twofold.records.crc import crc32c
@@ -272,7 +272,7 @@ async def test_115_multiple_markers_one_leader(node: Story) -> None:
 
 @exact()
 async def test_117_epoch_overflow_recovery(node: Node) -> None:
-    near = Transaction(4000, 32_765, 60_000, State.EMPTY, last_update_ms=node.broker.runtime.clock.wall_ms())
+    near = TransactionMetadata(4000, 32_765, 60_000, State.EMPTY, last_update_ms=node.broker.runtime.clock.wall_ms())
     node.write_raw("x", near)
     await node.restart()
     await node.sleep(0.1)

@@ -11,7 +11,7 @@ from twofold.broker.api import add_partitions_to_txn
 from twofold.broker.coordinators.transactions import shard as transaction_shard
 from twofold.broker.network.context import Peer, RequestContext
 from twofold.config.internal_topics import TRANSACTION_STATE, coordinator_partition
-from twofold.coordinator.transaction.records import Transaction, encode_key
+from twofold.coordinator.transaction.records import TransactionMetadata, encode_key
 from twofold.coordinator.transaction.states import State
 from twofold.wire import codec
 from twofold.wire.errors import KafkaStorageError
@@ -347,9 +347,9 @@ async def test_who_does_not_lead_does_not_coordinate(node: Node) -> None:
     assert await node.state() == 16
 
 
-def entry(epoch: int, state: State = State.EMPTY, **more: Any) -> Transaction:
+def entry(epoch: int, state: State = State.EMPTY, **more: Any) -> TransactionMetadata:
     start_ms = -1 if state is State.EMPTY else 1
-    return Transaction(4000, epoch, 60_000, state, last_update_ms=1, start_ms=start_ms, **more)
+    return TransactionMetadata(4000, epoch, 60_000, state, last_update_ms=1, start_ms=start_ms, **more)
 
 
 @exact()

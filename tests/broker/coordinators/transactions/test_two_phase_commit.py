@@ -9,7 +9,7 @@ from kits.node.two_phase_node import NONE, YEAR_MS, Given, TwoPhaseNode, exact, 
 from kits.node.txn_node import Pair, held_markers
 from twofold.broker.network.authorizer import Operation
 from twofold.config.internal_topics import CONSUMER_OFFSETS, coordinator_partition
-from twofold.coordinator.transaction.records import NEVER_MS, Transaction
+from twofold.coordinator.transaction.records import NEVER_MS, TransactionMetadata
 from twofold.coordinator.transaction.states import State
 from twofold.runtime.sim import Simulation
 from twofold.types import TopicPartition
@@ -146,10 +146,10 @@ async def test_every_recovery_fences_the_one_before_and_leaves_the_transaction_a
     assert await node.settled() == "CompleteCommit"
 
 
-def an_entry(epoch: int, **more: Any) -> Transaction:
+def an_entry(epoch: int, **more: Any) -> TransactionMetadata:
     partitions = frozenset({TopicPartition("t", 0)})
     times = {"last_update_ms": 1_000, "start_ms": 1_000}
-    return Transaction(4000, epoch, NEVER_MS, State.ONGOING, partitions, client_version=2, **times, **more)
+    return TransactionMetadata(4000, epoch, NEVER_MS, State.ONGOING, partitions, client_version=2, **times, **more)
 
 
 @VERBS

@@ -26,7 +26,7 @@ from twofold.broker.metrics.durations import Durations
 from twofold.broker.partitions.append_fate import append_fate
 from twofold.broker.partitions.purgatory import DelayedProduce
 from twofold.config.internal_topics import CONSUMER_OFFSETS
-from twofold.coordinator.transaction.records import NEVER_MS, Transaction
+from twofold.coordinator.transaction.records import NEVER_MS, TransactionMetadata
 from twofold.coordinator.transaction.states import State
 from twofold.log.api import TransactionMarker
 from twofold.runtime.api import TimerHandle
@@ -251,7 +251,7 @@ class MarkerSender:
         shard: int,
         coordinator_epoch: int,
         transactional_id: str,
-        value: Transaction,
+        value: TransactionMetadata,
         on_done: Callable[[], None],
     ) -> None:
         """Write the markers of a transaction that is in a PREPARE state; `on_done` is called once, when all are safe.

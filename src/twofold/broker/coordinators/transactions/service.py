@@ -43,7 +43,7 @@ from twofold.coordinator.transaction.coordinator import (
 from twofold.coordinator.transaction.damage import UNDAMAGED
 from twofold.coordinator.transaction.heartbeats import heartbeat
 from twofold.coordinator.transaction.proofs import Pair
-from twofold.coordinator.transaction.records import Transaction
+from twofold.coordinator.transaction.records import TransactionMetadata
 from twofold.coordinator.transaction.refusals import being_aborted
 from twofold.coordinator.transaction.states import State
 from twofold.coordinator.transaction.transitions import has_kept, is_two_phase
@@ -180,7 +180,7 @@ class TransactionService(CoordinatorService[TransactionShard]):
             await self._sync(request.transactional_id, value)
         return decision
 
-    async def _sync(self, transactional_id: str, value: Transaction) -> None:
+    async def _sync(self, transactional_id: str, value: TransactionMetadata) -> None:
         """A transaction became a two-phase one after it had begun: what it has written so far goes to disk as well, and
         what a late request of its old instance adds from now on."""
         replicas, image = self._core.replicas, self._core.image
@@ -197,7 +197,7 @@ class TransactionService(CoordinatorService[TransactionShard]):
         transactional_id = request.transactional_id
         self.coordinator.check_init(request)
 
-        def decide(entry: Transaction | None, now_ms: int, pending: bool) -> Decision:
+        def decide(entry: TransactionMetadata | None, now_ms: int, pending: bool) -> Decision:
             if request.enable_2pc:
                 self._check_may_begin()
             damage = UNDAMAGED
@@ -223,7 +223,7 @@ class TransactionService(CoordinatorService[TransactionShard]):
         if self._core.logs.reserve.is_short:
             raise CoordinatorNotAvailable("the disk is full: transactions can be ended and not extended")
 
-        def decide(entry: Transaction | None, now_ms: int, pending: bool) -> Decision:
+        def decide(entry: TransactionMetadata | None, now_ms: int, pending: bool) -> Decision:
             decision = self.coordinator.add_partitions(
                 entry, transactional_id, producer_id, producer_epoch, partitions, client_version, now_ms,
                 pending=pending, server_version=self.server_version,
@@ -255,7 +255,7 @@ class TransactionService(CoordinatorService[TransactionShard]):
     ) -> "Awaitable[Decision]":
         check_id(transactional_id)
 
-        def decide(entry: Transaction | None, now_ms: int, pending: bool) -> Decision:
+        def decide(entry: TransactionMetadata | None, now_ms: int, pending: bool) -> Decision:
             damage = UNDAMAGED
             if commit and not pending and _is_open(entry):
                 damage = damage_of(self._core, self.being_deleted, transactional_id, entry)
@@ -421,5 +421,5 @@ class TransactionService(CoordinatorService[TransactionShard]):
                 decided = None
 
 
-def _is_open(entry: Transaction | None) -> "TypeGuard[Transaction]":
+def _is_open(entry: TransactionMetadata | None) -> "TypeGuard[TransactionMetadata]":
     return entry is not None and entry.state is State.ONGOING

@@ -31,7 +31,7 @@ from twofold.coordinator.transaction.effects import Effect
 from twofold.coordinator.transaction.heartbeats import AbortCause
 from twofold.coordinator.transaction.records import (
     NEVER_MS,
-    Transaction,
+    TransactionMetadata,
     TransactionRecord,
     decode,
     encode_key,
@@ -104,7 +104,9 @@ class TransactionShard(CoordinatorShard[TransactionsState, TransactionRecord]):
         self._counts = counts
         self._repairs = repairs  # until the shard is active
         self._held: dict[str, int] = {}  # how many repairs an id waits for
-        self._decided: list[tuple[str, Transaction]] = []  # committed in this turn, their markers are to be sent
+        self._decided: list[
+            tuple[str, TransactionMetadata]
+        ] = []  # committed in this turn, their markers are to be sent
         self._settling: dict[str, list[asyncio.Future[None]]] = {}
         self._attention = attention
         self.begun_ms: dict[str, int] = {}  # when the open transactions began, on the attention clock
@@ -161,7 +163,7 @@ class TransactionShard(CoordinatorShard[TransactionsState, TransactionRecord]):
 
     # --- deciding ---
 
-    def is_pending(self, transactional_id: str, entry: Transaction | None) -> bool:
+    def is_pending(self, transactional_id: str, entry: TransactionMetadata | None) -> bool:
         if (entry is not None and entry.state in PREPARING) or transactional_id in self._held:
             return True
         return self.machine.committed.entries.get(transactional_id) is not entry
@@ -205,12 +207,12 @@ class TransactionShard(CoordinatorShard[TransactionsState, TransactionRecord]):
         for transactional_id, value in decided:
             self._send_markers(transactional_id, value)
 
-    def _send_markers(self, transactional_id: str, value: Transaction) -> None:
+    def _send_markers(self, transactional_id: str, value: TransactionMetadata) -> None:
         self._markers.send(
             self.index, self.epoch, transactional_id, value, partial(self._complete, transactional_id, value)
         )
 
-    def _complete(self, transactional_id: str, prepared: Transaction) -> None:
+    def _complete(self, transactional_id: str, prepared: TransactionMetadata) -> None:
         """Every marker is safe: write that the transaction is over, as often as it takes."""
 
         def handler(state: TransactionsState, now_ms: int) -> "Result[TransactionRecord, None]":
@@ -250,7 +252,7 @@ class TransactionShard(CoordinatorShard[TransactionsState, TransactionRecord]):
         """On a clock that never goes back, and stands still while the broker cannot listen."""
         return self._attention.now_ms
 
-    def _follow(self, transactional_id: str, value: Transaction | None) -> None:
+    def _follow(self, transactional_id: str, value: TransactionMetadata | None) -> None:
         """Know how old a transaction is, and expect signs of life, from its beginning to its end."""
         is_open = value is not None and value.state is State.ONGOING
         if value is not None and is_open:

@@ -19,7 +19,7 @@ from twofold.broker.core import BrokerCore
 from twofold.coordinator.transaction.coordinator import NOTHING, Decision
 from twofold.coordinator.transaction.effects import CountRemovedIds
 from twofold.coordinator.transaction.heartbeats import AbortCause, is_silent, sweep_period_ms
-from twofold.coordinator.transaction.records import Transaction, TransactionRecord
+from twofold.coordinator.transaction.records import TransactionMetadata, TransactionRecord
 from twofold.coordinator.transaction.state import TransactionsState
 from twofold.machine.runtime import Result
 from twofold.wire.errors import KafkaError
@@ -61,7 +61,7 @@ class TransactionSweeps:
                 work = 0
                 await self._core.runtime.timers.sleep(0)
 
-    def _is_timed_out(self, shard: TransactionShard, transactional_id: str, entry: Transaction) -> bool:
+    def _is_timed_out(self, shard: TransactionShard, transactional_id: str, entry: TransactionMetadata) -> bool:
         return self._service.coordinator.is_timed_out(entry, shard.age_ms(transactional_id))
 
     async def run_heartbeats(self) -> None:
@@ -86,7 +86,7 @@ class TransactionSweeps:
             if not looked_at % LOOKED_AT_PER_TURN:
                 await self._core.runtime.timers.sleep(0)
 
-    def _is_silent(self, shard: TransactionShard, transactional_id: str, entry: Transaction) -> bool:
+    def _is_silent(self, shard: TransactionShard, transactional_id: str, entry: TransactionMetadata) -> bool:
         seen_ms = shard.signs_ms.get(transactional_id)
         return seen_ms is not None and is_silent(entry, seen_ms, shard.now_ms)
 
@@ -95,12 +95,12 @@ class TransactionSweeps:
         shard: TransactionShard,
         transactional_id: str,
         cause: AbortCause,
-        is_due: Callable[[Transaction], bool],
+        is_due: Callable[[TransactionMetadata], bool],
     ) -> None:
         service = self._service
         version = service.server_version
 
-        def decide(entry: Transaction | None, now_ms: int, pending: bool) -> Decision:
+        def decide(entry: TransactionMetadata | None, now_ms: int, pending: bool) -> Decision:
             if entry is None or pending or not is_due(entry):
                 return NOTHING
             return service.coordinator.abort(entry, transactional_id, cause, now_ms, server_version=version)

@@ -13,7 +13,7 @@ from collections.abc import Container
 
 from twofold.broker.core import BrokerCore
 from twofold.coordinator.transaction.damage import UNDAMAGED, Damage, records_are_gone
-from twofold.coordinator.transaction.records import Transaction
+from twofold.coordinator.transaction.records import TransactionMetadata
 from twofold.coordinator.transaction.transitions import CLIENT_TV2, is_two_phase
 from twofold.types import TopicPartition
 from twofold.wire.errors import KafkaError
@@ -21,7 +21,9 @@ from twofold.wire.errors import KafkaError
 log = logging.getLogger(__name__)
 
 
-def damage_of(core: BrokerCore, being_deleted: Container[str], transactional_id: str, entry: Transaction) -> Damage:
+def damage_of(
+    core: BrokerCore, being_deleted: Container[str], transactional_id: str, entry: TransactionMetadata
+) -> Damage:
     """What keeps an open transaction from being committed. Topics `being_deleted` count as gone."""
     ended_by_hand = None
     if entry.client_version >= CLIENT_TV2:  # a transaction of the first protocol ends under its own epoch
@@ -31,7 +33,9 @@ def damage_of(core: BrokerCore, being_deleted: Container[str], transactional_id:
     return UNDAMAGED if ended_by_hand is None else Damage(ended_by_hand)
 
 
-def loss_of(core: BrokerCore, being_deleted: Container[str], transactional_id: str, entry: Transaction) -> Damage:
+def loss_of(
+    core: BrokerCore, being_deleted: Container[str], transactional_id: str, entry: TransactionMetadata
+) -> Damage:
     """The partitions in which records of the transaction are gone."""
     lost = tuple(
         partition
@@ -43,7 +47,7 @@ def loss_of(core: BrokerCore, being_deleted: Container[str], transactional_id: s
     return Damage(lost=lost)
 
 
-def _ended_by_hand(core: BrokerCore, entry: Transaction) -> TopicPartition | None:
+def _ended_by_hand(core: BrokerCore, entry: TransactionMetadata) -> TopicPartition | None:
     for topic_partition in entry.partitions:
         try:
             partition = core.replicas.leader(*topic_partition)
@@ -54,7 +58,7 @@ def _ended_by_hand(core: BrokerCore, entry: Transaction) -> TopicPartition | Non
     return None
 
 
-def _is_lost(core: BrokerCore, entry: Transaction, topic_partition: TopicPartition) -> bool:
+def _is_lost(core: BrokerCore, entry: TransactionMetadata, topic_partition: TopicPartition) -> bool:
     name, index = topic_partition
     topic = core.image.topic(name)
     if topic is None or index not in topic.partitions:

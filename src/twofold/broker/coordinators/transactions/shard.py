@@ -48,7 +48,7 @@ from twofold.wire.errors import KafkaError
 
 RETRY_S = 0.1
 
-Decide: TypeAlias = "Callable[[Transaction | None, int, bool], Decision]"
+Decide: TypeAlias = "Callable[[TransactionMetadata | None, int, bool], Decision]"
 """(entry, now_ms, pending) -> what to write and to answer."""
 
 log = logging.getLogger(__name__)

@@ -331,20 +331,19 @@ class Driver:
             if register.pending is not None:
                 await self._settle(deadline)
                 continue
-            register = register.recalling(entry)
-            if not votes.participants:
-                await self._finish_empty(register, votes)
-                break
-            await self._check_votes(votes, deadline)
-            self._reached("commit: checked")
+            if votes.participants:
+                await self._check_votes(votes, deadline)
+                self._reached("commit: checked")
             try:
-                decided = register.deciding(votes.decision, self._now_ms(), votes.purpose, votes.read)
-                await self.journal.append(decided)
+                await self._decide(register.recalling(entry), votes)
             except KafkaError as error:
+                # The planner of this query may have fenced the journal of this process. Open it again and look.
                 if attempt == DECIDING_ATTEMPTS or deadline.expired:
                     raise
                 log.warning("whether batch %d is decided has to be looked up: %s", votes.batch_id, error)
                 continue
+            if not votes.participants:
+                break
             self._reached("commit: decided")
             await self._settle(deadline, just_decided=True)
             break
@@ -421,14 +420,17 @@ class Driver:
             return f"has only {left_ms} of its {found.timeout_ms} ms left (transactionTimeoutMs)"
         return None
 
-    async def _finish_empty(self, register: Register, votes: Votes) -> None:
-        """No rows: there is nothing to decide. The batch of a query is known by its input all the same, and the group's
-        offsets move."""
+    async def _decide(self, register: Register, votes: Votes) -> None:
+        """Write the decision. A batch without rows has nothing to decide: the journal keeps its input all the same, and
+        the offsets of the group move."""
+        now_ms = self._now_ms()
+        if votes.participants:
+            await self.journal.append(register.deciding(votes.decision, now_ms, votes.purpose, votes.read))
+            return
         offsets = self._offsets_of(votes.query_id, votes.batch_id)
         if offsets is not None or votes.read is not None:
-            now_ms = self._now_ms()
-            register = register.finished(votes.query_id, votes.batch_id, now_ms, votes.purpose, votes.read)
-            await self.journal.append(register, offsets)
+            finished = register.finished(votes.query_id, votes.batch_id, now_ms, votes.purpose, votes.read)
+            await self.journal.append(finished, offsets)
 
     async def _settle(self, deadline: Deadline, *, just_decided: bool = False, accept_loss: bool = False) -> None:
         """Carry out the decision that is not done, if there is one, and say so."""

@@ -1,6 +1,7 @@
 """Fixtures that every suite may use."""
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,10 @@ HERE = Path(__file__).parent
 # Helpers live in packages beside the suites (`oracle`), whatever directory pytest is started from.
 sys.path.insert(0, str(HERE))
 
+
+# A shell that starts the tests in the background makes them, and all processes that they start, deaf to Ctrl-C.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples in every run, however slow the machine is: a run fails because of what was changed, not by chance.
 # `make sim` searches at random (TWOFOLD_RANDOM=1), each time elsewhere.

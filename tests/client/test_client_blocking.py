@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -49,15 +48,6 @@ def test_a_timeout_cancels_the_coroutine() -> None:
         with pytest.raises(TimeoutError, match=r"no result within 0.01 s"):
             loop.run(wait_forever(), timeout_s=0.01)
         assert ended.wait(10)
-
-
-def test_an_asynchronous_iterator_becomes_a_plain_one() -> None:
-    async def count() -> AsyncIterator[int]:
-        for number in range(3):
-            yield number
-
-    with LoopThread() as loop:
-        assert list(loop.iterate(count())) == [0, 1, 2]
 
 
 def test_many_threads_may_call_at_once() -> None:

@@ -19,10 +19,10 @@ from kits.metadata.controller import (
     register,
     run,
 )
+from kits.metadata.operations import perform
 from twofold.controller.feature_updates import UpgradeType, update_features
 from twofold.controller.features import SUPPORTED_FEATURES, initial_levels
 from twofold.controller.image import MetadataImage, PartitionState
-from twofold.controller.operation import perform
 from twofold.controller.records import FeatureLevel, FeatureRange, Partition, Topic
 from twofold.machine import Result
 from twofold.wire.errors import InvalidUpdateVersion

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.records.varint import decode_uvarint, decode_varint, encode_uvarint, encode_varint, size_of_varint
+from twofold.records.varint import decode_uvarint, decode_varint, encode_uvarint, encode_varint
 from twofold.wire.errors import InvalidRecord
 
 SIGNED_VECTORS = {
@@ -30,14 +30,12 @@ SIGNED_VECTORS = {
 def test_signed_vectors(value, encoded):
     assert encode_varint(value).hex() == encoded
     assert decode_varint(bytes.fromhex(encoded), 0, bits=64) == (value, len(encoded) // 2)
-    assert size_of_varint(value) == len(encoded) // 2
 
 
 @given(st.integers(-(2**63), 2**63 - 1), st.binary(max_size=3), st.binary(max_size=3))
 def test_signed_round_trip_anywhere_in_a_buffer(value, before, after):
     encoded = encode_varint(value)
     assert decode_varint(before + encoded + after, len(before), bits=64) == (value, len(before) + len(encoded))
-    assert size_of_varint(value) == len(encoded)
 
 
 @given(st.integers(0, 2**32 - 1))

@@ -11,14 +11,13 @@ import asyncio
 import atexit
 import concurrent.futures
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any, TypeVar
 
 from twofold.runtime.real import run
 
 T = TypeVar("T")
-_END = object()
 
 
 class LoopThread:
@@ -57,11 +56,6 @@ class LoopThread:
             future.cancel()
             raise
 
-    def iterate(self, iterator: AsyncIterator[T]) -> Iterator[T]:
-        """An asynchronous iterator as a plain one."""
-        while (item := self.run(_next(iterator))) is not _END:
-            yield item  # type: ignore[misc]
-
     @property
     def is_running(self) -> bool:
         return self._thread is not None
@@ -99,7 +93,3 @@ class LoopThread:
         stop = self._stop = asyncio.Event()
         started.set_result(None)
         await stop.wait()
-
-
-async def _next(iterator: AsyncIterator[T]) -> T | object:
-    return await anext(iterator, _END)

@@ -13,23 +13,12 @@ partitions is never in memory as records, nor does another request wait until th
 from collections.abc import Callable, Generator
 from typing import TypeAlias, TypeVar
 
-from twofold.controller.context import Answer
 from twofold.controller.image import MetadataImage
 from twofold.controller.records import MetadataRecord
-from twofold.machine.runtime import Result
 
 T = TypeVar("T")
 Operation: TypeAlias = Generator[MetadataRecord | None, None, T]
 Begin: TypeAlias = Callable[[MetadataImage], Operation[T]]
-
-
-def perform(operation: Operation[T]) -> Answer[T]:
-    """The whole operation at once."""
-    records: list[MetadataRecord] = []
-    while True:
-        response, is_done = advance(operation, records, 1000)
-        if is_done:
-            return Result(records, response)
 
 
 def advance(operation: Operation[T], records: list[MetadataRecord], steps: int) -> tuple[T, bool]:

@@ -38,15 +38,6 @@ class Codec(IntEnum):
     LZ4 = 3
     ZSTD = 4
 
-    @classmethod
-    def from_name(cls, name: str) -> "Codec":
-        """The codec for a value of `compression.type`: none, gzip, snappy, lz4 or zstd ("uncompressed" is none)."""
-        try:
-            return cls.NONE if name == "uncompressed" else cls[name.upper()]
-        except KeyError:
-            known = ", ".join(codec.name.lower() for codec in cls)
-            raise ValueError(f"unknown compression {name!r}: compression.type takes one of {known}") from None
-
 
 def compress(codec: int, data: Buffer, *, level: int | None = None) -> bytes:
     """`data` as the records section of a batch with this codec; `level` is the codec's own, None its default."""

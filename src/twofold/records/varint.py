@@ -76,9 +76,3 @@ def decode_varint(data: Bytes, position: int, *, bits: int = 32) -> tuple[int, i
     """The zigzag varint at `position` and the position after it. IndexError when the data end inside it."""
     raw, position = decode_uvarint(data, position, bits=bits)
     return (raw >> 1) ^ -(raw & 1), position
-
-
-def size_of_varint(value: int) -> int:
-    """How many bytes `encode_varint(value)` has."""
-    raw = (value << 1) ^ (value >> 63)
-    return max(1, (raw.bit_length() + 6) // 7)

@@ -6,12 +6,13 @@ from random import Random
 from typing import Any, TypeVar
 from uuid import UUID
 
+from kits.metadata.operations import perform
 from twofold.config.settings import Settings
 from twofold.controller import brokers, configs, topics
 from twofold.controller.context import Answer, Context
 from twofold.controller.features import SUPPORTED_FEATURES, initial_levels
 from twofold.controller.image import MetadataImage
-from twofold.controller.operation import Operation, perform
+from twofold.controller.operation import Operation
 from twofold.controller.records import (
     BrokerRegistrationChange,
     EndPoint,

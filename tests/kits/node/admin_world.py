@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
 
+from kits.metadata.operations import perform
 from oracle.wire import decode_response, encode_request
 from twofold.broker.coordinators.transactions.producer_ids import ProducerIdBlocks
 from twofold.broker.network.authorizer import AclResourceType, AllowAll, Operation
@@ -21,7 +22,6 @@ from twofold.config.settings import Settings
 from twofold.controller import configs, topics
 from twofold.controller.context import Context
 from twofold.controller.image import MetadataImage
-from twofold.controller.operation import perform
 from twofold.controller.records import EndPoint, FeatureLevel, FeatureRange, MetadataRecord, RegisterBroker
 from twofold.controller.replay import MetadataMachine
 from twofold.runtime.api import Runtime

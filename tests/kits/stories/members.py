@@ -90,7 +90,7 @@ class Members:
 
     @step("{client}: sync( with {shares...})?")
     async def sync(self, client: str, shares: str = "") -> None:
-        """The leader sends who gets what: `m1=orders-0 m2=orders-1`."""
+        """The leader sends which member gets which partition: `m1=orders-0 m2=orders-1`."""
         member = self[client]
         rows = [
             {"member_id": self[name].member_id, "assignment": share.encode()}

@@ -15,7 +15,7 @@ from typing import Any
 import typer.main
 
 from twofold.broker.metrics import families
-from twofold.cli.app import app
+from twofold.cli.app import make_app
 from twofold.config.keys import DEFINITIONS
 from twofold.controller import records
 from twofold.wire.apis import APIS
@@ -131,7 +131,7 @@ def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]
 def test_the_steps_to_add_a_command_are_found_done_for_every_command() -> None:
     things = {
         " ".join(path): {"noun": path[0], "verb": path[-1], "command": " ".join(path)}
-        for path in commands(typer.main.get_command(app))
+        for path in commands(typer.main.get_command(make_app()))
     }
     assert len(things) >= 30
     walk("a CLI command", things)

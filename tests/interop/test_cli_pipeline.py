@@ -583,6 +583,7 @@ def test_a_broker_that_does_not_answer_is_said_once() -> None:
 
 
 def test_the_command_line_needs_no_spark() -> None:
-    check = "import sys, twofold.cli.app; print({'pyspark', 'pyarrow', 'numpy', 'numba'} & set(sys.modules))"
+    heavy = {"pyspark", "pyarrow", "numpy", "numba"}
+    check = f"import sys; from twofold.cli.app import make_app; make_app(); print({heavy} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "set()\n"

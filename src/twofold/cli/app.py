@@ -1,52 +1,67 @@
-"""The commands other than `serve`, on typer."""
+"""The commands other than `serve`, on typer.
+
+A command line imports the modules of its own noun only: the others would cost more than the command itself. Help and a
+noun that is not there need all of them.
+"""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
-from twofold.cli.cluster import cluster_app
 from twofold.cli.common import EXIT_CODES, USAGE, OutputFormat, complain, print_json
-from twofold.cli.group.commands import group_app
-from twofold.cli.log.commands import log_app
-from twofold.cli.metadata.commands import metadata_app
-from twofold.cli.pipeline.commands import pipeline_app
-from twofold.cli.pipeline.prune import prune_writes
-from twofold.cli.pipeline.run import init_project, run_pipeline
-from twofold.cli.records.consume import consume
-from twofold.cli.records.produce import produce
-from twofold.cli.topic import topic_app
-from twofold.cli.txn.commands import txn_app
-from twofold.cli.txn.words import normalize
 from twofold.version import VERSION
 
-app = typer.Typer(
-    name="twofold",
-    help="An event log that speaks the Kafka protocol and is built around transactions.",
-    epilog=EXIT_CODES,
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.add_typer(topic_app, name="topic")
-app.add_typer(group_app, name="group")
-app.add_typer(cluster_app, name="cluster")
-app.add_typer(log_app, name="log")
-app.add_typer(metadata_app, name="metadata")
-app.add_typer(txn_app, name="txn")
-app.add_typer(pipeline_app, name="pipeline")
-pipeline_app.command("prune", epilog=EXIT_CODES)(prune_writes)
-pipeline_app.command("run", epilog=EXIT_CODES)(run_pipeline)
-pipeline_app.command("init", epilog=EXIT_CODES)(init_project)
-app.command("produce", epilog=EXIT_CODES)(produce)
-app.command("consume", epilog=EXIT_CODES)(consume)
+# noun -> where its app is, in the order of the help
+NOUNS = {
+    "topic": ("twofold.cli.topic", "topic_app"),
+    "group": ("twofold.cli.group.commands", "group_app"),
+    "cluster": ("twofold.cli.cluster", "cluster_app"),
+    "log": ("twofold.cli.log.commands", "log_app"),
+    "metadata": ("twofold.cli.metadata.commands", "metadata_app"),
+    "txn": ("twofold.cli.txn.commands", "txn_app"),
+    "pipeline": ("twofold.cli.pipeline.app", "pipeline_app"),
+}
+# verb without a noun -> where its function is
+VERBS = {
+    "produce": ("twofold.cli.records.produce", "produce"),
+    "consume": ("twofold.cli.records.consume", "consume"),
+}
+
+
+def make_app(wanted: Iterable[str] = (*NOUNS, *VERBS)) -> typer.Typer:
+    """The command line with these nouns and verbs, and with what costs nothing."""
+    app = typer.Typer(
+        name="twofold",
+        help="An event log that speaks the Kafka protocol and is built around transactions.",
+        epilog=EXIT_CODES,
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    for name in wanted:
+        module, attribute = NOUNS.get(name) or VERBS[name]
+        found = getattr(import_module(module), attribute)
+        if name in NOUNS:
+            app.add_typer(found, name=name)
+        else:
+            app.command(name, epilog=EXIT_CODES)(found)
+    app.callback()(main_options)
+    app.command("serve", add_help_option=False, context_settings={"ignore_unknown_options": True})(serve)
+    app.command()(version)
+    return app
 
 
 def run_app(arguments: Sequence[str]) -> int:
     """Run one command; returns its exit code."""
-    if arguments and arguments[0] == "txn":
+    first = arguments[0] if arguments else ""
+    app = make_app([first]) if first in NOUNS or first in VERBS else make_app()
+    if first == "txn":
+        from twofold.cli.txn.words import normalize
+
         arguments = ["txn", *normalize(arguments[1:])]
     try:
         app(args=list(arguments), prog_name="twofold")
@@ -61,7 +76,6 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def main_options(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
@@ -70,14 +84,12 @@ def main_options(
     pass
 
 
-@app.command("serve", add_help_option=False, context_settings={"ignore_unknown_options": True})
 def serve(arguments: Annotated[list[str] | None, typer.Argument(hidden=True)] = None) -> None:
     """Run a broker in this process (see `twofold serve --help`)."""
     # `twofold.cli.main` takes every command line that begins with "serve"; this entry is for the list of commands.
     raise typer.Exit(complain(f"write it first: twofold serve {' '.join(arguments or ())}", USAGE))
 
 
-@app.command()
 def version(
     output: Annotated[OutputFormat, typer.Option("--format", help="How to print.")] = OutputFormat.TABLE,
 ) -> None:

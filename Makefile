@@ -11,7 +11,7 @@ PROCESSES ?= $(shell nproc 2>/dev/null || echo 2)
 SERVE ?=
 SEED ?= 1
 # Most tests wait: for processes to start, for timeouts to pass. Files are shared out among so many at a time.
-WORKERS ?= 2
+WORKERS ?= 3
 
 .PHONY: help setup test spark check lint demo jdk serve sim mutants interop bench docs lock clean tools fuzz soak steady
 

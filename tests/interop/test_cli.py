@@ -17,13 +17,16 @@ from kits.processes.server import TwofoldServer
 pytestmark = pytest.mark.interop
 
 
+long = pytest.mark.skipif(not os.environ.get("TWOFOLD_LONG"), reason="TWOFOLD_LONG=1 asks Apache Kafka too")
+
+
 @pytest.fixture(scope="module")
 def twofold_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwofoldServer]:
     with TwofoldServer(tmp_path_factory.mktemp("cli")) as running:
         yield running
 
 
-@pytest.fixture(params=["twofold", pytest.param("oracle", marks=[pytest.mark.oracle, pytest.mark.slow])])
+@pytest.fixture(params=["twofold", pytest.param("oracle", marks=[pytest.mark.oracle, pytest.mark.slow, long])])
 def server(request: pytest.FixtureRequest) -> str:
     node: Any = request.getfixturevalue("twofold_server" if request.param == "twofold" else "oracle")
     return str(node.bootstrap_servers)

@@ -1,6 +1,7 @@
 """/metrics of a real server: what real clients did is what is told; its names are those of Apache Kafka's MBeans."""
 
 import json
+import os
 import re
 import socket
 import subprocess
@@ -230,6 +231,7 @@ def test_partitions_above_the_limit_are_left_out_and_counted(server: Server) -> 
 
 
 @pytest.mark.oracle
+@pytest.mark.skipif(not os.environ.get("TWOFOLD_LONG"), reason="takes a minute: TWOFOLD_LONG=1, or make interop")
 def test_every_name_of_kafka_is_one_of_its_mbeans(oracle: Oracle) -> None:
     """What is not marked as proposed is there in a running Apache Kafka, under the MBean that the table names."""
     make_topic(oracle, "t")

@@ -265,7 +265,7 @@ def check_windows(pipe: Pipe, count: int) -> None:
     [
         pytest.param("task: prepared", marks=rest),
         pytest.param("commit: checked", marks=rest),
-        "commit: decided",
+        pytest.param("commit: decided", marks=rest),
         pytest.param("commit: one ended", marks=rest),
         pytest.param("commit: done", marks=rest),
     ],

@@ -104,7 +104,8 @@ endpoints = st.lists(st.builds(produce_codec.Endpoint, int32, texts, int32, st.n
 @settings(max_examples=100, deadline=None)
 def test_produce_responses_are_written_as_the_generated_writer_does(version, correlation_id, topics, nodes):
     # What a row without an error has to say is known: no messages and no other leader.
-    topics = [(name, [row if row.error_code else produce_codec.Row(*row[:5]) for row in rows]) for name, rows in topics]
+    plain = produce_codec.ProduceRow
+    topics = [(name, [row if row.error_code else plain(*row[:5]) for row in rows]) for name, rows in topics]
     keyed = [(TOPIC_ID.bytes if version >= 13 else name, rows) for name, rows in topics]
     frame = produce_codec.encode_response(correlation_id, version, keyed, nodes)
     message = produce.ProduceResponse(

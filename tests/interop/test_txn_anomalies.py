@@ -16,7 +16,7 @@ from kits.clients.single_requests import SingleRequests
 from kits.groups.groups import create_topic
 from kits.processes.server import TwofoldServer
 from kits.wire.look import UNSTABLE_OFFSET_COMMIT, await_group_offset, await_nothing_open, ends, group_offset
-from kits.wire.proxy import Caught, Proxy
+from kits.wire.proxy import Held, Proxy
 from kits.wire.session import GROUP_KEY, OLD, TV1, TV2, Session, Versions, produce_code
 from oracle.kafka import Oracle, jars_or_skip
 from oracle.wire import decode_response
@@ -67,7 +67,7 @@ class Stage:
         self._sessions.append(made)
         return made.open()
 
-    def send_and_hold(self, session: Session, api: str, version: int, body: dict[str, object]) -> Caught:
+    def send_and_hold(self, session: Session, api: str, version: int, body: dict[str, object]) -> Held:
         """A request that is under way and does not arrive; the session gives up waiting and connects again."""
         held = self.proxy.hold(api, session.name)
         session.send(api, version, body)
@@ -133,7 +133,7 @@ old_and_new = pytest.mark.parametrize("versions", [OLD, TV1, TV2], ids=lambda ve
 tv1_and_tv2 = pytest.mark.parametrize("versions", [TV1, TV2], ids=lambda versions: versions.name)
 
 
-def code_of(held: Caught, api: str, version: int, payload: bytes) -> int:
+def code_of(api: str, version: int, payload: bytes) -> int:
     answer = decode_response(api, version, payload)[1]
     return produce_code(answer) if api == "Produce" else int(answer["error_code"])
 
@@ -158,7 +158,7 @@ class TestZombieProduceAfterAbort:
         elif how == "fenced":
             stage.session("second", versions)
         stage.await_nothing_open()
-        code = code_of(zombie, "Produce", versions.produce, zombie.release())
+        code = code_of("Produce", versions.produce, zombie.release())
         assert code == self.expected(versions, how)
         assert not stage.has_open_transactions
         after = stage.session("after", versions)
@@ -182,7 +182,7 @@ class TestZombieCommitOfTheNextTransaction:
         zombie = stage.send_and_hold(writer, "EndTxn", TV2.end, writer.end_body(True))
         assert writer.until_ready(lambda: writer.end(True)) == 0
         writer.write(stage.topic, 0, "two")
-        assert code_of(zombie, "EndTxn", TV2.end, zombie.release()) == PRODUCER_FENCED
+        assert code_of("EndTxn", TV2.end, zombie.release()) == PRODUCER_FENCED
         assert stage.has_open_transactions
         assert stage.read() == ["one"]
         assert writer.end(False) == 0
@@ -196,7 +196,7 @@ class TestZombieCommitOfTheNextTransaction:
         zombie = stage.send_and_hold(first, "EndTxn", versions.end, first.end_body(True))
         second = stage.session("second", versions)
         second.write(stage.topic, 0, "two")
-        assert code_of(zombie, "EndTxn", versions.end, zombie.release()) == PRODUCER_FENCED
+        assert code_of("EndTxn", versions.end, zombie.release()) == PRODUCER_FENCED
         assert stage.has_open_transactions
         assert second.end(True) == 0
         stage.await_nothing_open()
@@ -210,7 +210,7 @@ class TestZombieCommitOfTheNextTransaction:
         zombie = stage.send_and_hold(writer, "EndTxn", versions.end, writer.end_body(True))
         assert writer.until_ready(lambda: writer.end(True)) == 0
         writer.write(stage.topic, 0, "two")
-        assert code_of(zombie, "EndTxn", versions.end, zombie.release()) == 0
+        assert code_of("EndTxn", versions.end, zombie.release()) == 0
         stage.await_nothing_open()
         assert stage.read() == ["one", "two"]
 
@@ -227,7 +227,7 @@ class TestAbortedRead:
         writer.write(stage.topic, 1, "late")
         commit = stage.send_and_hold(writer, "EndTxn", versions.end, writer.end_body(True))
         stage.await_nothing_open()
-        code = code_of(commit, "EndTxn", versions.end, commit.release())
+        code = code_of("EndTxn", versions.end, commit.release())
         assert code == (INVALID_TXN_STATE if versions is TV2 and stage.is_oracle else PRODUCER_FENCED)
         assert stage.read() == []
         assert stage.read(committed=False) == ["late", "late"]
@@ -261,7 +261,7 @@ class TestLostWrite:
         abort = stage.send_and_hold(writer, "EndTxn", TV2.end, writer.end_body(False))
         assert writer.until_ready(lambda: writer.end(False)) == 0
         writer.write(stage.topic, 0, "kept")
-        assert code_of(abort, "EndTxn", TV2.end, abort.release()) == PRODUCER_FENCED
+        assert code_of("EndTxn", TV2.end, abort.release()) == PRODUCER_FENCED
         assert writer.end(True) == 0
         stage.await_nothing_open()
         assert stage.read() == ["kept"]
@@ -274,7 +274,7 @@ class TestLostWrite:
         abort = stage.send_and_hold(writer, "EndTxn", versions.end, writer.end_body(False))
         assert writer.until_ready(lambda: writer.end(False)) == 0
         writer.write(stage.topic, 0, "gone too")
-        assert code_of(abort, "EndTxn", versions.end, abort.release()) == 0
+        assert code_of("EndTxn", versions.end, abort.release()) == 0
         assert writer.until_ready(lambda: writer.end(True)) == INVALID_TXN_STATE
         stage.await_nothing_open()
         assert stage.read() == []
@@ -409,7 +409,7 @@ class TestDuplicate:
             writer.produce(stage.topic, 0, "b")
         lost.wait_answer()
         for _ in range(2):
-            assert code_of(lost, "Produce", versions.produce, stage.proxy.repeat(lost)) == 0
+            assert code_of("Produce", versions.produce, stage.proxy.repeat(lost)) == 0
         assert writer.until_ready(lambda: writer.end(True)) == 0
         stage.await_nothing_open()
         assert stage.read() == ["a", "b"]

@@ -15,7 +15,6 @@ from twofold.machine.schema import (
     INT16,
     INT32,
     INT64,
-    NULLABLE_BYTES,
     NULLABLE_STRING,
     STRING,
     UINT16,
@@ -44,7 +43,6 @@ class Everything(NamedTuple):
     text: str
     maybe_text: str | None
     data: bytes
-    maybe_data: bytes | None
     topic_id: UUID
     numbers: tuple[int, ...]
     maybe_numbers: tuple[int, ...] | None
@@ -65,7 +63,6 @@ EVERYTHING = Schema(
     text=STRING,
     maybe_text=NULLABLE_STRING,
     data=BYTES,
-    maybe_data=NULLABLE_BYTES,
     topic_id=UUID_,
     numbers=array(INT32),
     maybe_numbers=array(INT32, nullable=True),
@@ -96,7 +93,6 @@ ROWS = st.builds(
     text=st.text(max_size=200),
     maybe_text=maybe(st.text()),
     data=st.binary(),
-    maybe_data=maybe(st.binary()),
     topic_id=st.uuids(),
     numbers=NUMBERS,
     maybe_numbers=maybe(NUMBERS),

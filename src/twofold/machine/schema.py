@@ -125,7 +125,6 @@ def _sized(to_bytes: Callable[[Any], bytes], from_bytes: Callable[[bytes], Any],
 STRING = _sized(str.encode, bytes.decode, nullable=False)
 NULLABLE_STRING = _sized(str.encode, bytes.decode, nullable=True)
 BYTES = _sized(bytes, bytes, nullable=False)
-NULLABLE_BYTES = _sized(bytes, bytes, nullable=True)
 
 
 @lru_cache(maxsize=4096)

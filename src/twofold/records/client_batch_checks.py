@@ -42,7 +42,6 @@ from twofold.wire.errors import (
     UnsupportedCompressionType,
 )
 
-CREATE_TIME = "CreateTime"
 LOG_APPEND_TIME = "LogAppendTime"
 
 _LENGTH = struct.Struct(">i")

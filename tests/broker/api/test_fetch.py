@@ -12,6 +12,7 @@ from kits.node.fetching import (
     begin,
     delete,
     end,
+    is_watched,
     led_by_another,
     long_poll,
     offsets,
@@ -592,7 +593,7 @@ def test_a_client_that_goes_away_leaves_nothing_parked(tmp_path):
             client.close()
             await until(lambda: not parked(node))
             assert not any(timer.delay_s == WAIT_S for timer in node.timers.pending)
-            assert not node.broker.replicas.leader("t", 0).is_watched()
+            assert not is_watched(node, "t", 0)
             append(node)
 
     scenario()

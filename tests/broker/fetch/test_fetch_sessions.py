@@ -5,7 +5,7 @@ import uuid
 
 import pytest
 
-from kits.node.fetching import WAIT_MS, append, begin, delete, end, offsets, parked, topic_key
+from kits.node.fetching import WAIT_MS, append, begin, delete, end, is_watched, offsets, parked, topic_key
 from kits.node.running import FETCH, batch, fetch_request, fetched, running, scraper_of
 from kits.node.sockets import on_loop, settle, until
 from twofold.wire.messages.fetch import ForgottenTopic
@@ -290,14 +290,14 @@ def test_a_session_that_ends_sits_on_no_partition(tmp_path, how):
             await until(lambda: bool(parked(node)))
             node.timers.fire(WAIT_MS / 1000)
             await session.answer()
-            assert all(node.broker.replicas.leader("t", n).is_watched() for n in range(2))
+            assert all(is_watched(node, "t", n) for n in range(2))
             if how == "final":
                 session.epoch = -1
             elif how == "anew":
                 session.epoch = 0
             forget = {"forget": [("t", [0])], "forget all": [("t", [0, 1])]}.get(how, [])
             await session.rows(*([("t", 0, 99)] if how == "error" else []), forget=forget)
-            watched = [node.broker.replicas.leader("t", n).is_watched() for n in range(2)]
+            watched = [is_watched(node, "t", n) for n in range(2)]
             assert watched == [False, how in ("forget", "error")]
 
     scenario()

@@ -21,13 +21,14 @@ from twofold.coordinator.transaction.records import (
     encode_value,
 )
 from twofold.coordinator.transaction.state import TransactionMachine, TransactionsState
-from twofold.coordinator.transaction.states import PREPARING, State, may_follow
+from twofold.coordinator.transaction.states import PREPARING, TRANSITIONS, State
 from twofold.types import ProducerEpoch, ProducerId, ProducerPair, TopicPartition
 from twofold.wire.errors import CoordinatorLoadInProgress, KafkaError
 
 EMPTY, ONGOING = State.EMPTY, State.ONGOING
 PREPARE_COMMIT, PREPARE_ABORT = State.PREPARE_COMMIT, State.PREPARE_ABORT
 COMPLETE_COMMIT, COMPLETE_ABORT = State.COMPLETE_COMMIT, State.COMPLETE_ABORT
+STEPS = frozenset((source, target) for (source, _), target in TRANSITIONS.items())
 RECORDED_STATES = (EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT)
 
 OK = 0
@@ -157,7 +158,8 @@ class World:
     def write(self, value: TransactionMetadata | None) -> None:
         old = self.entry
         if value is not None and self.log:
-            assert may_follow(None if old is None else old.state, value.state), f"{old} -> {value}"
+            step = (None if old is None else old.state, value.state)
+            assert step in STEPS, f"{old} -> {value}"
         record = TransactionRecord(TXN, value)
         self.log.append(record)
         # What the next coordinator would read, after what it would have read before.

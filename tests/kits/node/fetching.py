@@ -6,7 +6,7 @@ from typing import Any
 from kits.node.running import FetchRow, Node, Topic, batch, fetch_request
 from twofold.broker.partitions.purgatory import DelayedFetch
 from twofold.controller.delta import ImageDelta, TopicChange
-from twofold.log.api import AppendResult, Origin
+from twofold.log.api import AppendResult, Bound, Origin
 from twofold.records.batch import iter_headers
 from twofold.records.control import end_transaction_marker
 from twofold.types import ProducerEpoch, ProducerId
@@ -67,6 +67,12 @@ def end(node: Node, producer_id: int, *, commit: bool, topic: str = "t", epoch: 
 
 def parked(node: Node) -> dict[DelayedFetch, None]:
     return node.broker.replicas.purgatory.fetches
+
+
+def is_watched(node: Node, topic: str, index: int) -> bool:
+    """Whether a fetch wants to hear of new records of the partition."""
+    partition = node.broker.replicas.leader(topic, index)
+    return any(partition._watching(bound) for bound in Bound)
 
 
 def long_poll(*rows: FetchRow, min_bytes: int = 1, **fields: Any) -> FetchRequest:

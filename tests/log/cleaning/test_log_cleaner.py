@@ -592,7 +592,7 @@ def test_a_log_that_cannot_be_cleaned_is_named_and_the_others_go_on(caplog: pyte
     cleaner = kit.manager.cleaner
     done = [asyncio.run(cleaner.clean_filthiest()) for _ in range(4)]
     assert sorted(done) == [False, False, False, True]
-    assert cleaner.uncleanable() == [TP]
+    assert list(cleaner._uncleanable) == [TP]
     assert f"{DATA}/{TP} cannot be compacted" in caplog.text
     assert len(pairs(good)) == 2
     assert read_file(kit.disk, path)[80] == data[80] ^ 1
@@ -608,7 +608,7 @@ def test_a_full_disk_stops_the_pass_not_the_log() -> None:
     kit.disk.set_free_bytes(300)
     assert not kit.clean()
     assert kit.log.failure is None
-    assert kit.manager.cleaner.uncleanable() == []
+    assert not kit.manager.cleaner._uncleanable
     assert len(offsets(kit.log)) == 20
     kit.disk.clear_faults()
     assert kit.clean()

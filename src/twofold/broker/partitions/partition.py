@@ -342,9 +342,6 @@ class Partition:
     def unwatch(self, interest: Interest) -> None:
         self._watching(interest.bound).pop(interest, None)
 
-    def is_watched(self) -> bool:
-        return bool(self._watching_end or self._watching_hw or self._watching_lso)
-
     def _watching(self, bound: Bound) -> dict[Interest, None]:
         if bound is Bound.HIGH_WATERMARK:
             return self._watching_hw

@@ -29,7 +29,6 @@ from twofold.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, Produ
 from twofold.wire.errors import InvalidRecord
 
 KEY_VERSION = 0
-NEWEST_VALUE_VERSION = 1
 
 # The timeout of a two-phase transaction, which has none (KIP-939 says -1; Kafka writes this).
 NEVER_MS = 0x7FFF_FFFF

@@ -92,17 +92,11 @@ class Targets(dict[State | None, State]):
         raise RefusedTransition(f"an id in state {_name(state)} cannot take: {self.event.value}")
 
 
-_STEPS = frozenset((source, target) for (source, _), target in TRANSITIONS.items())
 TARGETS: Mapping[Event, Targets] = {event: Targets(event) for event in Event}
 
 
 def next_state(state: State | None, event: Event) -> State:
     return TARGETS[event][state]
-
-
-def may_follow(old: State | None, new: State) -> bool:
-    """Whether some event leads from one state to the other."""
-    return (old, new) in _STEPS
 
 
 def _name(state: State | None) -> str:

@@ -57,15 +57,12 @@ class LogCleaner:
         self.options = options
         self._runtime = runtime
         self._host = host
+        # Partitions that could not be cleaned since the start.
         self._uncleanable: dict[TopicPartition, PartitionLog] = {}
         self._resting: dict[TopicPartition, float] = {}
         self._free_at = 0.0
         self._stopped = False
         self._running: asyncio.Task[Any] | None = None
-
-    def uncleanable(self) -> list[TopicPartition]:
-        """Partitions that could not be cleaned since the start."""
-        return list(self._uncleanable)
 
     async def run(self) -> None:
         """Clean what is worth it, until cancelled."""

@@ -333,11 +333,6 @@ class MarkerSender:
         """How many markers have no leader that could be asked, or are to be tried again."""
         return len(self._parked)
 
-    @property
-    def queue_size(self) -> int:
-        """How many markers wait for a request to another broker."""
-        return sum(map(len, self._outboxes.values()))
-
     # --- one marker ---
 
     def _dispatch(self, ending: _Ending, topic_partition: TopicPartition) -> None:

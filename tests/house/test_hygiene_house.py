@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -48,6 +49,27 @@ def test_the_simulator_is_used_by_tests_only() -> None:
         if "runtime.sim" in path.read_text() and "sim" not in path.parts
     }
     assert users == set()
+
+
+def words(*folders: str) -> Counter[str]:
+    """How often each name stands in the modules and pages below these folders."""
+    files = [path for folder in folders for ending in ("py", "md") for path in (ROOT / folder).rglob(f"*.{ending}")]
+    return Counter(name for path in files for name in re.findall(r"[A-Za-z_]\w*", path.read_text()))
+
+
+def test_what_only_tests_use_is_not_shipped() -> None:
+    """No name of the package is used by tests and by nothing else. The simulator is a testing API, and documented."""
+    defined: Counter[str] = Counter()
+    for path in SOURCE.rglob("*.py"):
+        if not path.is_relative_to(SOURCE / "runtime" / "sim"):
+            tree = ast.parse(path.read_text())
+            kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+            defined.update(node.name for node in ast.walk(tree) if isinstance(node, kinds))
+            assigned = [target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets]
+            defined.update(target.id for target in assigned if isinstance(target, ast.Name))
+    shipped, told, tested = words("src", "examples"), words("docs", "bench", "tools"), words("tests")
+    alone = {name for name, count in defined.items() if shipped[name] == count and not name.startswith("__")}
+    assert sorted(name for name in alone if tested[name] and not told[name]) == []
 
 
 def test_the_house_is_measured_as_a_table_and_as_json() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -75,8 +76,12 @@ def test_requests_are_pipelined_and_answered_in_order() -> None:
         start = sim.now_s
         answers = [connection.send(REQUEST, METADATA) for _ in range(4)]
         done: list[int] = []
+
+        def note(index: int, _: object) -> None:
+            done.append(index)
+
         for index, answer in enumerate(answers):
-            answer.add_done_callback(lambda _, index=index: done.append(index))
+            answer.add_done_callback(partial(note, index))
         await asyncio.wait(answers)
         assert done == [0, 1, 2, 3]
         assert sim.now_s - start < 2.5, "the broker works one after the other, the network does not wait for it"

@@ -20,13 +20,14 @@ from kits.metadata.controller import (
     run,
 )
 from kits.metadata.operations import perform
-from twofold.controller.feature_updates import UpgradeType, update_features
+from twofold.controller.feature_updates import update_features
 from twofold.controller.features import SUPPORTED_FEATURES, initial_levels
 from twofold.controller.image import MetadataImage, PartitionState
 from twofold.controller.records import FeatureLevel, FeatureRange, Partition, Topic
 from twofold.machine import Result
 from twofold.wire.errors import InvalidUpdateVersion
 from twofold.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from twofold.wire.values import UpgradeType
 
 UP, SAFE, UNSAFE = UpgradeType
 TV, MV, GV = "transaction.version", "metadata.version", "group.version"

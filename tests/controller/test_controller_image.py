@@ -67,21 +67,35 @@ def test_a_change_bumps_the_partition_epoch_and_an_election_the_leader_epoch():
 
 
 def test_an_empty_list_in_a_change_empties_and_an_absent_one_keeps():
-    records = [Topic("a", id_(1)), Partition(0, id_(1), (1, 2), (1,), 1, adding_replicas=(2,), removing_replicas=(1,))]
+    records: list[MetadataRecord] = [
+        Topic("a", id_(1)),
+        Partition(0, id_(1), (1, 2), (1,), 1, adding_replicas=(2,), removing_replicas=(1,)),
+    ]
     found = fold([*records, PartitionChange(0, id_(1), adding_replicas=())]).image.partition("a", 0)
     assert found is not None
     assert (found.adding_replicas, found.removing_replicas, found.replicas) == ((), (1,), (1, 2))
 
 
 def test_removing_a_topic_takes_its_configs_and_leaves_those_of_others():
-    records = [Topic("a", id_(1)), Topic("b", id_(2)), Config(2, "a", "k", "1"), Config(2, "b", "k", "2")]
+    records: list[MetadataRecord] = [
+        Topic("a", id_(1)),
+        Topic("b", id_(2)),
+        Config(2, "a", "k", "1"),
+        Config(2, "b", "k", "2"),
+    ]
     image = fold([*records, RemoveTopic(id_(1))]).image
     assert list(image.configs) == [ConfigOwner(2, "b")]
     assert list(image.topics) == ["b"]
 
 
 def test_a_topic_may_come_back_under_its_name():
-    records = [Topic("a", id_(1)), partition(1, 0), RemoveTopic(id_(1)), Topic("a", id_(2)), partition(2, 0, 2)]
+    records: list[MetadataRecord] = [
+        Topic("a", id_(1)),
+        partition(1, 0),
+        RemoveTopic(id_(1)),
+        Topic("a", id_(2)),
+        partition(2, 0, 2),
+    ]
     image = fold(records).image
     assert image.topic_by_id(id_(1)) is None
     assert image.partition("a", 0).leader == 2  # type: ignore[union-attr]

@@ -329,7 +329,7 @@ def test_adding_validate_only_writes_nothing():
 
 
 def delete(
-    image: MetadataImage, *rows: tuple[str | None, UUID | None], names: tuple[str, ...] = (), **config: str
+    image: MetadataImage, *rows: tuple[str | None, UUID | None], names: tuple[str, ...] = (), **config: Any
 ) -> Any:
     states = tuple(DeleteTopicState(name=name, topic_id=topic_id) for name, topic_id in rows)
     request = DeleteTopicsRequest(topics=states, topic_names=names, timeout_ms=1000)

@@ -17,7 +17,7 @@ import typer.main
 from twofold.broker.metrics import families
 from twofold.cli.app import make_app
 from twofold.config.keys import DEFINITIONS
-from twofold.controller import records
+from twofold.controller import kept_records, records
 from twofold.wire.apis import APIS
 
 ROOT = next(folder for folder in Path(__file__).parents if (folder / "pyproject.toml").exists())
@@ -94,7 +94,7 @@ def test_the_steps_to_add_a_metric_are_found_done_for_every_metric() -> None:
 
 
 def test_the_steps_to_add_a_record_type_are_found_done_for_every_record_type() -> None:
-    kept = {cls.__name__ for _, cls, _ in records.KEPT}
+    kept = {cls.__name__ for _, cls, _ in kept_records.KEPT}
     names = {cls.__name__ for cls in records._BY_CLASS}
     walk("a record type", {name: {"Class": name} for name in names}, {"src/twofold/controller/replay.py": kept})
 

@@ -145,7 +145,7 @@ def test_a_reader_that_goes_on_where_it_stopped_reads_only_what_it_gets() -> Non
     assert disk.take() == Counts(reads=1, bytes_read=len(BATCH))
 
 
-class CountedLookups(dict):  # type: ignore[type-arg]
+class CountedLookups(dict[Any, Any]):
     """A table that notices being walked."""
 
     walks = 0
@@ -173,7 +173,8 @@ def test_appends_do_not_walk_the_producers_or_the_open_transactions(producers: i
         log.advance_high_watermark(log.log_end_offset)
         assert log.last_stable_offset > 0
     assert CountedLookups.walks == 0
-    assert log.oldest_open_transaction().producer_id == 1
+    oldest = log.oldest_open_transaction()
+    assert oldest is not None and oldest.producer_id == 1
 
 
 def test_aborted_transactions_are_looked_up_only_where_they_are() -> None:

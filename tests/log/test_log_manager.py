@@ -2,9 +2,10 @@
 
 import asyncio
 import uuid
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -436,7 +437,7 @@ class Alarm:
         self.clock = clock
         self.sleepers: list[tuple[int, asyncio.Future[None]]] = []
 
-    def call_later(self, delay_s: float, callback: Any) -> None:
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> NoReturn:
         raise AssertionError("not used here")
 
     async def sleep(self, delay_s: float) -> None:

@@ -24,6 +24,7 @@ from twofold.log.recovery.opening import list_directory
 from twofold.log.recovery.rescue import has_sync_failed
 from twofold.log.segments.files import FilePool
 from twofold.runtime.sim.disk import SimDisk
+from twofold.types import ProducerId
 from twofold.wire.errors import KafkaStorageError, OffsetOutOfRange
 
 DIRECTORY = f"{DATA}/{TP}"
@@ -327,9 +328,9 @@ def aborted_place() -> Place:
 def test_aborted_transactions_are_found_where_their_markers_are() -> None:
     aborted = aborted_place().log._aborted
     assert aborted.bases == [2, 3]
-    assert aborted.between(0, 4) == (AbortedTransaction(1, 0), AbortedTransaction(2, 1))
-    assert aborted.between(3, 4) == (AbortedTransaction(2, 1),)
-    assert aborted.between(0, 1) == (AbortedTransaction(1, 0),)
+    assert aborted.between(0, 4) == (AbortedTransaction(ProducerId(1), 0), AbortedTransaction(ProducerId(2), 1))
+    assert aborted.between(3, 4) == (AbortedTransaction(ProducerId(2), 1),)
+    assert aborted.between(0, 1) == (AbortedTransaction(ProducerId(1), 0),)
 
 
 def test_a_damaged_transaction_index_is_built_from_the_log_again() -> None:
@@ -340,7 +341,7 @@ def test_a_damaged_transaction_index_is_built_from_the_log_again() -> None:
     file = place.disk.open(segment.path(".txnindex"))
     file.truncate(7)
     file.close()
-    assert list(place.log._aborted.of(segment).entries()) == [AbortedEntry(1, 0, 2, 1)]
+    assert list(place.log._aborted.of(segment).entries()) == [AbortedEntry(ProducerId(1), 0, 2, 1)]
 
 
 def test_segments_that_go_take_their_aborted_transactions_with_them() -> None:
@@ -383,7 +384,7 @@ def test_a_lower_recovery_point_is_told_before_the_first_file_changes() -> None:
     def look(log: PartitionLog) -> None:
         place.owner.heard.append(f"{log.recovery_point} of {log.log_end_offset}")
 
-    place.owner.recovery_point_changed = look  # type: ignore[method-assign]
+    place.owner.recovery_point_changed = look
     place.log.truncate_to(2)
     assert place.owner.heard == ["2 of 5"]
     assert place.log.log_end_offset == 2

@@ -9,8 +9,9 @@ from uuid import UUID
 import pytest
 
 from kits.metadata.controller import DIRECTORY_ID, LOG_DIR, disk_runtime, new_disk, run
-from twofold.metadata_log.metadata_log import MAX_BATCH_BYTES, CorruptMetadataLog, MetadataLog
-from twofold.metadata_log.quorum_state import CorruptQuorumState, QuorumState, read_quorum_state, write_quorum_state
+from twofold.metadata_log.errors import CorruptMetadataLog, CorruptQuorumState
+from twofold.metadata_log.metadata_log import MAX_BATCH_BYTES, MetadataLog
+from twofold.metadata_log.quorum_state import QuorumState, read_quorum_state, write_quorum_state
 from twofold.records.batch import iter_headers, iter_records
 from twofold.records.control import ControlType, parse_control_key
 from twofold.runtime.files import read_file
@@ -176,7 +177,7 @@ def test_one_sync_commits_all_that_was_appended_before_it():
             syncs += 1
             sync(*args)
 
-        disk._sync = counted  # type: ignore[method-assign]
+        disk._sync = counted  # type: ignore[assignment]
         offsets = [node.log.append([b"x"], node.log.epoch) for _ in range(100)]
         await asyncio.gather(*(node.log.wait_committed(offset) for offset in reversed(offsets)))
         assert syncs == 1

@@ -314,7 +314,11 @@ async def cut_short(workload: Workload, at: int) -> None:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda loop, context: None)  # of tasks that nobody waits for any more
     running = loop.create_task(workload.run())
-    workload.disk.cut_power_after(at, lambda: loop.call_soon(running.cancel) and None)
+
+    def cancel() -> None:
+        loop.call_soon(running.cancel)
+
+    workload.disk.cut_power_after(at, cancel)
     with contextlib.suppress(PowerCut, asyncio.CancelledError):
         await running
 

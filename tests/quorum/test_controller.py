@@ -41,7 +41,8 @@ from twofold.controller.records import (
     decode,
     encode,
 )
-from twofold.metadata_log.metadata_log import CorruptMetadataLog, MetadataLog
+from twofold.metadata_log.errors import CorruptMetadataLog
+from twofold.metadata_log.metadata_log import MetadataLog
 from twofold.quorum.controller import Controller
 from twofold.runtime.sim import PowerCut, SimDisk
 from twofold.wire.errors import KafkaError, NotController, PolicyViolation
@@ -323,8 +324,8 @@ def test_more_bytes_than_one_batch_holds_are_a_transaction():
     async def story() -> None:
         controller = await started(new_disk())
         await register(controller)
-        configs = {"follower_replication_throttled_replicas": ",".join(["1:1"] * 500_000)}
-        asked = [topic(f"t{number}", 1, 1, **configs) for number in range(5)]
+        replicas = ",".join(["1:1"] * 500_000)
+        asked = [topic(f"t{n}", 1, 1, follower_replication_throttled_replicas=replicas) for n in range(5)]
         response = await controller.create_topics(create(*asked))
         assert [row.error_code for row in response.topics] == [0] * 5
         assert len(controller.image.topics) == 5
@@ -413,7 +414,11 @@ def test_nothing_of_an_open_transaction_is_ever_published():
             await write_log(disk, _history()[:length])
             controller = new_controller(disk)
             shown: list[frozenset[str]] = []
-            controller.subscribe(lambda delta, image, shown=shown: shown.append(frozenset(image.topics)))
+
+            def show(_: ImageDelta, image: MetadataImage, shown: list[frozenset[str]] = shown) -> None:
+                shown.append(frozenset(image.topics))
+
+            controller.subscribe(show)
             await controller.start()
             assert len(shown) == 1
             assert shown[0] in (frozenset(), {"a"}, {"a", "b"})

@@ -168,7 +168,7 @@ def test_105_nor_is_anything_of_it_published_when_another_transaction_begins_in_
 
 
 def test_segments_end_where_an_image_may_be_published() -> None:
-    records = [topic(1), BEGIN, topic(2), END, NoOp(), BEGIN, ABORT, BEGIN, END, BEGIN, topic(3)]
+    records: list[MetadataRecord] = [topic(1), BEGIN, topic(2), END, NoOp(), BEGIN, ABORT, BEGIN, END, BEGIN, topic(3)]
     pieces = list(segments(enumerate(records)))
     assert [[offset for offset, _ in piece] for piece in pieces] == [[0], [1, 2, 3], [4], [5, 6], [7, 8], [9, 10]]
     assert list(segments([])) == []

@@ -28,7 +28,9 @@ MACHINE = MetadataMachine()
 
 few = st.sampled_from([(1,), (1, 2), ()])
 changes = st.builds(
-    lambda *fields: PartitionChange(*fields[:4], eligible_leader_replicas=fields[4]),
+    lambda partition, topic, isr, leader, eligible: PartitionChange(
+        partition, topic, isr, leader, eligible_leader_replicas=eligible
+    ),
     st.integers(0, PARTITIONS - 1),
     st.sampled_from(IDS),
     st.one_of(st.none(), few),

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -25,6 +26,8 @@ from twofold.controller.records import (
     BeginTransaction,
     EndTransaction,
     NoOp,
+    Partition,
+    Topic,
     decode,
     encode,
 )
@@ -44,7 +47,7 @@ BY_TIME = "metadata.log.max.snapshot.interval.ms"
 class World:
     """A controller whose clock and timers the test moves."""
 
-    def __init__(self, disk: SimDisk | None = None, **settings: str) -> None:
+    def __init__(self, disk: SimDisk | None = None, *, settings: Mapping[str, str] | None = None) -> None:
         self.disk = disk or new_disk()
         self.clock = ManualClock()
         runtime = timed_runtime(self.disk, self.clock)
@@ -52,7 +55,7 @@ class World:
         self.timers = runtime.timers
         self.controller = Controller(
             runtime,
-            Settings.from_mapping({name.replace("__", "."): text for name, text in settings.items()}),
+            Settings.from_mapping(settings or {}),
             log_dir=LOG_DIR,
             cluster_id=CLUSTER_ID,
             directory_id=DIRECTORY_ID,
@@ -80,13 +83,12 @@ class World:
 
 
 def settings(**changes: str) -> dict[str, str]:
-    named = {BY_BYTES: changes.pop("by_bytes", "1000000"), BY_TIME: changes.pop("by_time", "0")} | changes
-    return {name.replace(".", "__"): text for name, text in named.items()}
+    return {BY_BYTES: changes.pop("by_bytes", "1000000"), BY_TIME: changes.pop("by_time", "0")} | changes
 
 
 def test_a_snapshot_follows_every_so_many_bytes_of_log():
     async def story() -> None:
-        world = World(**settings(by_bytes="2000"))
+        world = World(settings=settings(by_bytes="2000"))
         await world.start()
         before = world.controller._log.committed.bytes
         for number in range(60):
@@ -108,7 +110,7 @@ def test_bytes_are_counted_across_restarts():
     async def story() -> None:
         disk = new_disk()
         for life in range(8):
-            world = World(disk, **settings(by_bytes="4000"))
+            world = World(disk, settings=settings(by_bytes="4000"))
             await world.start()
             await world.create(f"t{life}")
             await world.settle()
@@ -120,7 +122,7 @@ def test_bytes_are_counted_across_restarts():
 
 def test_a_snapshot_follows_the_interval_only_if_something_is_new():
     async def story() -> None:
-        world = World(**settings(by_time="60000"))
+        world = World(settings=settings(by_time="60000"))
         await world.start()
         await world.settle()
         assert not world.ids() and len(world.timers.pending) == 1
@@ -147,7 +149,7 @@ def test_a_snapshot_follows_the_interval_only_if_something_is_new():
 
 def test_a_snapshot_that_cannot_be_written_is_tried_again_and_no_request_fails(caplog: pytest.LogCaptureFixture):
     async def story() -> None:
-        world = World(**settings(by_bytes="1"))
+        world = World(settings=settings(by_bytes="1"))
         world.disk.fail_writes(times=1, match=".checkpoint")
         await world.start()
         await world.settle()
@@ -168,7 +170,7 @@ def test_a_snapshot_that_cannot_be_written_is_tried_again_and_no_request_fails(c
 
 def test_one_is_written_at_a_time():
     async def story() -> None:
-        world = World(**settings(by_bytes="1"))
+        world = World(settings=settings(by_bytes="1"))
         await world.start()
         await world.settle()
         running = most = 0
@@ -184,7 +186,7 @@ def test_one_is_written_at_a_time():
             finally:
                 running -= 1
 
-        world.controller._log.write_snapshot = counted  # type: ignore[method-assign]
+        world.controller._log.write_snapshot = counted
         await asyncio.gather(*(world.create(f"t{number}") for number in range(20)))
         await world.controller.snapshots.write_now()
         await world.settle()
@@ -196,20 +198,20 @@ def test_one_is_written_at_a_time():
 
 def test_a_snapshot_never_lies_in_a_metadata_transaction_and_never_holds_its_records():
     async def story() -> None:
-        world = World(**settings(by_bytes="1"))
+        world = World(settings=settings(by_bytes="1"))
         await world.start()
         for number in range(4):
             await world.create(f"t{number}", partitions=15_000)
             await world.settle()
         data = read_file(world.disk, f"{DIRECTORY}/{0:020d}.log")
-        written = [decode(record.value) for at, header in iter_headers(data) if not header.is_control
+        written = [decode(record.value or b"") for at, header in iter_headers(data) if not header.is_control
                    for record in iter_records(data, at)]  # fmt: skip
         assert sum(isinstance(record, BeginTransaction) for record in written) > 4, "and it was used"
         for one in list_snapshots(world.disk, DIRECTORY):
             records = [decode(value) for value in read_snapshot(world.disk, f"{DIRECTORY}/{one.file_name}").values]
             assert not any(isinstance(r, (BeginTransaction, EndTransaction, AbortTransaction)) for r in records)
-            topics = {r.topic_id for r in records if type(r).__name__ == "Topic"}
-            partitions = [r for r in records if type(r).__name__ == "Partition"]
+            topics = {r.topic_id for r in records if isinstance(r, Topic)}
+            partitions = [r for r in records if isinstance(r, Partition)]
             assert len(partitions) == 15_000 * len(topics), "all of a topic or nothing of it"
         assert world.controller._log.latest_snapshot is not None
 
@@ -222,9 +224,8 @@ def test_a_start_from_a_snapshot_gives_the_same_image():
         for life in range(3):
             world = World(
                 disk,
-                **settings(by_bytes="3000"),
-                internal__metadata__log__segment__bytes="2000",
-                metadata__max__retention__bytes="6000",
+                settings=settings(by_bytes="3000")
+                | {"internal.metadata.log.segment.bytes": "2000", "metadata.max.retention.bytes": "6000"},
             )
             await world.start()
             for number in range(30):
@@ -238,7 +239,7 @@ def test_a_start_from_a_snapshot_gives_the_same_image():
                 disk.crash(power_cut=False)
             else:
                 await world.controller.stop()
-        again = World(disk, **settings())
+        again = World(disk, settings=settings())
         await again.controller.start()
         found = again.controller.image
         assert (found.topics, found.configs, found.features) == (image.topics, image.configs, image.features)
@@ -251,14 +252,14 @@ def test_a_start_from_a_snapshot_gives_the_same_image():
 def test_a_log_of_more_batches_than_may_wait_for_a_commit_is_loaded():
     async def story() -> None:
         disk = new_disk()
-        world = World(disk, **settings())
+        world = World(disk, settings=settings())
         await world.start()
         value = encode(NoOp())
         for _ in range(MAX_PENDING + 10):
             last = world.controller._log.append([value], world.controller._log.epoch)
         await world.controller._log.wait_committed(last)
         disk.crash(power_cut=False)
-        again = World(disk, **settings())
+        again = World(disk, settings=settings())
         await again.controller.start()
         assert again.controller.image.offset >= last
 

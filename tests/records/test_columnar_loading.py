@@ -89,7 +89,7 @@ def test_kernels_of_a_zip_are_kept_for_every_other_copy_of_the_package(
     ids=["not installed", "switched off"],
 )
 def test_without_numba_everything_works(prepare: str, environment: dict[str, str]) -> None:
-    _, way, kernels, _ = python(prepare + USE, **environment)
+    _, way, kernels, _ = python(prepare + USE, package=None, **environment)
     assert (way, kernels) == ("Plain", "None")
 
 
@@ -164,6 +164,7 @@ def test_a_directory_that_others_may_write_into_is_not_used(
         second = cache_directory(b"source")
         assert second is not None and second.is_relative_to(places.temporary)
         path.chmod(0o700)
+    assert second is not None
     shutil.rmtree(second)
     second.symlink_to(first)
     first.chmod(0o777)

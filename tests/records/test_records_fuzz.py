@@ -34,7 +34,7 @@ CHANGES = st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), min_s
 
 def read_everything(data):
     """All that a reader may be asked about a run of bytes; the errors that it may raise count as answers."""
-    answers = []
+    answers: list[object] = []
     for ask in (
         lambda: read_header(data),
         lambda: [header for _, header in iter_headers(data)],

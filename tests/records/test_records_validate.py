@@ -21,7 +21,7 @@ from twofold.records.batch import (
     read_header,
     stamp,
 )
-from twofold.records.client_batch_checks import recompress, validate_client_batch
+from twofold.records.client_batch_checks import TimestampsRejected, recompress, validate_client_batch
 from twofold.records.compression import Codec
 from twofold.types import TopicPartition
 from twofold.wire.errors import (
@@ -232,7 +232,7 @@ def test_timestamps_inside_the_default_window(timestamp, compacted):
 @pytest.mark.parametrize("compacted", [False, True])
 def test_a_timestamp_outside_the_window_names_its_record(compacted):
     for timestamp, settings in ((NOW + HOUR + 1, {}), (NOW - 11, {"before_max_ms": 10}), (0, {"before_max_ms": 10})):
-        with pytest.raises(InvalidTimestamp) as caught:
+        with pytest.raises(TimestampsRejected) as caught:
             check(build([(b"k", b"v", timestamp)]), compacted=compacted, **settings)
         ((index, message),) = caught.value.record_errors
         assert index == 0
@@ -247,7 +247,7 @@ def test_no_timestamp_is_taken_whatever_the_window():
 @pytest.mark.parametrize("compacted", [False, True])
 def test_a_batch_that_is_refused_for_its_times_is_unpacked_to_name_its_records(compacted):
     batch = build([(b"k", b"v", NOW), (b"k", b"v", NOW + 2 * HOUR), (b"k", b"v", NOW)])
-    with pytest.raises(InvalidTimestamp) as caught:
+    with pytest.raises(TimestampsRejected) as caught:
         check(batch, compacted=compacted)
     assert [index for index, _ in caught.value.record_errors] == [1]
     assert "message.timestamp.after.max.ms" in caught.value.record_errors[0][1]
@@ -256,7 +256,7 @@ def test_a_batch_that_is_refused_for_its_times_is_unpacked_to_name_its_records(c
 def test_on_an_opaque_batch_the_header_speaks_for_all_records():
     batch = bytearray(build([(b"k", b"v", NOW), (b"k", b"v", NOW)]))
     stamp(batch, 0, base_offset=0, leader_epoch=-1, max_timestamp=NOW + 2 * HOUR)
-    with pytest.raises(InvalidTimestamp, match=r"message\.timestamp\.after\.max\.ms") as caught:
+    with pytest.raises(TimestampsRejected, match=r"message\.timestamp\.after\.max\.ms") as caught:
         check(bytes(batch))
     assert caught.value.record_errors == ()
 
@@ -282,7 +282,7 @@ def test_a_compacted_topic_reports_every_record_without_a_key(codec):
 
 def test_a_missing_key_and_a_bad_timestamp_together_are_an_invalid_timestamp():
     batch = build([(None, b"v", NOW + 2 * HOUR), (b"k", b"v", NOW + 2 * HOUR)])
-    with pytest.raises(InvalidTimestamp) as caught:
+    with pytest.raises(TimestampsRejected) as caught:
         check(batch, compacted=True)
     assert [index for index, _ in caught.value.record_errors] == [0, 1]
     assert "without a key" in caught.value.record_errors[0][1]
@@ -370,7 +370,7 @@ def test_recompression_keeps_everything_but_the_codec(source, target):
     assert crc_is_valid(after, 0, read_header(after))
     assert read_header(after).codec == target
     assert list(iter_records(after)) == list(iter_records(before))
-    same = {"batch_length": 0, "crc": 0, "attributes": 0}
+    same: dict[str, Any] = {"batch_length": 0, "crc": 0, "attributes": 0}
     assert read_header(after)._replace(**same) == read_header(before)._replace(**same)
     assert read_header(after).attributes & ~7 == read_header(before).attributes & ~7
     assert recompress(after, source) == before

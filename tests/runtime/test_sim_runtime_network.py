@@ -355,7 +355,7 @@ def test_pausing_inside_data_received_holds_the_next_message() -> None:
             receive(data)
             server.transport.pause_reading()
 
-        server.data_received = receive_one  # type: ignore[method-assign]
+        server.data_received = receive_one
         for n in range(3):
             client.transport.write(b"%d" % n)
         for n in range(1, 4):
@@ -382,7 +382,7 @@ def test_resuming_inside_data_received_never_nests_the_next_call() -> None:
             depth -= 1
 
         server.transport.pause_reading()
-        server.data_received = receive_and_toggle  # type: ignore[method-assign]
+        server.data_received = receive_and_toggle
         for n in range(3):
             client.transport.write(b"%d" % n)
         await asyncio.sleep(1)
@@ -437,7 +437,7 @@ def test_half_close_lets_the_other_side_answer() -> None:
             server.transport.write(b"answer to " + server.data)
             return True
 
-        server.eof_received = answer  # type: ignore[method-assign]
+        server.eof_received = answer
         client.transport.write(b"question")
         assert client.transport.can_write_eof()
         client.transport.write_eof()
@@ -481,7 +481,7 @@ def test_protocol_that_raises_loses_its_connection_and_fails_the_run() -> None:
         def explode(data: bytes) -> None:
             raise ValueError("bad frame")
 
-        server.data_received = explode  # type: ignore[method-assign]
+        server.data_received = explode
         client.transport.write(b"garbage")
         lost.extend([await server.lost, await client.lost])
 

@@ -22,6 +22,7 @@ from twofold.sink.decided import DecidedEntry
 from twofold.sink.journal import Journal
 from twofold.sink.register import BatchDecision, JournalDamaged, Mode, Participant, Register, encode
 from twofold.wire.errors import KafkaError
+from twofold.wire.messages.fetch import PartitionData
 
 SETTINGS = {"transaction.two.phase.commit.enable": "true", "transaction.state.log.num.partitions": "1"}
 Story = Callable[["Desk"], Awaitable[None]]
@@ -54,11 +55,11 @@ class Desk:
         journal = Journal(self.runtime, cluster, self.config, self.prefix)
         fetch = journal._fetch
 
-        async def counted(position: int, deadline: Deadline) -> object:
+        async def counted(position: int, deadline: Deadline) -> PartitionData:
             self.fetches += 1
             return await fetch(position, deadline)
 
-        journal._fetch = counted  # type: ignore[method-assign, assignment]
+        journal._fetch = counted
         self._clusters.append(cluster)
         self._journals.append(journal)
         return journal

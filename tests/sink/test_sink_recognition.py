@@ -95,7 +95,8 @@ def test_a_decision_that_was_taken_back_leaves_no_digest() -> None:
     st.lists(st.tuples(st.integers(0, 50), st.sampled_from([Purpose.WRITE, Purpose.QUERY])), max_size=60), st.booleans()
 )
 def test_no_name_is_forgotten(writes: list[tuple[int, Purpose]], is_compacted: bool) -> None:
-    state, records, expected = Register(), [], {}
+    state, expected = Register(), {}
+    records: Records = []
     for number, purpose in writes:
         name = f"n{number}#@%"
         entry = state.entry(name) or scanned(records).get(name)
@@ -108,7 +109,8 @@ def test_no_name_is_forgotten(writes: list[tuple[int, Purpose]], is_compacted: b
 
 
 def test_a_batch_job_without_a_write_id_leaves_nothing_behind() -> None:
-    state, records = Register(), []
+    state = Register()
+    records: Records = []
     for number in range(2 * KEPT_NAMES):
         state = state.finished(f"run{number}", 0, 1, Purpose.ONCE)
         records += encode(PREFIX, state)

@@ -93,7 +93,8 @@ def play(story: Story) -> None:
                 await broker.start()
             cluster = Cluster(sim.runtime("client"), ClientConfig(bootstrap_servers=f"one:{PORT}"))
             coordinators = Coordinators(cluster)
-            await story(*brokers, TransactionLookup(cluster, coordinators), cluster)
+            one, two = brokers
+            await story(one, two, TransactionLookup(cluster, coordinators), cluster)
             coordinators.close()
             await cluster.close()
 

@@ -49,7 +49,7 @@ def plain_values(kafka_type: str) -> st.SearchStrategy:
         case "float64":
             return st.floats(allow_nan=False)
         case "string":
-            return st.text(st.characters(exclude_categories=("Cs",)), max_size=8)
+            return st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
         case "bytes" | "records":
             return st.binary(max_size=8)
         case "bool":

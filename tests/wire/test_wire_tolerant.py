@@ -42,7 +42,7 @@ def example(hint: Any) -> Any:
         return example(next(arg for arg in get_args(hint) if arg is not type(None)))
     if get_origin(hint) is tuple:
         return (example(get_args(hint)[0]),)
-    if is_dataclass(hint):
+    if isinstance(hint, type) and is_dataclass(hint):
         hints = get_type_hints(hint)
         return hint(**{field.name: example(hints[field.name]) for field in fields(hint)})
     for kind, value in (

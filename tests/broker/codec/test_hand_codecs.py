@@ -15,7 +15,7 @@ from twofold.wire.messages import fetch, produce
 PRODUCE, FETCH = 0, 1
 TOPIC_ID = uuid.UUID("01234567-89ab-cdef-0123-456789abcdef")
 
-texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=300)
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
 nonnegative32 = st.integers(0, 2**31 - 1)
 int32 = st.integers(-(2**31), 2**31 - 1)
 int64 = st.integers(-(2**63), 2**63 - 1)

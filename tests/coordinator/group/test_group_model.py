@@ -92,7 +92,11 @@ class Protocol(RuleBasedStateMachine):
         if not client.is_alive or client.generation < 0 or partition not in client.owned:
             return
         offset = self.committed.get(partition, 0) + 1
-        who = {"member_id": client.member_id, "generation": client.generation, "group_instance_id": client.instance}
+        who: dict[str, Any] = {
+            "member_id": client.member_id,
+            "generation": client.generation,
+            "group_instance_id": client.instance,
+        }
         try:
             assert self.world.commit({("t", partition): offset}, **who) == [0]
         except KafkaError as error:

@@ -48,7 +48,7 @@ STATES = [
     GroupState.DEAD,
 ]
 # Who commits -> the answers in these states; of a group that does not exist (Dead) also from version 9 on.
-COMMITTERS = {
+COMMITTERS: dict[str, tuple[dict[str, str], list[int]]] = {
     "nobody": ({}, [0, 25, 25, 25, 0]),
     "the member": ({"member_id": "member", "generation": "now"}, [25, 0, 27, 0, 22]),
     "the member, a generation ago": ({"member_id": "member", "generation": "old"}, [25, 22, 22, 22, 22]),
@@ -64,8 +64,8 @@ COMMITTERS = {
 def test_who_may_commit_in_which_state(who: str, state: GroupState) -> None:
     world = World()
     member_id = in_state(world, state)
-    fields, codes = COMMITTERS[who]
-    fields = {name: member_id if value == "member" else value for name, value in fields.items()}
+    named, codes = COMMITTERS[who]
+    fields: dict[str, Any] = {name: member_id if value == "member" else value for name, value in named.items()}
     if "generation" in fields:
         generation = 1 if state is GroupState.DEAD else world.generation()
         fields["generation"] = generation - (fields["generation"] == "old")

@@ -93,7 +93,7 @@ def test_subscriptions_are_known_after_a_restart() -> None:
     world.stable(topics=("t", "u"))
     world = world.restart()
     group = world.membership.groups["g"]
-    assert group.subscribed_topics == {"t", "u"}
+    assert group.subscribed_topics == frozenset({"t", "u"})
     assert [group.is_subscribed_to(topic) for topic in "tux"] == [True, True, False]
 
 

@@ -1,5 +1,7 @@
 """Offsets in transactions: pending until the marker, and what the log alone makes of them."""
 
+from typing import Any
+
 import pytest
 
 from kits.coordinator.groups import World
@@ -133,10 +135,10 @@ def test_stability_is_a_matter_of_one_partition() -> None:
         ({"member_id": "member", "generation": 1, "group_instance_id": "i"}, 25),
     ],
 )
-def test_who_says_who_it_is_is_fenced(who: dict[str, object], code: int) -> None:
+def test_who_says_who_it_is_is_fenced(who: dict[str, Any], code: int) -> None:
     world = World()
     (member_id,) = world.stable()
-    fields = {name: member_id if value == "member" else value for name, value in who.items()}
+    fields: dict[str, Any] = {name: member_id if value == "member" else value for name, value in who.items()}
     if code == 0:
         assert world.commit_in_transaction(P, {("t", 0): 1}, **fields) == [0]
         return

@@ -36,10 +36,11 @@ MORE = partitions("t-0", "t-1")
 
 
 def add(entry, transactional_id=TXN, pair=(P, 5), of=T0, pending=False):
+    producer_id, epoch = pair
     coordinator = Coordinator(TransactionConfig(), ids_from(2000))
     return told(
         lambda: coordinator.add_partitions(
-            entry, transactional_id, *pair, of, 2, NOW, pending=pending, server_version=2
+            entry, transactional_id, producer_id, epoch, of, 2, NOW, pending=pending, server_version=2
         )
     )
 
@@ -188,7 +189,8 @@ def test_end_add_race():
 )
 def test_verifying_is_checked_in_order(entry, pair, code):
     coordinator = Coordinator(TransactionConfig(), ids_from(2000))
-    assert coordinator.verify(entry, *pair, T0) == {TopicPartition("t", 0): code}
+    producer_id, epoch = pair
+    assert coordinator.verify(entry, producer_id, epoch, T0) == {TopicPartition("t", 0): code}
 
 
 def test_verify_present():

@@ -37,7 +37,12 @@ VERBS = pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"]
 
 def end(entry, version, transactional_id=TXN, pair=(P, 5), commit=True, pending=False, ids=None):
     coordinator = Coordinator(TransactionConfig(), ids or ids_from(2000))
-    return told(lambda: coordinator.end(entry, transactional_id, *pair, commit, NOW, version=version, pending=pending))
+    producer_id, epoch = pair
+    return told(
+        lambda: coordinator.end(
+            entry, transactional_id, producer_id, epoch, commit, NOW, version=version, pending=pending
+        )
+    )
 
 
 # --- TV1 (1.10.1) ---

@@ -5,6 +5,7 @@ import pytest
 from kits.coordinator.transactions import OK, P, World
 from twofold.coordinator.transaction.coordinator import Expected
 from twofold.coordinator.transaction.states import State
+from twofold.types import ProducerEpoch
 from twofold.wire.errors import ConcurrentTransactions, InvalidTxnState, TransactionalIdNotFound
 
 GONE = InvalidTxnState.code
@@ -30,11 +31,11 @@ def test_what_was_shown_is_aborted_and_the_answer_is_success_at_once(tv):
     world = begun(tv)
     expected = shown(world)
     assert world.init(expected=expected) == (P, 1), "the pair that shuts the producer out"
-    assert world.written[-1] is State.PREPARE_ABORT
+    assert world.written[-1:] == [State.PREPARE_ABORT]
     assert world.init(expected=expected) == BUSY, "while its markers are written nobody is told anything"
     world.complete()
     assert world.init(expected=expected) == GONE, "a second administrator has ended nothing"
-    assert world.written[-1] is State.COMPLETE_ABORT
+    assert world.written[-1:] == [State.COMPLETE_ABORT]
     assert world.init(expected=shown(world)) == (P, 2), "nothing is open now, and that was expected"
 
 
@@ -68,7 +69,7 @@ def test_where_none_was_open_one_that_has_begun_since_is_left_alone(tv):
 
 def test_an_unknown_id_is_not_made_by_an_expectation():
     world = World(2)
-    assert world.init(expected=Expected(P, 0, NONE_OPEN)) == TransactionalIdNotFound.code
+    assert world.init(expected=Expected(P, ProducerEpoch(0), NONE_OPEN)) == TransactionalIdNotFound.code
     assert world.log == []
 
 

@@ -1,5 +1,7 @@
 """KIP-1309: the decisions that need neither a clock nor a socket."""
 
+from functools import partial
+
 import pytest
 
 from kits.coordinator.transactions import (
@@ -28,6 +30,7 @@ from kits.coordinator.transactions import (
     World,
     a_transaction,
     a_world_in,
+    identity,
     ids_from,
     told,
 )
@@ -211,7 +214,7 @@ def test_decision_18_the_epoch_before_is_fenced_where_nothing_was_ended(state):
 @pytest.mark.parametrize("epoch", [5, MAX])
 def test_decision_18_a_late_heartbeat_of_a_finished_transaction_is_harmless(commit, epoch):
     world = a_world_in(ONGOING, epoch=epoch, heartbeat_interval_ms=INTERVAL_MS)
-    fresh = world.end(commit)
+    fresh = identity(world.end(commit))
     for _ in ("while markers are written", "after them"):
         assert beat(world.now, P, epoch, AbortCause.CLIENT) == OK
         assert beat(world.now, *fresh, AbortCause.CLIENT) == OK, "and its next identity is good already"
@@ -227,7 +230,7 @@ def test_decision_19_who_was_aborted_is_told_to_abort_and_can_go_on(cause, epoch
     assert beat(world.now, P, epoch, cause) == TRANSACTION_ABORTABLE
     world.complete()
     assert beat(world.now, P, epoch, cause) == TRANSACTION_ABORTABLE
-    fresh = world.abort(P, epoch)
+    fresh = identity(world.abort(P, epoch))
     assert beat(world.now, *fresh, cause) == OK
     assert world.add(*fresh) == OK
 
@@ -272,20 +275,20 @@ def test_decision_24_a_two_phase_producer_sends_no_heartbeats(state):
 @pytest.mark.parametrize("fields", [("", P, 5), (TXN, -1, 5), (TXN, P, -1), (TXN, -1, -1)])
 def test_decision_25_a_heartbeat_names_its_sender(fields):
     for entry in (None, an_open_one()):
-        assert told(lambda entry=entry: heartbeat(entry, *fields)) == INVALID_REQUEST
+        assert told(partial(heartbeat, entry, *fields)) == INVALID_REQUEST
     assert beat(a_transaction(ONGOING, 0, 0), 0, 0) == OK, "0 is a producer id and an epoch"
 
 
 @pytest.mark.parametrize("epoch", [5, MAX])
 def test_decision_26_only_who_recovered_a_transaction_keeps_it_alive(epoch):
     world = a_world_in(ONGOING, epoch=epoch, client_version=2)
-    client = world.keep(enable_2pc=False, heartbeat_interval_ms=INTERVAL_MS)[:2]
+    client = identity(world.keep(enable_2pc=False, heartbeat_interval_ms=INTERVAL_MS))
     assert counts(world.now, *client)
     assert beat(world.now, P, epoch) == PRODUCER_FENCED
     assert beat(world.now, 77, 0) == INVALID_PRODUCER_ID_MAPPING
     assert is_silent(world.now, 0, DAY_MS)
     assert not is_silent(world.now._replace(timeout_ms=NEVER), 0, DAY_MS)
-    fresh = world.commit(*client)
+    fresh = identity(world.commit(*client))
     for _ in ("while markers are written", "after them"):
         assert beat(world.now, *client, AbortCause.CLIENT) == OK
         assert beat(world.now, *fresh) == OK

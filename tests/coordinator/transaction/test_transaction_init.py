@@ -290,7 +290,7 @@ def test_fence_append_fails_tv1():
     """A decision changes nothing: three failed appends later the epoch is what it was, not four higher."""
     world = a_world_in(ONGOING, tv=1, epoch=1)
     decisions = [world.coordinator.fence(world.now, NOW, server_version=1) for _ in range(3)]
-    assert [decision.value.producer_epoch for decision in decisions] == [2, 2, 2]
+    assert [decision.value.producer_epoch for decision in decisions if decision.value] == [2, 2, 2]
     assert world.pair == (P, 1)
     assert world.init_done() == (P, 3)
 
@@ -298,7 +298,7 @@ def test_fence_append_fails_tv1():
 def test_fence_append_fails_tv2():
     world = a_world_in(ONGOING, tv=2, epoch=1)
     decisions = [world.coordinator.fence(world.now, NOW, server_version=2) for _ in range(3)]
-    assert [decision.value.producer_epoch for decision in decisions] == [2, 2, 2]
+    assert [decision.value.producer_epoch for decision in decisions if decision.value] == [2, 2, 2]
     assert world.pair == (P, 1)
     assert world.init_done() == (P, 3)
 

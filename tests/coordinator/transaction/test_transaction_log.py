@@ -1,5 +1,7 @@
 """The state as a function of the log: applying, loading, corruption, and what producers hear of a failed append."""
 
+from itertools import starmap
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +18,7 @@ from kits.coordinator.transactions import (
     World,
     a_transaction,
 )
-from twofold.coordinator.transaction.records import TransactionRecord
+from twofold.coordinator.transaction.records import TransactionMetadata, TransactionRecord
 from twofold.coordinator.transaction.state import (
     CorruptTransactionLog,
     TransactionMachine,
@@ -39,9 +41,9 @@ from twofold.wire.errors import (
 )
 
 
-def load(*records: tuple[str, object], check: bool = True) -> TransactionsState:
+def load(*records: tuple[str, TransactionMetadata | None], check: bool = True) -> TransactionsState:
     machine = TransactionMachine(check=check)
-    return machine.apply_all(machine.initial(), list(enumerate(TransactionRecord(*record) for record in records)))
+    return machine.apply_all(machine.initial(), list(enumerate(starmap(TransactionRecord, records))))
 
 
 def test_load_and_unload():

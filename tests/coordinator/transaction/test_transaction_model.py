@@ -75,7 +75,7 @@ class SharedId(RuleBasedStateMachine):
     def _deliver(self, client: Client, request: str, args: tuple, found: Told, lost: bool) -> None:
         client.lost = None
         if isinstance(found, tuple):
-            pair = found[:2]
+            pair = found[0], found[1]
             assert 0 <= pair[1] <= LAST_EPOCH, f"{client.name} is given {pair}"
             owner = self.owners.setdefault(pair, client.name)
             assert owner == client.name, f"{pair} is given to {client.name} and belongs to {owner}"

@@ -1,5 +1,7 @@
 """DescribeTransactions and ListTransactions."""
 
+from typing import Any
+
 import pytest
 
 from kits.coordinator.transactions import (
@@ -23,6 +25,7 @@ from kits.coordinator.transactions import (
     told,
 )
 from twofold.coordinator.transaction.overview import Description, Filter, describe, list_transactions
+from twofold.types import ProducerEpoch
 
 # --- describing ---
 
@@ -38,7 +41,7 @@ def test_describe_empty_id():
 
 def test_describe_ongoing():
     entry = a_transaction(ONGOING, of=partitions("t-2", "t-0", "a-1"))
-    assert describe(entry, TXN) == Description("Ongoing", TIMEOUT_MS, NOW, P, 5, {"a": [1], "t": [0, 2]})
+    assert describe(entry, TXN) == Description("Ongoing", TIMEOUT_MS, NOW, P, ProducerEpoch(5), {"a": [1], "t": [0, 2]})
 
 
 def test_describe_prepare_lists_only_what_still_lacks_its_marker():
@@ -87,7 +90,7 @@ def listed(*args, **kwargs) -> set[str]:
     return {row.transactional_id for row in list_transactions(ENTRIES, Filter.of(*args, **kwargs), NOW)}
 
 
-FILTERS = {
+FILTERS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "list-filters: none": ({}, set(ENTRIES)),
     "list-filters: one state": ({"states": ["Ongoing"]}, {"a-open", "b-open"}),
     "list-filters: two states": ({"states": ["PrepareCommit", "PrepareAbort"]}, {"b-commit", "c-abort"}),

@@ -29,13 +29,14 @@ from kits.coordinator.transactions import (
     World,
     a_transaction,
     a_world_in,
+    identity,
     ids_from,
     partitions,
 )
 from twofold.coordinator.transaction.coordinator import TransactionConfig
 from twofold.coordinator.transaction.heartbeats import heartbeat, is_silent
 from twofold.coordinator.transaction.records import Ended
-from twofold.types import Ending
+from twofold.types import Ending, ProducerEpoch
 
 NAME = lambda state: state.wire_name  # noqa: E731
 VERBS = pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
@@ -178,7 +179,7 @@ def test_the_last_one_that_keeps_says_what_counts_afterwards():
 def test_heartbeats_of_who_keeps_a_two_phase_transaction_do_no_harm_and_their_absence_neither():
     world = a_world_in(ONGOING, timeout_ms=NEVER)
     world.keep(enable_2pc=False, heartbeat_interval_ms=1000)
-    assert not heartbeat(world.now, TXN, P, 6)
+    assert not heartbeat(world.now, TXN, P, ProducerEpoch(6))
     assert not is_silent(world.now, 0, 1 << 50)
 
 
@@ -221,15 +222,15 @@ def test_what_was_begun_before_can_be_ended_below_transaction_version_2(version,
 @pytest.mark.parametrize("kept", [False, True])
 def test_how_a_two_phase_transaction_ended_is_known_until_the_next_one_ends(commit, kept):
     world = a_world_in(ONGOING, timeout_ms=NEVER, client_version=2)
-    ended = Ended(P, 5, Ending.COMMITTED if commit else Ending.ABORTED)
-    holder = world.keep()[:2] if kept else (P, 5)
+    ended = Ended(P, ProducerEpoch(5), Ending.COMMITTED if commit else Ending.ABORTED)
+    holder = identity(world.keep()) if kept else (P, 5)
     assert world.now.last_two_phase is None, "it is not decided"
-    fresh = world.end(commit, *holder)
+    fresh = identity(world.end(commit, *holder))
     assert world.now.last_two_phase == ended, "from the decision on"
     world.complete()
     assert world.now.last_two_phase == ended
     for more in ({}, {"enable_2pc": True}, {"enable_2pc": True, "keep_prepared_txn": True}):
-        fresh = world.init(**more)
+        fresh = identity(world.init(**more))
         assert world.now.last_two_phase == ended
     world.add(*fresh)
     assert world.now.last_two_phase == ended
@@ -247,11 +248,11 @@ def test_who_ends_it_by_force_leaves_the_cause(kept, tv):
         world.keep()
     world.tv = tv
     assert world.init() == CONCURRENT_TRANSACTIONS
-    assert world.now.last_two_phase == Ended(P, 5, Ending.TERMINATED)
+    assert world.now.last_two_phase == Ended(P, ProducerEpoch(5), Ending.TERMINATED)
 
 
 def test_plain_transactions_leave_what_is_known_of_a_two_phase_one():
-    ended = Ended(P, 1, Ending.COMMITTED)
+    ended = Ended(P, ProducerEpoch(1), Ending.COMMITTED)
     world = a_world_in(EMPTY, last_two_phase=ended)
     world.transaction(commit=True)
     world.transaction(commit=False)
@@ -268,7 +269,7 @@ def test_plain_transactions_leave_what_is_known_of_a_two_phase_one():
 @VERBS
 def test_an_end_that_keeps_the_epoch_is_not_remembered(commit):
     """EndTxn of the first protocol: the next transaction has the same pair, so the pair says nothing."""
-    world = a_world_in(ONGOING, timeout_ms=NEVER, last_two_phase=Ended(P, 4, Ending.COMMITTED))
+    world = a_world_in(ONGOING, timeout_ms=NEVER, last_two_phase=Ended(P, ProducerEpoch(4), Ending.COMMITTED))
     assert world.end(commit, version=1) == OK
     assert world.now.last_two_phase is None
 
@@ -276,7 +277,7 @@ def test_an_end_that_keeps_the_epoch_is_not_remembered(commit):
 def test_the_second_init_fences_the_first():
     """Two instances that recover at once: one of them may end the transaction."""
     world = a_world_in(ONGOING, timeout_ms=NEVER)
-    first, second = world.keep()[:2], world.keep()[:2]
+    first, second = identity(world.keep()), identity(world.keep())
     assert world.commit(*first) == PRODUCER_FENCED
     assert world.abort(*first) == PRODUCER_FENCED
     assert world.commit(*second) == (P, 8)
@@ -319,7 +320,7 @@ def test_nobody_widens_a_kept_transaction_with_two_producer_ids():
 @pytest.mark.parametrize("is_marking", [True, False])
 def test_a_kept_transaction_that_is_being_ended_takes_nothing(is_marking):
     world = a_kept_one()
-    fresh = world.commit(P, 6)
+    fresh = identity(world.commit(P, 6))
     world.is_marking = is_marking
     assert world.add(*fresh) == CONCURRENT_TRANSACTIONS
     assert world.add(77, 0) == (CONCURRENT_TRANSACTIONS if is_marking else INVALID_PRODUCER_ID_MAPPING)
@@ -342,7 +343,8 @@ def test_only_the_recovered_client_ends_it(commit):
 @VERBS
 @pytest.mark.parametrize("pair", [(P, 5), (P, 6), (P, 4)])
 def test_an_old_version_of_end_txn_cannot_end_it(commit, pair):
-    assert a_kept_one().end(commit, *pair, version=1) == PRODUCER_FENCED
+    producer_id, epoch = pair
+    assert a_kept_one().end(commit, producer_id, epoch, version=1) == PRODUCER_FENCED
 
 
 @pytest.mark.parametrize("tv", [1, 2])

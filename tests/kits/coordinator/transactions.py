@@ -46,13 +46,19 @@ TRANSACTION_ABORTABLE = 120
 INVALID_REGULAR_EXPRESSION = 128
 
 TXN = "pay-7"
-P = 1000  # the first producer id of a world
+P = ProducerId(1000)  # the first producer id of a world
 NOW = 1_700_000_000_000
 TIMEOUT_MS = 60_000
 DAY_MS = 86_400_000
 MAX = 32766  # the last epoch that a client can have
 
 Told = int | tuple[int, ...]
+
+
+def identity(answer: Told) -> ProducerPair:
+    """The producer id and the epoch that a request was answered with."""
+    assert isinstance(answer, tuple), f"error {answer}"
+    return ProducerId(answer[0]), ProducerEpoch(answer[1])
 
 
 def partitions(*names: str) -> frozenset[TopicPartition]:

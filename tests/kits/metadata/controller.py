@@ -82,10 +82,10 @@ def new_disk(seed: int = 0) -> SimDisk:
     return disk
 
 
-def new_controller(disk: SimDisk, *, seed: int = 1, **settings: str) -> Controller:
+def new_controller(disk: SimDisk, **settings: str) -> Controller:
     texts = {name.replace("_", "."): text for name, text in settings.items()}
     return Controller(
-        disk_runtime(disk, seed=seed),
+        disk_runtime(disk),
         Settings.from_mapping(texts),
         log_dir=LOG_DIR,
         cluster_id=CLUSTER_ID,

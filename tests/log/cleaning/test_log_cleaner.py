@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 from hashlib import blake2s
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -47,7 +48,7 @@ def test_a_batch_keeps_its_header_when_records_go() -> None:
     (after, records), _ = batches(kit.log)
     assert records == old[:2]
     assert after.max_timestamp == NOW - 7
-    changed = {"batch_length": 0, "crc": 0, "count": 0, "max_timestamp": 0}
+    changed: dict[str, Any] = {"batch_length": 0, "crc": 0, "count": 0, "max_timestamp": 0}
     assert after._replace(**changed) == before._replace(**changed)
     assert after.last_sequence == 2
 
@@ -702,7 +703,7 @@ def test_the_rate_is_bounded() -> None:
         slept.append(delay_s)
         kit.clock.now_ms += int(delay_s * 1000)
 
-    kit.manager._runtime.timers.sleep = sleep  # type: ignore[method-assign]
+    kit.manager._runtime.timers.sleep = sleep
     for index in range(20):
         kit.put((f"k{index % 5}", "x" * 1000))
     kit.log.roll()

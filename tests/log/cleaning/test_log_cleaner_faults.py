@@ -47,9 +47,9 @@ def test_a_sync_that_fails_in_the_middle_of_a_pass_loses_no_key(
 
     if spared == 0:
         kit.disk.fail_syncs(1, match=match, lose=True)
-    kit.disk.sync_dir = counted  # type: ignore[method-assign]
+    kit.disk.sync_dir = counted
     kit.clean()
-    kit.disk.sync_dir = sync_dir  # type: ignore[method-assign]
+    kit.disk.sync_dir = sync_dir
     kit.disk.clear_faults()
     if power_cut is not None:
         kit.crash(power_cut=power_cut)

@@ -11,6 +11,7 @@ from twofold.log.manager import LogOptions
 from twofold.log.producers.entry import BatchMetadata, ProducerEntry
 from twofold.log.producers.snapshots import CorruptProducerSnapshot, decode_snapshot, encode_snapshot
 from twofold.records.batch import SEQUENCE_MAX
+from twofold.types import ProducerEpoch, ProducerId
 from twofold.wire.errors import (
     InvalidProducerEpoch,
     InvalidTxnState,
@@ -19,7 +20,7 @@ from twofold.wire.errors import (
     TransactionCoordinatorFenced,
 )
 
-P = 7
+P = ProducerId(7)
 VERIFYING = LogOptions(transaction_verification_enabled=True)
 
 
@@ -28,8 +29,13 @@ def refused(error: type[KafkaError], append: Callable[..., int], *args: object, 
         append(*args, **options)
 
 
-def row(kit: Kit, pid: int = P) -> ProducerRow | None:
-    return next((found for found in kit.log.producers() if found.producer_id == pid), None)
+def row(kit: Kit, pid: int = P) -> ProducerRow:
+    (found,) = (found for found in kit.log.producers() if found.producer_id == pid)
+    return found
+
+
+def verification(kit: Kit, epoch: int, sequence: int, supports_epoch_bump: bool) -> int | None:
+    return kit.log.start_verification(P, ProducerEpoch(epoch), sequence, supports_epoch_bump)
 
 
 # Sequences and duplicates
@@ -118,7 +124,7 @@ def test_a_rejected_batch_leaves_no_trace() -> None:
 def test_marker_no_state() -> None:
     kit = Kit()
     assert kit.mark(P, epoch=3, tv=2) == 0
-    assert row(kit) == ProducerRow(P, 3, -1, NOW, 0, -1)
+    assert row(kit) == ProducerRow(P, ProducerEpoch(3), -1, NOW, 0, -1)
     refused(OutOfOrderSequenceNumber, kit.data, P, 1, epoch=3)
     assert kit.data(P, 0, epoch=3) == 1
 
@@ -177,7 +183,7 @@ def test_replica_gaps() -> None:
     kit.log.append_replicated(marker(P, 2, coordinator_epoch=9, base_offset=30, leader_epoch=5))
     kit.log.append_replicated(marker(P, 2, coordinator_epoch=8, base_offset=31, leader_epoch=5))
     assert kit.log.log_end_offset == 32
-    assert row(kit) == ProducerRow(P, 2, -1, NOW, 8, -1)
+    assert row(kit) == ProducerRow(P, ProducerEpoch(2), -1, NOW, 8, -1)
     assert kit.log.end_offset_for_epoch(2) == (2, 20)
 
 
@@ -244,7 +250,7 @@ def test_lso_completed_order() -> None:
     kit.data(2, 0, txn=True)
     kit.mark(1, commit=False)
     kit.mark(2, commit=False)
-    assert aborted_entries(kit) == [AbortedEntry(1, 0, 2, 1), AbortedEntry(2, 1, 3, 4)]
+    assert aborted_entries(kit) == [AbortedEntry(ProducerId(1), 0, 2, 1), AbortedEntry(ProducerId(2), 1, 3, 4)]
 
 
 def test_empty_txn_no_index() -> None:
@@ -300,7 +306,9 @@ VECTOR = bytes.fromhex(
 
 
 def test_snapshot_has_the_bytes_of_kafka() -> None:
-    entry = ProducerEntry(7, 1, 3, NOW, 100, (BatchMetadata(0, 99, 0, NOW - 1), BatchMetadata(4, 104, 4, NOW)))
+    entry = ProducerEntry(
+        P, ProducerEpoch(1), 3, NOW, 100, (BatchMetadata(0, 99, 0, NOW - 1), BatchMetadata(4, 104, 4, NOW))
+    )
     assert encode_snapshot([entry]) == VECTOR
     assert decode_snapshot(VECTOR) == [entry._replace(window=entry.window[1:])]
 
@@ -314,9 +322,9 @@ def test_a_torn_snapshot_is_refused(size: int) -> None:
 def test_aborted_entry_has_the_bytes_of_kafka() -> None:
     vector = bytes.fromhex("0000 0000000000000007 0000000000000064 0000000000000069 000000000000006a")
     index = TxnIndex()
-    index.append(AbortedEntry(7, 100, 105, 106))
+    index.append(AbortedEntry(ProducerId(7), 100, 105, 106))
     assert index.encode() == vector
-    assert list(TxnIndex.parse(vector, 100).entries()) == [AbortedEntry(7, 100, 105, 106)]
+    assert list(TxnIndex.parse(vector, 100).entries()) == [AbortedEntry(ProducerId(7), 100, 105, 106)]
 
 
 def snapshots(kit: Kit) -> list[int]:
@@ -342,7 +350,7 @@ def test_snapshot_corrupt(damage: bytes) -> None:
     assert snapshots(kit) == [3, 4]
     overwrite(kit, f"{DATA}/{TP}/{4:020d}.snapshot", damage)
     kit.start()
-    assert row(kit) == ProducerRow(P, 0, 3, NOW, -1, 0)
+    assert row(kit) == ProducerRow(P, ProducerEpoch(0), 3, NOW, -1, 0)
     assert snapshots(kit) == [3]
     assert kit.data(P, 3, txn=True) == 3
     assert kit.data(P, 4, txn=True) == 4
@@ -356,7 +364,7 @@ def test_state_is_replayed_where_no_snapshot_is_left() -> None:
     for offset in snapshots(kit):
         kit.disk.remove(f"{DATA}/{TP}/{offset:020d}.snapshot")
     kit.start()
-    assert row(kit) == ProducerRow(P, 0, 9, NOW, -1, 0)
+    assert row(kit) == ProducerRow(P, ProducerEpoch(0), 9, NOW, -1, 0)
     assert [kit.data(P, seq, txn=True) for seq in range(5, 10)] == [5, 6, 7, 8, 9]
 
 
@@ -373,7 +381,7 @@ def test_truncate_reload() -> None:
     assert kit.log.last_stable_offset == 2
     assert aborted_entries(kit) == []
     kit.log.truncate_to(2)
-    assert row(kit) is None
+    assert P not in [found.producer_id for found in kit.log.producers()]
     assert (kit.log.log_end_offset, kit.log.last_stable_offset, kit.log.high_watermark) == (2, 2, 2)
 
 
@@ -409,14 +417,15 @@ def test_a_full_truncation_forgets_producers() -> None:
 def test_verify_guard() -> None:
     kit = Kit(options=VERIFYING)
     refused(InvalidTxnState, kit.data, P, 0, txn=True)
-    guard = kit.log.start_verification(P, 0, 0, False)
+    guard = verification(kit, 0, 0, False)
+    assert guard is not None
     refused(InvalidTxnState, kit.data, P, 0, txn=True, guard=guard + 1)
     assert kit.data(P, 0, txn=True, guard=guard) == 0
-    assert kit.log.start_verification(P, 0, 1, False) is None
+    assert verification(kit, 0, 1, False) is None
     assert kit.data(P, 1, txn=True) == 1, "an open transaction needs no guard"
     kit.mark(P, epoch=0)
     refused(InvalidTxnState, kit.data, P, 2, txn=True, guard=guard)
-    new = kit.log.start_verification(P, 0, 2, False)
+    new = verification(kit, 0, 2, False)
     assert new != guard
     kit.mark(P, epoch=0)
     refused(InvalidTxnState, kit.data, P, 2, txn=True, guard=new)
@@ -429,15 +438,15 @@ def test_an_idempotent_batch_needs_no_verification() -> None:
 
 def test_a_duplicate_is_answered_without_a_guard() -> None:
     kit = Kit(options=VERIFYING)
-    kit.data(P, 0, txn=True, guard=kit.log.start_verification(P, 0, 0, False))
+    kit.data(P, 0, txn=True, guard=verification(kit, 0, 0, False))
     kit.mark(P, epoch=0)
     assert kit.data(P, 0, txn=True) == 0
 
 
 def test_verify_lowest_seq() -> None:
     kit = Kit(options=VERIFYING)
-    guard = kit.log.start_verification(P, 0, 1, False)
-    assert kit.log.start_verification(P, 0, 0, False) == guard
+    guard = verification(kit, 0, 1, False)
+    assert verification(kit, 0, 0, False) == guard
     refused(OutOfOrderSequenceNumber, kit.data, P, 1, txn=True, guard=guard)
     assert kit.data(P, 0, txn=True, guard=guard) == 0
     assert kit.data(P, 1, txn=True, guard=guard) == 1
@@ -447,28 +456,28 @@ def test_verify_stale_epoch() -> None:
     kit = Kit(options=VERIFYING)
     kit.data(P, 0, epoch=2)
     with pytest.raises(InvalidProducerEpoch):
-        kit.log.start_verification(P, 1, 0, True)
+        verification(kit, 1, 0, True)
     refused(InvalidProducerEpoch, kit.data, P, 0, epoch=1, txn=True)
 
 
 def test_tv2_nonzero_first() -> None:
     kit = Kit(options=VERIFYING)
-    refused(OutOfOrderSequenceNumber, kit.data, P, 3, txn=True, guard=kit.log.start_verification(P, 0, 3, True))
+    refused(OutOfOrderSequenceNumber, kit.data, P, 3, txn=True, guard=verification(kit, 0, 3, True))
     kit = Kit(options=VERIFYING)
-    assert kit.data(P, 3, txn=True, guard=kit.log.start_verification(P, 0, 3, False)) == 0
+    assert kit.data(P, 3, txn=True, guard=verification(kit, 0, 3, False)) == 0
 
 
 def test_guard_survives_same_epoch_marker() -> None:
     kit = Kit(options=VERIFYING)
-    kit.data(P, 0, epoch=0, txn=True, guard=kit.log.start_verification(P, 0, 0, True))
-    guard = kit.log.start_verification(P, 1, 0, True)
+    kit.data(P, 0, epoch=0, txn=True, guard=verification(kit, 0, 0, True))
+    guard = verification(kit, 1, 0, True)
     kit.mark(P, epoch=1, tv=2)
     assert kit.data(P, 0, epoch=1, txn=True, guard=guard) == 2
 
 
 def test_verifications_expire_with_their_producers() -> None:
     kit = Kit(options=VERIFYING)
-    guard = kit.log.start_verification(P, 0, 0, True)
+    guard = verification(kit, 0, 0, True)
     kit.log.expire_producers(NOW + kit.options.producer_id_expiration_ms)
     refused(InvalidTxnState, kit.data, P, 0, txn=True, guard=guard)
 

@@ -63,8 +63,8 @@ class Workload:
     def step(self) -> None:
         actions = (self.append_plain, self.append_plain, self.append_idempotent, self.append_transactional)
         rare = (self.end_transaction, self.roll, self.flush, self.sync, self.truncate, self.retain, self.restart)
-        rare += (self.start_anew,)
-        self.random.choice(actions + actions + rare + (self.end_transaction, self.advance_start, self.new_epoch))()
+        last = (self.start_anew, self.end_transaction, self.advance_start, self.new_epoch)
+        self.random.choice(actions + actions + rare + last)()
 
     # Actions
 

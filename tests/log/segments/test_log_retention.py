@@ -1,5 +1,7 @@
 """Retention by time and size, DeleteRecords, and the files that go."""
 
+from typing import Any
+
 import pytest
 
 from kits.log.partition import DATA, NOW, TP, Kit, data_batch, headers
@@ -14,7 +16,7 @@ def files(kit: Kit, suffix: str) -> list[str]:
     return [name for name in kit.disk.list(f"{DATA}/{TP}") if name.endswith(suffix)]
 
 
-def three_segments(**config: object) -> Kit:
+def three_segments(**config: Any) -> Kit:
     """Segments [0, 2), [2, 4), [4, 6), whose newest records are 3, 2 and 1 days old."""
     kit = Kit(**{"segment_bytes": 2 * SIZE, **config})
     for index in range(6):

@@ -6,7 +6,6 @@
    `kafka:9092` by Apache Kafka. Blocks with one of them run when there is time for it (TWOFOLD_LONG=1).
 """
 
-import importlib.util
 import os
 import re
 import signal
@@ -16,6 +15,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+from kits.processes.spark import spark_environment
 from oracle.kafka import EXACT_SETTINGS, running_oracle
 
 ROOT = Path(__file__).parent.parent.parent
@@ -51,29 +51,12 @@ def takes_long(text: str) -> bool:
     return elsewhere or any(runs_until_stopped(command) for command in commands(text))
 
 
-def spark_home(directory: Path) -> Path:
-    """Spark without its zipped copy of PySpark, which costs every Python process a second."""
-    installed = importlib.util.find_spec("pyspark")
-    assert installed is not None and installed.origin is not None
-    home = directory / "spark-home"
-    home.mkdir()
-    for name in ("bin", "jars"):
-        (home / name).symlink_to(Path(installed.origin).parent / name)
-    return home
-
-
-def spark_environment(directory: Path) -> dict[str, str]:
-    """Executors as small as the workers of the cluster, and the Python that has Twofold for all of them."""
-    settings = directory / "spark-settings"
-    settings.mkdir()
+def small_spark() -> dict[str, str]:
+    """Executors as small as the workers of the cluster."""
+    environment = spark_environment()
     small = {"spark.executor.memory": "500m", "spark.executor.cores": "1", "spark.cores.max": "2"}
-    (settings / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in small.items()))
-    return {
-        "SPARK_HOME": str(spark_home(directory)),
-        "SPARK_CONF_DIR": str(settings),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYSPARK_PYTHON": sys.executable,
-    }
+    settings = " ".join(f"-D{name}={value}" for name, value in small.items())
+    return environment | {"SPARK_SUBMIT_OPTS": f"{environment['SPARK_SUBMIT_OPTS']} {settings}"}
 
 
 class Elsewhere:

@@ -23,7 +23,7 @@ from interop.docs_kit import (
     file_of,
     run_until_stopped,
     runs_until_stopped,
-    spark_environment,
+    small_spark,
     takes_long,
 )
 from kits.processes.server import TwofoldServer
@@ -78,7 +78,7 @@ def test_every_block_of_the_page_runs(page: Path, tmp_path: Path):
         "XDG_CACHE_HOME": str(tmp_path / "cache"),
     }
     if uses_spark:
-        environment |= spark_environment(tmp_path)
+        environment |= small_spark()
     directory = tmp_path / "user"
     directory.mkdir()
     with server, ExitStack() as stack:

@@ -6,6 +6,7 @@ lock. A machine without Maven or a JDK, or without a way to Maven Central, skips
 
 import base64
 import fcntl
+import functools
 import os
 import re
 import shutil
@@ -19,12 +20,12 @@ from pathlib import Path
 
 import pytest
 
+from oracle.class_archive import CHECKOUT, JAVA_FLAGS, java_flags
 from oracle.driver import Connection, WireClosed
 from oracle.processes import free_port, spawn, stop, wait_until
 
 VERSION = "4.3.1"
 JAVA_NEEDED = 17
-CHECKOUT = Path(__file__).resolve().parents[2]
 
 POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
@@ -35,9 +36,6 @@ POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 DEPENDENCY = (
     "<dependency><groupId>org.apache.kafka</groupId><artifactId>%s</artifactId><version>%s</version></dependency>"
 )
-
-# C1 only, serial collector: a test broker lives for seconds, and the machine may have two cores.
-JAVA_FLAGS = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]
 
 SETTINGS = {
     "process.roles": "broker,controller",
@@ -83,8 +81,11 @@ class Oracle:
 
     name = "oracle"
 
-    def __init__(self, jars: Path, directory: Path, settings: Mapping[str, str] = {}) -> None:
+    def __init__(
+        self, jars: Path, directory: Path, settings: Mapping[str, str] = {}, flags: Sequence[str] | None = None
+    ) -> None:
         self.jars = jars
+        self.flags = oracle_flags(jars) if flags is None else flags
         self.more_jars: tuple[Path, ...] = ()
         self.directory = directory
         self.settings = dict(settings)
@@ -148,7 +149,7 @@ class Oracle:
     def _java(self, *flags: str) -> list[str]:
         java = shutil.which("java")
         assert java is not None, "the fixture checks for java"
-        return [java, *JAVA_FLAGS, *flags, "-cp", os.pathsep.join(f"{jars}/*" for jars in (self.jars, *self.more_jars))]
+        return [java, *self.flags, *flags, "-cp", os.pathsep.join(f"{jars}/*" for jars in (self.jars, *self.more_jars))]
 
     @property
     def _properties(self) -> Path:
@@ -176,6 +177,23 @@ class Oracle:
         done = self.tool("kafka.tools.StorageTool", args)
         if done.returncode != 0:
             raise RuntimeError(f"StorageTool could not format {self.data}:\n{done.stdout}\n{done.stderr}")
+
+
+@functools.cache
+def oracle_flags(jars: Path) -> list[str]:
+    """For the node and for its tools: they share most of their classes."""
+
+    def run_a_node(flags: list[str]) -> None:
+        with tempfile.TemporaryDirectory(prefix="twofold-oracle-", ignore_cleanup_errors=True) as directory:
+            node = Oracle(jars, Path(directory), flags=JAVA_FLAGS)
+            node.port = free_port()
+            node._write_properties(free_port())
+            node._format()
+            node.flags = flags
+            node._spawn()
+            node.stop(clean=True)
+
+    return java_flags(jars, run_a_node)
 
 
 def is_ready(host: str, port: int) -> bool:

@@ -16,6 +16,7 @@ from sink_kit import SETTINGS
 from spark_kit import Kit
 
 from kits.processes.server import TwofoldServer
+from kits.processes.spark import spark_environment
 
 # A session on a busy machine takes its time, and the first test that needs it pays.
 TIMEOUT_S = 300
@@ -30,24 +31,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Spark without its zipped copy of PySpark, which has no bytecode and costs every Python process a second: workers
-    then import the installed one."""
-    import pyspark
-
-    home = tmp_path_factory.mktemp("spark")
-    for name in ("bin", "jars"):
-        (home / name).symlink_to(Path(pyspark.__file__).parent / name)
-    return home
-
-
-@pytest.fixture(scope="session")
-def spark(spark_home: Path) -> Iterator[Any]:
+def spark() -> Iterator[Any]:
     """Two cores, little memory, no web pages, sockets of the kind that Python workers are fast with."""
     if shutil.which("java") is None:
         pytest.skip("Spark needs a JDK: install openjdk-17-jdk-headless")
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession
 
     settings = {
@@ -64,7 +52,8 @@ def spark(spark_home: Path) -> Iterator[Any]:
     for name, value in settings.items():
         builder = builder.config(name, value)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPARK_HOME", str(spark_home))
+        for name, value in spark_environment().items():
+            patch.setenv(name, value)
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     yield session

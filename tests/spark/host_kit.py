@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sink_kit import CONF, HERE, PATIENCE_S, Broker, Orders, check_exactly_once, spark_env
+from sink_kit import CONF, HERE, PATIENCE_S, Broker, Orders, check_exactly_once
 
 from kits.processes.server import TwofoldServer
+from kits.processes.spark import spark_environment
 from twofold.sink import names
 
 KEYS = 16
@@ -72,7 +73,7 @@ class Host:
 
     def _start(self) -> None:
         self.starts += 1
-        env = os.environ | self.orders.env | spark_env(self.directory)
+        env = os.environ | self.orders.env | spark_environment()
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, str(HERE / "host_app.py"), self._wanted],

@@ -7,13 +7,13 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sink_kit import Broker, spark_env
+from sink_kit import Broker
+
+from kits.processes.spark import spark_environment
 
 COPY = "def transform(df):\n    return df.select('key', 'value')\n"
 PATIENCE_S = 240
-# For a JVM that lives for seconds: it starts with half the work.
-JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-SPARK = ("--master", "local[2]", "--conf", "spark.driver.memory=600m", f"--conf=spark.driver.extraJavaOptions={JVM}")
+SPARK = ("--master", "local[2]", "--conf", "spark.driver.memory=600m")
 TRACE = "The full trace is in "
 
 
@@ -29,7 +29,7 @@ class Command:
 
     @property
     def env(self) -> dict[str, str]:
-        return os.environ | spark_env(self.directory) | {"XDG_CACHE_HOME": str(self.directory / "cache")}
+        return os.environ | spark_environment() | {"XDG_CACHE_HOME": str(self.directory / "cache")}
 
     @property
     def flags(self) -> list[str]:

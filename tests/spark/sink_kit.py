@@ -18,6 +18,7 @@ from typing import Any
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from kits.processes.spark import spark_environment
 from kits.wire.transactional_ids import transactional_ids
 
 HERE = Path(__file__).parent
@@ -35,22 +36,7 @@ CONF = {
     "spark.sql.shuffle.partitions": "2",
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
-    # For a JVM that lives for seconds: it starts with half the work.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
-
-
-def spark_env(directory: Path) -> dict[str, str]:
-    """For a process with Spark: without Spark's zipped copy of PySpark, which has no bytecode and costs every Python
-    process a second, workers import the installed one."""
-    import pyspark
-
-    home = directory / "spark-home"
-    home.mkdir(exist_ok=True)
-    for name in ("bin", "jars"):
-        if not (home / name).is_symlink():
-            (home / name).symlink_to(Path(pyspark.__file__).parent / name)
-    return {"SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
 
 
 @dataclass
@@ -137,7 +123,7 @@ class App:
             ],
             "trigger": trigger or {"availableNow": True},
         }
-        env = os.environ | self.orders.env | spark_env(self.directory)
+        env = os.environ | self.orders.env | spark_environment()
         first = self.env.get("PYTHONPATH", "")
         env |= dict(self.env) | {"PYTHONPATH": os.pathsep.join(filter(None, [first, env["PYTHONPATH"]]))}
         self.runs += 1

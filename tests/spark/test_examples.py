@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from connector import when_long
 
+from kits.processes.spark import spark_environment
 from oracle.kafka import Oracle
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -22,8 +23,9 @@ pytest.importorskip("pyspark")
 
 
 @pytest.fixture(autouse=True)
-def fast_workers(spark_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPARK_HOME", str(spark_home))
+def fast_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in spark_environment().items():
+        monkeypatch.setenv(name, value)
 
 
 def proven(directory: Path, name: str, *arguments: str) -> tuple[str, list[str]]:

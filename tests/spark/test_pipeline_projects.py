@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from connector import LONG
-from pipeline_kit import JVM, Command, check_message
-from sink_kit import SETTINGS, Broker, check_exactly_once, spark_env
+from pipeline_kit import Command, check_message
+from sink_kit import SETTINGS, Broker, check_exactly_once
 from standalone_kit import Standalone
 
 from kits.processes.server import TwofoldServer
+from kits.processes.spark import spark_environment
 from oracle.processes import free_port
 
 pytestmark = [
@@ -60,7 +61,7 @@ def test_what_init_writes_runs_by_the_commands_of_its_readme(tmp_path: Path):
     """Word for word, in a shell; only where the broker listens is this test's, by the environment, and that it waits
     for the broker as long as a person takes to type."""
     address = f"127.0.0.1:{free_port()}"
-    env = os.environ | spark_env(tmp_path) | {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    env = os.environ | spark_environment() | {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     env |= {"TWOFOLD_LISTENERS": f"PLAINTEXT://{address}", "TWOFOLD_BOOTSTRAP_SERVER": address}
     env |= {"PATH": f"{TWOFOLD}{os.pathsep}{os.environ['PATH']}"}
     subprocess.run(["twofold", "pipeline", "init", "shop"], cwd=tmp_path, env=env, check=True, timeout=60)
@@ -156,7 +157,7 @@ topic = "{numbers}"
 
 [spark]
 spark.driver.memory = "700m"
-spark.driver.extraJavaOptions = "{jvm}"
+spark.driver.extraJavaOptions = "-Duser.language=en -Duser.country=US"
 """
 
 
@@ -166,7 +167,7 @@ def test_two_sources_and_two_sinks_each_exactly_once(command: Command):
     topics = {name: broker.topic(2) for name in ("orders", "returns", "totals", "numbers")}
     (directory / "shop.py").write_text(SHOP)
     (directory / "rules.py").write_text(RULES)
-    config = CONFIG.format(servers=broker.bootstrap_servers, jvm=JVM, **topics)
+    config = CONFIG.format(servers=broker.bootstrap_servers, **topics)
     (directory / "shop.toml").write_text(config)
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     for number in range(400):
@@ -218,7 +219,7 @@ def submit(command: Command, *arguments: str, before: tuple[str, ...] = (), text
 
     (command.directory / "pipe.py").write_text(text)
     program = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
-    conf = ("--conf", "spark.driver.memory=600m", "--conf", "spark.ui.enabled=false", "--driver-java-options", JVM)
+    conf = ("--conf", "spark.driver.memory=600m", "--conf", "spark.ui.enabled=false")
     process = command.spawn(*conf, *before, "pipe.py", *command.flags, *arguments, program=program)
     return command.ended(process)
 

@@ -12,7 +12,7 @@ from typing import Any, Self
 import pytest
 
 from kits.clients.transactional import LIMIT, PATIENCE_S, SESSION_MS, Refused, Row, Source
-from oracle.kafka import JAVA_FLAGS, jars_or_skip
+from oracle.kafka import jars_or_skip, oracle_flags
 from oracle.processes import stop
 
 INTEROP = Path(__file__).resolve().parents[2] / "interop"
@@ -25,7 +25,7 @@ def java_command() -> list[str]:
     jars = jars_or_skip()
     java = shutil.which("java")
     assert java is not None
-    return [java, *JAVA_FLAGS, "-cp", f"{jars}/*", str(INTEROP / "java" / "TransactionalClient.java")]
+    return [java, *oracle_flags(jars), "-cp", f"{jars}/*", str(INTEROP / "java" / "TransactionalClient.java")]
 
 
 def go_command() -> list[str]:

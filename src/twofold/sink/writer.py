@@ -222,7 +222,8 @@ class TaskWriter:
         """Fail for records that the leaders have lost since they acknowledged them. A leader that lost the first of a
         transaction has refused the next."""
         expected = {
-            tp: decrement_sequence(queue.sequences.next_sequence, 1) for tp, queue in self._sender.queues.items()
+            tp: decrement_sequence(queue.sequences.next_sequence, 1)
+            for tp, queue in self._sender.backlog.queues.items()
         }
         found = (await Admin.on(self._cluster).describe_producers(expected)).get()
         for tp, last_sequence in expected.items():
@@ -356,13 +357,13 @@ async def put(
 ) -> ProducerBatch:
     """A batch into the sender's buffer, when there is room."""
     size = min(batch.size_estimate, config.buffer_memory)  # it may be alone in there
-    if not sender.memory.try_take(size):
+    if not sender.backlog.memory.try_take(size):
         deadline = cluster.deadline(config.delivery_timeout_ms, "kafka.delivery.timeout.ms")
-        if not await sender.memory.take(size, runtime, deadline):
+        if not await sender.backlog.memory.take(size, runtime, deadline):
             raise TaskFailed(
                 f"no room for {size} bytes within {deadline.timeout_ms:g} ms: records come faster than the brokers "
                 f"take them (kafka.buffer.memory={config.buffer_memory})"
             )
-    queued = sender.add_columns(sender.queue(TopicPartition(topic, partition)), batch)
+    queued = sender.backlog.add_columns(sender.backlog.queue(TopicPartition(topic, partition)), batch)
     queued.reserved = size
     return queued

@@ -202,7 +202,7 @@ def test_a_column_larger_than_the_buffer_waits_for_room() -> None:
         delivery = await producer.send_batch("many", None, [b"x" * 1_000] * 1_000)
         await delivery
         assert sum(map(len, values_in(broker, "many"))) == 1_000
-        assert producer._sender.memory.used == 0
+        assert producer._sender.backlog.memory.used == 0
 
     play_with_fake_broker(story, max_request_size=20_000, buffer_memory=60_000)
 
@@ -248,7 +248,7 @@ def test_a_record_that_is_not_bytes_leaves_nothing_behind() -> None:
         for arguments in ({"value": "text"}, {"value": b"x", "key": 5}):
             with pytest.raises(TypeError):
                 await producer.send("t", **arguments)  # type: ignore[arg-type]
-        assert producer._sender.memory.used == 0
+        assert producer._sender.backlog.memory.used == 0
         await producer.flush()
         assert (await (await producer.send("t", b"fine"))).offset == 0
 

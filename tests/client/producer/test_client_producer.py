@@ -94,7 +94,7 @@ def test_a_caller_in_a_tight_loop_does_not_keep_full_batches_from_leaving() -> N
         await (await producer.send("t", b"warm up"))
         for number in range(2_000):
             await producer.send("t", b"%d" % number)
-        assert len(producer._sender.queue(TopicPartition("t", 0)).sequences.unacked) == 5
+        assert len(producer._sender.backlog.queue(TopicPartition("t", 0)).sequences.unacked) == 5
 
     play(story, batch_size=200)
 
@@ -343,7 +343,7 @@ def test_memory_returns_when_records_are_acknowledged_split_or_failed() -> None:
         for number in range(100):
             await producer.send("t", b"%d" % number + b"x" * (number * 6))
         await producer.flush()
-        assert producer._sender.memory.used == 0
+        assert producer._sender.backlog.memory.used == 0
 
     play(story, batch_size=4_000)
 

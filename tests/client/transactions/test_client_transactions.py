@@ -112,7 +112,7 @@ def test_sequences_go_on_from_one_transaction_to_the_next_below_version_2() -> N
             async with producer.transaction() as txn:
                 for number in range(5):
                     await (await txn.send(TOPIC, b"%d" % number, partition=0))
-        assert producer._sender.queue(ZERO).sequences.next_sequence == 15
+        assert producer._sender.backlog.queue(ZERO).sequences.next_sequence == 15
 
     play(story, level=1)
 

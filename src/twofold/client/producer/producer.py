@@ -76,6 +76,7 @@ class Producer:
         self._in_transactions = config.transactional_id is not None
         opened = self._transactions.open if self._in_transactions else None
         self._sender = self._transactions.sender = Sender(self._runtime, config, self._cluster, opened)
+        self._backlog = self._sender.backlog
         self._targets: dict[str, _Target] = {}
         self._key_partitions = KeyPartitions()
         self._codec = config.codec
@@ -109,7 +110,7 @@ class Producer:
         headers: Iterable[RecordHeader] = (),
     ) -> Delivery:
         """Put a record into the buffer; waits (at most `max_block_ms`) for metadata and for room."""
-        if self._sender.complete_bytes >= self._give_way_bytes:
+        if self._backlog.complete_bytes >= self._give_way_bytes:
             # A caller in a tight loop gives way now and then, or nothing would leave before the buffer is full.
             await self._runtime.timers.sleep(0)
         if headers:
@@ -147,7 +148,7 @@ class Producer:
             target = self._target(metadata)
         elif partition is not None and partition not in target.metadata.partitions:
             return None
-        if not self._sender.memory.try_take(size):
+        if not self._backlog.memory.try_take(size):
             return None
         return self._add(target, size, key, value, partition, timestamp_ms, headers)
 
@@ -171,30 +172,30 @@ class Producer:
                 partition = sticky.current(target.available)
             else:
                 partition = partition_for_key(key, target.count)
-        sender = self._sender
-        if target.generation != sender.generation:
-            target.generation = sender.generation
+        backlog = self._backlog
+        if target.generation != backlog.generation:
+            target.generation = backlog.generation
             target.queues.clear()
         queue = target.queues.get(partition)
         if queue is None:
-            queue = target.queues[partition] = sender.queue(TopicPartition(target.metadata.name, partition))
+            queue = target.queues[partition] = backlog.queue(TopicPartition(target.metadata.name, partition))
         waiting = queue.waiting
         batch = waiting[-1] if waiting else None
         if batch is None or batch.fill + size > self._batch_bytes:
             self._cluster.peek(target.metadata.name)  # which fetches newer metadata when they are old
-            batch = sender.open_batch(queue)
+            batch = backlog.open_batch(queue)
         builder = batch.builder
         try:
             fill = batch.fill = builder.add(key, value, timestamp_ms, headers)  # type: ignore[union-attr]
         except BaseException:
-            sender.take_back(queue, batch, size)
+            backlog.take_back(queue, batch, size)
             check_items("key", [key])
             check_items("value", [value])
             raise
         batch.reserved += size
         full = fill >= self._batch_bytes
         if full:
-            sender.mark_complete(queue, fill)
+            backlog.mark_complete(queue, fill)
         if sticky is not None:
             sticky.on_added(size, batch_is_full=full)
         return Delivery(batch, builder.count - 1, timestamp_ms)
@@ -220,7 +221,7 @@ class Producer:
     def _target(self, metadata: TopicMetadata) -> "_Target":
         known = self._targets.get(metadata.name)
         sticky = self._make_sticky(metadata.name) if known is None else known.sticky
-        target = self._targets[metadata.name] = _Target(metadata, sticky, self._sender.generation)
+        target = self._targets[metadata.name] = _Target(metadata, sticky, self._backlog.generation)
         return target
 
     async def send_batch(
@@ -285,16 +286,16 @@ class Producer:
     ) -> ProducerBatch:
         size = columns.size_estimate
         self.check_send(metadata.name, size - HEADER_SIZE if columns.count == 1 else 0)
-        if self._sender.complete_bytes >= self._give_way_bytes:
+        if self._backlog.complete_bytes >= self._give_way_bytes:
             await self._runtime.timers.sleep(0)
-        if not self._sender.memory.try_take(size):
+        if not self._backlog.memory.try_take(size):
             await self._take_memory(size, self._cluster.deadline(self.config.max_block_ms, "max_block_ms"))
         if partition is None:
             target = self._target(metadata)
             sticky = target.sticky
             partition = sticky.current(target.available)
             sticky.on_added(size, batch_is_full=True)
-        batch = self._sender.add_columns(self._sender.queue(TopicPartition(metadata.name, partition)), columns)
+        batch = self._backlog.add_columns(self._backlog.queue(TopicPartition(metadata.name, partition)), columns)
         batch.reserved = size
         return batch
 
@@ -402,7 +403,7 @@ class Producer:
         limit = self.config.buffer_memory
         if size > limit:
             raise BufferExhausted(f"a record of {size} bytes does not fit into buffer_memory={limit}")
-        if not await self._sender.memory.take(size, self._runtime, deadline):
+        if not await self._backlog.memory.take(size, self._runtime, deadline):
             raise BufferExhausted(
                 f"no room for {size} bytes within max_block_ms={self.config.max_block_ms}: records come faster than "
                 f"{self.config.bootstrap_servers} takes them (buffer_memory={limit})"
@@ -411,12 +412,12 @@ class Producer:
             # What was allowed when the wait began may not be any more.
             self.check_send("", 0)
         except BaseException:
-            self._sender.memory.give_back(size)
+            self._backlog.memory.give_back(size)
             raise
 
     def _make_sticky(self, topic: str) -> StickyPartitioner:
         def load(partition: int) -> int:
-            queue = self._sender.queues.get(TopicPartition(topic, partition))
+            queue = self._backlog.queues.get(TopicPartition(topic, partition))
             return 0 if queue is None else len(queue.waiting)
 
         adaptive = self.config.partitioner_adaptive_partitioning_enable

@@ -11,6 +11,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from kits.client.topics import create_topic
 from kits.processes.server import TwofoldServer
 from twofold.client import (
     Admin,
@@ -63,14 +64,11 @@ def on_admin(server: str, story: Callable[[Admin], Awaitable[None]]) -> None:
 
 
 def new_topic(server: str, partitions: int = 1, **configs: str) -> str:
-    name = f"t-{uuid.uuid4().hex[:12]}"
+    async def create() -> str:
+        async with Admin(bootstrap_servers=server) as admin:
+            return await create_topic(admin, partitions, **configs)
 
-    async def create(admin: Admin) -> None:
-        dotted = {key.replace("_", "."): value for key, value in configs.items()}
-        (await admin.create_topics([NewTopic(name=name, num_partitions=partitions, configs=dotted)])).get()
-
-    on_admin(server, create)
-    return name
+    return run(create())
 
 
 async def read_all(server: str, topic: str, count: int, **options: Any) -> list[Any]:

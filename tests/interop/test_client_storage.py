@@ -5,19 +5,18 @@ import json
 import os
 import subprocess
 import sys
-import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
 
+from kits.client.topics import create_topic
 from kits.processes.server import TwofoldServer
 from twofold.client import (
     ALL_RECORDS,
     Admin,
     ConfigResource,
     LoopThread,
-    NewTopic,
     OffsetSpec,
     Producer,
     ResourceType,
@@ -59,9 +58,7 @@ def on_admin(server: str, story: Callable[[Admin], Awaitable[None]]) -> None:
 
 async def filled(admin: Admin, server: str, records: int = 6, **configs: str) -> str:
     """A topic with two partitions, and so many records in the first."""
-    name = f"storage-{uuid.uuid4().hex[:8]}"
-    settings = {key.replace("_", "."): value for key, value in configs.items()}
-    (await admin.create_topics([NewTopic(name=name, num_partitions=2, configs=settings)])).get()
+    name = await create_topic(admin, 2, **configs)
     async with Producer(bootstrap_servers=server) as producer:
         for number in range(records):
             await (await producer.send(name, b"%d" % number, partition=0))

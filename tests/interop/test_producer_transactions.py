@@ -17,8 +17,9 @@ import confluent_kafka
 import pytest
 
 import twofold
+from kits.client.topics import create_topic
 from kits.processes.server import TwofoldServer
-from twofold.client import Admin, Consumer, FeatureUpdate, NewTopic, Producer, TopicPartition, UpgradeType
+from twofold.client import Admin, Consumer, FeatureUpdate, Producer, TopicPartition, UpgradeType
 from twofold.client.admin.group_model import ConsumerGroupMetadata
 from twofold.errors import Fenced, TransactionFailed, UnsupportedByBroker
 from twofold.runtime.real import run
@@ -61,10 +62,8 @@ def name() -> str:
 
 
 async def new_topic(server: str, partitions: int = 3) -> str:
-    topic = name()
     async with Admin(bootstrap_servers=server) as admin:
-        (await admin.create_topics([NewTopic(name=topic, num_partitions=partitions)])).get()
-    return topic
+        return await create_topic(admin, partitions)
 
 
 async def read(server: str, topic: str, isolation_level: str = "read_committed") -> list[bytes]:

@@ -1,14 +1,13 @@
 """A broker is not started with a setting that would be believed and has no effect: from every source, and for good."""
 
-import os
-import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
-from interop.test_cli_serve import command, serving
+from interop.test_cli_serve import serving
 from interop.test_settings_shown import address_of
+from kits.processes import commands
 from twofold import Admin
 from twofold.client.admin.model import ConfigChange, ConfigResource, ResourceType
 from twofold.config.definition import ConfigError
@@ -40,10 +39,7 @@ EVERY = pytest.mark.parametrize(("name", "value", "advice"), REFUSED, ids=[row[0
 def refused(tmp_path: Path, *args: str, environment: Mapping[str, str] = {}) -> str:
     """The one line of `twofold serve`, which ended with code 2 and left no trace."""
     folder = tmp_path / "data"
-    done = subprocess.run(
-        command("--data", str(folder), *args),
-        capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path, env=os.environ | environment,
-    )  # fmt: skip
+    done = commands.run("serve", "--data", str(folder), *args, cwd=tmp_path, env=environment)
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
     assert not folder.exists()
     assert not (tmp_path / "twofold-data").exists()

@@ -1,10 +1,11 @@
-"""The command line as a user runs it: a process, its output, its exit code."""
+"""The command line as a user runs it: a process, its output, its exit code.
+
+Interrupts, closed pipes and terminals are tried with an interpreter of its own, and so is a walk through the verbs."""
 
 import json
 import os
 import signal
 import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Iterator, Sequence
@@ -12,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from kits.processes import commands
+from kits.processes.commands import Done, cold
 from kits.processes.server import TwofoldServer
 
 pytestmark = pytest.mark.interop
@@ -32,22 +35,12 @@ def server(request: pytest.FixtureRequest) -> str:
     return str(node.bootstrap_servers)
 
 
-Done = subprocess.CompletedProcess[str]
-
-
-def command(*args: str) -> list[str]:
-    return [sys.executable, "-m", "twofold", *args]
-
-
 def twofold(server: str | None, *args: str, stdin: str = "", code: int = 0) -> Done:
     """Run a command against a server and check its exit code; a traceback is a failure whatever the code."""
-    environment = {**os.environ, "COLUMNS": "80"}
-    environment.pop("TWOFOLD_BOOTSTRAP_SERVER", None)
-    if server is not None:
-        environment["TWOFOLD_BOOTSTRAP_SERVER"] = server
-    done = subprocess.run(
-        command(*args), input=stdin, capture_output=True, text=True, timeout=60, check=False, env=environment
-    )
+    return checked(commands.run(*args, server=server, stdin=stdin, env={"COLUMNS": "80"}), code)
+
+
+def checked(done: Done, code: int = 0) -> Done:
     assert done.returncode == code, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
     assert "Traceback" not in done.stderr
     return done
@@ -293,7 +286,7 @@ def test_a_reader_who_goes_away_is_no_error_message(twofold_server: TwofoldServe
     twofold(server, "topic", "create", topic)
     twofold(server, "produce", topic, stdin="line\n" * 50_000)
     process = subprocess.Popen(
-        command("consume", topic, "-b", server), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        cold("consume", topic, "-b", server), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert process.stdout is not None and process.stderr is not None
     assert process.stdout.readline() == "line\n"
@@ -309,7 +302,7 @@ def test_an_interrupt_is_quiet(twofold_server: TwofoldServer, verb: str) -> None
     twofold(server, "topic", "create", topic)
     twofold(server, "produce", topic, stdin="first\n")
     process = subprocess.Popen(
-        command(verb, topic, "-b", server),
+        cold(verb, topic, "-b", server),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -329,10 +322,29 @@ def test_an_interrupt_is_quiet(twofold_server: TwofoldServer, verb: str) -> None
         stream.close()
 
 
+def test_the_verbs_run_in_an_interpreter_of_their_own(twofold_server: TwofoldServer) -> None:
+    server, topic = twofold_server.bootstrap_servers, name()
+
+    def alone(*args: str, stdin: str = "") -> str:
+        return checked(commands.run_cold(*args, server=server, stdin=stdin)).stdout
+
+    assert alone("topic", "create", topic) == f"created {topic} (1 partitions, replication factor 1)\n"
+    assert alone("produce", topic, stdin="one\ntwo\n") == ""
+    assert alone("consume", topic, "-e") == "one\ntwo\n"
+
+
+@pytest.mark.parametrize(
+    "args", [["--help"], ["topic", "list", "--nonsense"], ["topic", "list", "--timeout", "0.5"], ["serve", "-o", "x"]]
+)
+def test_a_fork_of_the_warm_interpreter_says_what_an_interpreter_of_its_own_says(args: Sequence[str]) -> None:
+    warm, alone = (run(*args, server="127.0.0.1:1") for run in (commands.run, commands.run_cold))
+    assert (warm.returncode, warm.stdout, warm.stderr) == (alone.returncode, alone.stdout, alone.stderr)
+
+
 def test_tables_fit_and_json_stays_whole_in_a_narrow_terminal(twofold_server: TwofoldServer) -> None:
     server, topic = twofold_server.bootstrap_servers, "x" * 120
     twofold(server, "topic", "create", topic, "--if-not-exists")
-    terminal = ["script", "-qec", " ".join(command("topic", "list", "-b", server)), "/dev/null"]
+    terminal = ["script", "-qec", " ".join(cold("topic", "list", "-b", server)), "/dev/null"]
     environment = {**os.environ, "COLUMNS": "60", "TERM": "xterm"}
     shown = subprocess.run(terminal, capture_output=True, text=True, timeout=60, check=True, env=environment).stdout
     assert max(len(line) for line in shown.replace("\x1b[1m", "").replace("\x1b[0m", "").splitlines()) <= 60

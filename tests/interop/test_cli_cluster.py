@@ -1,20 +1,18 @@
 """`twofold cluster` as a user runs it, against Twofold and Apache Kafka."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from kits.processes import commands
+from kits.processes.commands import Done
 from kits.processes.server import TwofoldServer
 
 pytestmark = pytest.mark.interop
 
 TV = "transaction.version"
-Done = subprocess.CompletedProcess[str]
 
 
 @pytest.fixture(scope="module")
@@ -29,19 +27,11 @@ def server(request: pytest.FixtureRequest) -> Iterator[str]:
     node: Any = request.getfixturevalue("twofold_server" if request.param == "twofold" else "oracle")
     address = str(node.bootstrap_servers)
     yield address
-    subprocess.run(command("set", f"{TV}=2", "--yes", "-b", address), capture_output=True, timeout=60, check=True)
-
-
-def command(*args: str) -> list[str]:
-    return [sys.executable, "-m", "twofold", "cluster", "features", *args]
+    twofold(address, "features", "set", f"{TV}=2", "--yes")
 
 
 def twofold(server: str, *args: str, code: int = 0) -> Done:
-    environment = {**os.environ, "TWOFOLD_BOOTSTRAP_SERVER": server}
-    done = subprocess.run(
-        [sys.executable, "-m", "twofold", "cluster", *args],
-        capture_output=True, text=True, timeout=60, check=False, env=environment, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+    done = commands.run("cluster", *args, server=server)
     assert done.returncode == code, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
     assert "Traceback" not in done.stderr
     return done
@@ -152,6 +142,13 @@ def test_no_broker_is_told_as_such() -> None:
     for args in (["describe"], ["features"], ["features", "set", f"{TV}=1", "--downgrade", "--yes"]):
         done = twofold("127.0.0.1:1", *args, "--timeout", "0.5", code=3)
         assert "Is a broker running at 127.0.0.1:1?" in done.stderr
+
+
+def test_the_command_runs_in_an_interpreter_of_its_own(twofold_server: TwofoldServer) -> None:
+    address = twofold_server.bootstrap_servers
+    done = commands.run_cold("cluster", "describe", server=address)
+    warm = twofold(address, "describe")
+    assert (done.returncode, done.stdout, done.stderr) == (0, warm.stdout, warm.stderr)
 
 
 def test_levels_survive_kill_nine(tmp_path: Any) -> None:

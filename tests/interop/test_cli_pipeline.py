@@ -2,7 +2,6 @@
 
 import json
 import os
-import pty
 import re
 import subprocess
 import sys
@@ -16,6 +15,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from kits.processes import commands
+from kits.processes.asked import Asked
+from kits.processes.commands import Done, cold, run_cold
 from kits.processes.dead_query import OWNER, Query
 from kits.processes.server import TwofoldServer
 from twofold.sink.errors import DecidedDataLost, Stale
@@ -27,7 +29,6 @@ TWO_PHASE = {"transaction.two.phase.commit.enable": "true", "transaction.heartbe
 SOON = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "100"}
 HOOKS = Path(__file__).parent.parent / "spark"
 ORACLE = pytest.param("oracle", marks=[pytest.mark.oracle, pytest.mark.slow])
-Done = subprocess.CompletedProcess[str]
 
 
 @pytest.fixture(scope="module")
@@ -59,12 +60,8 @@ def topic() -> str:
     return f"t{uuid.uuid4().hex[:8]}"
 
 
-def run(server: str, *args: str, env: dict[str, str] | None = None) -> Done:
-    environment = {**os.environ, "TWOFOLD_BOOTSTRAP_SERVER": server, **(env or {})}
-    return subprocess.run(
-        [sys.executable, "-m", "twofold", "pipeline", *args],
-        capture_output=True, text=True, timeout=90, check=False, env=environment, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+def run(server: str, *args: str) -> Done:
+    return commands.run("pipeline", *args, server=server, timeout=90)
 
 
 def pipeline(server: str, *args: str, code: int = 0) -> Done:
@@ -314,7 +311,9 @@ def test_recovering_that_is_killed_can_be_repeated(
     query = Query(two_phase, tmp_path, prefix)
     half_committed(query, topic)
     query.die()
-    killed = run(two_phase, "recover", "--prefix", prefix, "--yes", env=order(tmp_path, step, "die"))
+    # An interpreter of its own: the hook is set where it starts.
+    words = ("pipeline", "recover", "--prefix", prefix, "--yes")
+    killed = run_cold(*words, server=two_phase, env=order(tmp_path, step, "die"))
     assert killed.returncode == -9 and carried_out(tmp_path) == [step, "die"]
     pipeline(two_phase, "recover", "--prefix", prefix, "--yes")
     assert committed(two_phase, topic) == ALL_OF_IT
@@ -329,7 +328,7 @@ def test_a_broker_that_is_killed_meanwhile_loses_nothing(prefix: str, topic: str
         half_committed(query, topic)
         query.die()
         environment = {**os.environ, **order(tmp_path, step, f"kill-{server.pid}")}
-        command = [sys.executable, "-m", "twofold", "pipeline", "recover", "--prefix", prefix, "--yes"]
+        command = cold("pipeline", "recover", "--prefix", prefix, "--yes")
         process = subprocess.Popen(
             [*command, "-b", server.bootstrap_servers], stderr=subprocess.PIPE, text=True, env=environment
         )
@@ -352,7 +351,7 @@ def test_two_at_once_do_no_harm(two_phase: str, prefix: str, topic: str, tmp_pat
     query = Query(two_phase, tmp_path, prefix)
     half_committed(query, topic)
     query.die()
-    command = [sys.executable, "-m", "twofold", "pipeline", "recover", "--prefix", prefix, "--yes", "-b", two_phase]
+    command = cold("pipeline", "recover", "--prefix", prefix, "--yes", "-b", two_phase)
     both = [subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     errors = [process.communicate(timeout=90)[1] for process in both]
     assert not any("Traceback" in text for text in errors)
@@ -505,22 +504,14 @@ def test_it_says_what_it_will_do_and_asks(
     query = Query(two_phase, tmp_path, prefix)
     half_committed(query, topic)
     query.die()
-    ours, theirs = pty.openpty()
-    environment = {**os.environ, "TWOFOLD_BOOTSTRAP_SERVER": two_phase}
-    command = [sys.executable, "-m", "twofold", "pipeline", "recover", "--prefix", prefix]
-    process = subprocess.Popen(
-        command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-    )
-    os.write(ours, f"{answer}\n".encode())
-    output, errors = process.communicate(timeout=60)
-    os.close(ours)
-    os.close(theirs)
-    assert process.returncode == code, errors
+    with Asked(two_phase, "pipeline", "recover", "--prefix", prefix) as asked:
+        output, errors, ended = asked.answer(answer)
+    assert ended == code, errors
     assert "completes batch 1" in errors and "is fenced" in errors and "perhaps it does run" in errors
     assert "[y/N]" in errors
     state = look(two_phase, prefix, tmp_path)
     if answer == "y":
-        assert "committed    2 transactions\naborted      2 transactions\n" in output
+        assert "committed    2 transactions\naborted      2 transactions\n" in f"{output}\n"
         assert not state.transactions
     else:
         assert not output.strip() and "nothing was changed" in errors

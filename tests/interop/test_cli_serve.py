@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from kits.processes import commands
+
 pytestmark = pytest.mark.interop
 
 Process = subprocess.Popen[str]
@@ -37,7 +39,7 @@ def serving(*args: str, cwd: Path | None = None) -> Iterator[tuple[Process, str]
 
 def refused(*args: str, code: int, cwd: Path | None = None) -> str:
     """The one line of a server that did not start."""
-    done = subprocess.run(command(*args), capture_output=True, text=True, timeout=60, check=False, cwd=cwd)
+    done = commands.run("serve", *args, cwd=cwd)
     assert done.returncode == code, done.stderr
     assert done.stdout == "" and "Traceback" not in done.stderr
     return done.stderr.splitlines()[-1]
@@ -83,9 +85,8 @@ def partitions_of_a_new_topic(tmp_path: Path, *args: str) -> int:
     with serving(*args) as (_, line):
         address, _, data = line.partition(" ready on ")[2].partition(", data in ")
         assert data == f"{tmp_path / 'from-file'}\n"
-        create = [sys.executable, "-m", "twofold", "topic", "create", f"t{len(args)}-{time.monotonic_ns()}"]
-        create += ["-b", address, "--format", "json"]
-        done = subprocess.run(create, capture_output=True, text=True, timeout=60, check=True)
+        name = f"t{len(args)}-{time.monotonic_ns()}"
+        done = commands.run("topic", "create", name, "--format", "json", server=address)
         return int(json.loads(done.stdout)[0]["partitions"])
 
 

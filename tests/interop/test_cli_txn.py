@@ -303,7 +303,7 @@ def test_every_verb_speaks_json(cli: Cli, server: Server) -> None:
 
 
 def typed(server: Server, answer: str, *words: str) -> Answered:
-    with Asked(server.bootstrap_servers, *words) as asked:
+    with Asked(server.bootstrap_servers, "txn", *words) as asked:
         return asked.answer(answer)
 
 

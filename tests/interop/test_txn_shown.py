@@ -131,7 +131,7 @@ Way = Callable[[str, Session], tuple[str, ...]]
 def test_a_producer_that_went_on_before_the_answer_keeps_its_new_transaction(place: Place, way: Way) -> None:
     topic = make_topic(place.server)
     writer = begin(place, topic)
-    with Asked(place.server.bootstrap_servers, *way(topic, writer)) as asked:
+    with Asked(place.server.bootstrap_servers, "txn", *way(topic, writer)) as asked:
         assert f"producer {writer.producer_id}" in asked.question.replace("producer id", "producer")
         go_on(writer, topic)
         told = asked.answer("y")
@@ -146,7 +146,7 @@ def test_what_was_shown_and_is_still_open_is_ended_and_named(place: Place, way: 
     topic = make_topic(place.server)
     writer = begin(place, topic)
     epoch = writer.epoch
-    with Asked(place.server.bootstrap_servers, *way(topic, writer)) as asked:
+    with Asked(place.server.bootstrap_servers, "txn", *way(topic, writer)) as asked:
         told = asked.answer("y")
     assert told.code == 0, told
     assert f"{writer.producer_id}" in told.stdout and f"epoch {epoch}" in told.stdout and f"{topic}-0" in told.stdout
@@ -162,9 +162,9 @@ def test_of_two_operators_the_second_is_told(place: Place) -> None:
     writer = begin(place, topic)
     servers = place.server.bootstrap_servers
     with (
-        Asked(servers, *by_offset(topic, writer)) as first,
-        Asked(servers, *by_offset(topic, writer)) as second,
-        Asked(servers, *by_id(topic, writer)) as third,
+        Asked(servers, "txn", *by_offset(topic, writer)) as first,
+        Asked(servers, "txn", *by_offset(topic, writer)) as second,
+        Asked(servers, "txn", *by_id(topic, writer)) as third,
     ):
         assert first.answer("y").code == 0
         # The producer's next instance is at work by then.
@@ -180,7 +180,7 @@ def test_an_idle_producer_that_begins_before_the_answer_is_left_alone(place: Pla
     topic = make_topic(place.server)
     writer = begin(place, topic)
     assert writer.until_ready(lambda: writer.end(True)) == 0
-    with Asked(place.server.bootstrap_servers, *by_id(topic, writer)) as asked:
+    with Asked(place.server.bootstrap_servers, "txn", *by_id(topic, writer)) as asked:
         assert "it has none open" in asked.question
         writer.write(topic, 0, "second")
         told = asked.answer("y")
@@ -306,7 +306,7 @@ def test_a_producer_that_goes_on_while_the_request_is_under_way_keeps_its_new_tr
     place = through(proxy, versions)
     topic = make_topic(place.server)
     writer = begin(place, topic)
-    with Asked(proxy.address, *way(topic, writer)) as asked:
+    with Asked(proxy.address, "txn", *way(topic, writer)) as asked:
         held = proxy.hold("WriteTxnMarkers" if way is in_one_partition else "InitProducerId", CLI_ID)
         told: list[Answered] = []
         answering = threading.Thread(target=lambda: told.append(asked.answer("y")))
@@ -359,7 +359,7 @@ def test_a_prepared_transaction_is_shown_before_it_is_completed_and_named_afterw
     topic, name = make_topic(twofold_server), fresh("app")
     producer, state = prepare(twofold_server.bootstrap_servers, topic, name)
     words = ("complete", "--transactional-id", name, "--state", state, decision)
-    with producer, Asked(twofold_server.bootstrap_servers, *words) as asked:
+    with producer, Asked(twofold_server.bootstrap_servers, "txn", *words) as asked:
         assert f"'{name}' has prepared as {state} (producer id {state.split(':')[0]}, epoch" in asked.question
         assert f"1 partition ({topic}-0)" in asked.question
         told = asked.answer("y")
@@ -376,7 +376,7 @@ def test_a_prepared_transaction_that_its_producer_ended_before_the_answer_is_not
     topic, name = make_topic(twofold_server), fresh("app")
     producer, state = prepare(twofold_server.bootstrap_servers, topic, name)
     words = ("complete", "--transactional-id", name, "--state", state, "--abort")
-    with producer, Asked(twofold_server.bootstrap_servers, *words) as asked:
+    with producer, Asked(twofold_server.bootstrap_servers, "txn", *words) as asked:
         producer.commit_transaction()
         producer.begin_transaction()
         producer.send(topic, b"next", partition=0)

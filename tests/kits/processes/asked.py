@@ -1,11 +1,11 @@
-"""`twofold txn ...` at a terminal, as a process: it asks, the world moves, somebody answers."""
+"""`twofold ...` at a terminal, as a process: it asks, the world moves, somebody answers."""
 
 import os
 import pty
-import subprocess
-import sys
 import threading
 from typing import NamedTuple
+
+from kits.processes.commands import Command, environment
 
 QUESTION = "[y/N]"
 PATIENCE_S = 60
@@ -21,24 +21,23 @@ class Asked:
     """A command that has asked its question and waits. `answer` lets it go on; leaving the block ends it."""
 
     def __init__(self, bootstrap_servers: str, *words: str) -> None:
-        self._ours, self._theirs = pty.openpty()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "twofold", "txn", *words],
-            stdin=self._theirs,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "TWOFOLD_BOOTSTRAP_SERVER": bootstrap_servers},
+        self._ours, theirs = pty.openpty()
+        output, writing = os.pipe()
+        errors, complaining = os.pipe()
+        self._output, self._errors = os.fdopen(output), os.fdopen(errors)
+        self._process = Command(
+            words, stdin=theirs, stdout=writing, stderr=complaining, env=environment(bootstrap_servers)
         )
+        for descriptor in (theirs, writing, complaining):
+            os.close(descriptor)
         self.question = ""
 
     def __enter__(self) -> "Asked":
-        assert self._process.stderr is not None
         watchdog = threading.Timer(PATIENCE_S, self._process.kill)
         watchdog.start()
         try:
             while not self.question.endswith(QUESTION):
-                letter = self._process.stderr.read(1)
+                letter = self._errors.read(1)
                 assert letter, f"it ended without a question: {self.question}"
                 self.question += letter
         finally:
@@ -47,12 +46,16 @@ class Asked:
 
     def answer(self, text: str) -> Answered:
         os.write(self._ours, f"{text}\n".encode())
-        output, errors = self._process.communicate(timeout=PATIENCE_S)
-        return Answered(output.strip(), self.question + errors, self._process.returncode)
+        watchdog = threading.Timer(PATIENCE_S, self._process.kill)
+        watchdog.start()
+        try:
+            output, errors = self._output.read(), self._errors.read()
+        finally:
+            watchdog.cancel()
+        return Answered(output.strip(), self.question + errors, self._process.wait(PATIENCE_S))
 
     def __exit__(self, *_: object) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.communicate()
+        self._process.__exit__(None, None, None)
+        for stream in (self._output, self._errors):
+            stream.close()
         os.close(self._ours)
-        os.close(self._theirs)

@@ -7,7 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from kits.node.running import FETCH, PRODUCE, batch, fetch_request, fetched, produce_request, produced, running
+from kits.node.running import (
+    FETCH,
+    PRODUCE,
+    batch,
+    fetch_request,
+    fetched,
+    produce_request,
+    produced,
+    records_of,
+    running,
+)
 from kits.node.sockets import on_loop, until
 from twofold.broker.broker import Broker as LoopBroker
 from twofold.broker.run import serve
@@ -32,8 +42,8 @@ def test_what_was_acknowledged_is_there_after_a_restart_and_offsets_go_on(tmp_pa
                 request = produce_request(("t", 0, batch(b"start %d" % start, producer=(7, 0, start))))
                 (row,) = produced(await client.call(request, PRODUCE, 9))
                 assert (row.error_code, row.base_offset) == (0, start)
-                (row,) = fetched(await client.call(fetch_request(("t", 0, 0)), FETCH, 12))
-                assert (row.high_watermark, len(list(iter_headers(row.records)))) == (start + 1, start + 1)
+                (read,) = fetched(await client.call(fetch_request(("t", 0, 0)), FETCH, 12))
+                assert (read.high_watermark, len(list(iter_headers(records_of(read))))) == (start + 1, start + 1)
 
     scenario()
 

@@ -187,7 +187,12 @@ def stopped_by(hurt: Any, seconds: float) -> tuple[float, str, list[str]]:
             node = FaultyNode(sim)
             failed: asyncio.Future[KafkaError] = asyncio.get_running_loop().create_future()
             await node.start()
-            node.broker._on_failure = lambda error: failed.done() or failed.set_result(error)
+
+            def fail(error: KafkaError) -> None:
+                if not failed.done():
+                    failed.set_result(error)
+
+            node.broker._on_failure = fail
             await node.create_topic()
             assert await node.put("a") == 0
             before = node.broker.runtime.clock.monotonic()

@@ -42,6 +42,9 @@ class QuickTimers:
     def __init__(self):
         self.slept = []
 
+    def call_later(self, delay_s, callback):
+        raise AssertionError("not used here")
+
     async def sleep(self, delay_s):
         self.slept.append(delay_s)
         await asyncio.sleep(0)

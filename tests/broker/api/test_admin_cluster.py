@@ -13,7 +13,7 @@ from twofold.broker.network.dispatch import served_apis
 from twofold.config.internal_topics import coordinator_partition
 from twofold.controller.records import FeatureLevel, PartitionChange
 from twofold.log.api import OpenTransaction, ProducerRow
-from twofold.types import TopicPartition
+from twofold.types import ProducerEpoch, ProducerId, TopicPartition
 
 CLIENT = {"client_software_name": "test", "client_software_version": "1.0"}
 GROUP, TRANSACTION, SHARE = 0, 1, 2
@@ -314,7 +314,7 @@ class KnownProducers:
         return self.rows
 
     def open_transactions(self) -> list[OpenTransaction]:
-        return [OpenTransaction(100, 8, 0, since_ms=1500, is_exact=False)]
+        return [OpenTransaction(100, ProducerId(8), ProducerEpoch(0), since_ms=1500, is_exact=False)]
 
 
 async def producers(world: World, *topics: tuple[str, list[int]]) -> list[Any]:
@@ -332,11 +332,20 @@ async def test_producers_of_a_partition_are_told_and_an_untouched_one_has_none()
     world = World()
     await world.create("t", 2)
     world.logs[TopicPartition("t", 0)] = KnownProducers(
-        ProducerRow(7, 1, 9, 1600, -1, -1), ProducerRow(8, 0, -1, -1, 3, 100)
+        ProducerRow(ProducerId(7), ProducerEpoch(1), 9, 1600, -1, -1),
+        ProducerRow(ProducerId(8), ProducerEpoch(0), -1, -1, 3, 100),
     )
     found = await producers(world, ("t", [0, 1]))
-    fields = ("producer_id", "producer_epoch", "last_sequence", "last_timestamp", "coordinator_epoch")
-    fields += ("current_txn_start_offset", "current_txn_start_time_ms", "current_txn_start_time_is_bound")
+    fields = (
+        "producer_id",
+        "producer_epoch",
+        "last_sequence",
+        "last_timestamp",
+        "coordinator_epoch",
+        "current_txn_start_offset",
+        "current_txn_start_time_ms",
+        "current_txn_start_time_is_bound",
+    )
     rows = ((7, 1, 9, 1600, -1, -1, -1, False), (8, 0, -1, -1, 3, 100, 1500, True))
     assert found == [
         (

@@ -16,7 +16,7 @@ NOT_ASKED = -(2**31)
 
 
 def body(version: int, names: list[str] | None = None, ids: list[UUID] | None = None, **more: Any) -> dict[str, Any]:
-    rows = None if names is None else [{"name": name} for name in names]
+    rows: list[dict[str, Any]] | None = None if names is None else [{"name": name} for name in names]
     if ids is not None:
         rows = [*(rows or []), *({"name": None, "topic_id": topic_id} for topic_id in ids)]
     return fit("Metadata", version, {"topics": rows, "allow_auto_topic_creation": False, **more})
@@ -234,7 +234,7 @@ async def test_creation_needs_permission_on_the_cluster_or_the_topic() -> None:
 async def test_authorized_operations_where_asked_for(version: int, cluster: int | None) -> None:
     world = World()
     await world.create("t")
-    asked = {"include_topic_authorized_operations": True, "include_cluster_authorized_operations": True}
+    asked: dict[str, Any] = {"include_topic_authorized_operations": True, "include_cluster_authorized_operations": True}
     answer = await world.ask("Metadata", version, **body(version, ["t"], **asked))
     assert answer["topics"][0]["topic_authorized_operations"] == 3576
     assert answer.get("cluster_authorized_operations") == cluster
@@ -244,7 +244,7 @@ async def test_authorized_operations_where_asked_for(version: int, cluster: int 
 async def test_authorized_operations_leave_out_what_is_denied() -> None:
     world = World(authorizer=Deny((Operation.WRITE, "t"), (Operation.DESCRIBE, CLUSTER_NAME)))
     await world.create("t")
-    asked = {"include_topic_authorized_operations": True, "include_cluster_authorized_operations": True}
+    asked: dict[str, Any] = {"include_topic_authorized_operations": True, "include_cluster_authorized_operations": True}
     answer = await world.ask("Metadata", 9, **body(9, ["t"], **asked))
     assert answer["topics"][0]["topic_authorized_operations"] == 3576 - (1 << Operation.WRITE)
     assert answer["cluster_authorized_operations"] == 0

@@ -239,7 +239,7 @@ async def test_a_reader_who_waits_where_records_go_hears_of_it(node: TwoPhaseNod
     body = {"replica_id": -1, "max_wait": 60_000, "min_bytes": 1, "max_bytes": 1 << 20, "session_epoch": -1}
     waiting = node.send("Fetch", 11, isolation_level=1, topics=[{"topic": "t", "partitions": rows}], **body)
     await node.sleep(1)
-    assert not waiting.is_answered()  # type: ignore[attr-defined]
+    assert not waiting.is_answered()
     before = node.broker.runtime.clock.monotonic()
     assert await delete(node, ("t", 0, HIGH_WATERMARK)) == [("t", 0, 3, 0)]
     answer = await waiting()

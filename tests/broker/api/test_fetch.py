@@ -19,9 +19,20 @@ from kits.node.fetching import (
     parked,
     topic_key,
 )
-from kits.node.running import FETCH, PRODUCE, batch, fetch_request, fetched, produce_request, produced, running
+from kits.node.running import (
+    FETCH,
+    PRODUCE,
+    batch,
+    fetch_request,
+    fetched,
+    produce_request,
+    produced,
+    records_of,
+    running,
+)
 from kits.node.sockets import on_loop, settle, until
 from twofold.broker.api import fetch as fetch_api
+from twofold.broker.network.authorizer import AllowAll
 from twofold.broker.network.server import Server
 from twofold.wire import codec
 from twofold.wire.apis import APIS
@@ -43,14 +54,14 @@ def test_every_version_reads_what_was_written(tmp_path):
                 response = await client.call(fetch_request((key, 0, 0), (key, 1, 0)), FETCH, version)
                 assert (response.error_code, response.session_id) == (0, 0)
                 full, empty = fetched(response)
-                assert bytes(full.records)[16:] == sent[16:]
+                assert records_of(full)[16:] == sent[16:]
                 assert (full.partition_index, full.error_code, full.high_watermark) == (0, 0, 2)
                 assert full.last_stable_offset == 2
                 assert full.log_start_offset == (0 if version >= 5 else -1)
                 assert full.aborted_transactions is None
                 assert full.preferred_read_replica == -1
                 assert (empty.partition_index, empty.error_code, empty.high_watermark) == (1, 0, 0)
-                assert bytes(empty.records) == b""
+                assert records_of(empty) == b""
                 topic = response.responses[0]
                 assert (topic.topic_id if version >= 13 else topic.topic) == key
 
@@ -68,7 +79,7 @@ def test_errors_of_a_partition_stand_in_its_row(tmp_path):
             rows = fetched(await client.call(request, FETCH, 12))
             assert [row.error_code for row in rows] == [0, 3, 3, 3]
             assert [row.high_watermark for row in rows] == [1, -1, -1, -1]
-            assert list(rows[1].aborted_transactions) == []
+            assert rows[1].aborted_transactions == ()
             for offset in (-1, 2, 2**62):
                 (row,) = fetched(await client.call(fetch_request(("t", 0, offset), max_wait_ms=WAIT_MS), FETCH, 12))
                 assert (row.error_code, row.high_watermark, row.log_start_offset) == (1, -1, -1)
@@ -243,7 +254,7 @@ def test_the_first_batch_comes_whatever_its_size_and_no_more_than_the_limits(tmp
 
             async def sizes(*rows, max_bytes):
                 request = fetch_request(*rows, max_bytes=max_bytes)
-                return [len(row.records) // size for row in fetched(await client.call(request, FETCH, 12))]
+                return [len(records_of(row)) // size for row in fetched(await client.call(request, FETCH, 12))]
 
             every = [("t", n, 0, 3 * size) for n in range(3)]
             assert await sizes(*every, max_bytes=10**6) == [3, 3, 3]
@@ -271,7 +282,7 @@ def test_an_answer_never_holds_much_more_than_its_limit_however_much_is_asked_fo
                 ("t", 0, 0, 10**9), ("t", 1, 0, 10**9), max_bytes=10**9, min_bytes=10**9, max_wait_ms=60_000
             )
             rows = fetched(await client.call(request, FETCH, 12))
-            assert 9_000 <= sum(len(row.records) for row in rows) <= 10_000
+            assert 9_000 <= sum(len(records_of(row)) for row in rows) <= 10_000
 
     scenario()
 
@@ -314,7 +325,7 @@ def test_read_committed_stops_at_the_last_stable_offset_and_names_the_aborted(tm
 
 
 def test_topics_that_may_not_be_read_are_refused_alone(tmp_path):
-    class NoSecrets:
+    class NoSecrets(AllowAll):
         def authorize(self, context, operation, resource_type, resource_name):
             return resource_name != "secret"
 

@@ -5,6 +5,8 @@ import pytest
 from kits.node.fetching import append, begin, end, led_by_another
 from kits.node.running import LIST_OFFSETS, batch, list_request, listed, running
 from kits.node.sockets import on_loop
+from twofold.broker.network.authorizer import AllowAll
+from twofold.types import ProducerEpoch, ProducerId
 from twofold.wire.apis import APIS, KEYS
 from twofold.wire.messages import offset_for_leader_epoch as epochs
 
@@ -93,7 +95,7 @@ def test_a_time_beyond_the_stable_offset_is_not_found_by_read_committed(tmp_path
             await node.create("t")
             client = await node.connect()
             partition = node.broker.replicas.leader("t", 0)
-            guard = partition.log.start_verification(7, 0, 0, True)
+            guard = partition.log.start_verification(ProducerId(7), ProducerEpoch(0), 0, True)
             data = batch(producer=(7, 0, 0), transactional=True, timestamp=START + 50)
             partition.append(data, 1, guard=guard)
             for timestamp in (START + 50, -3):
@@ -104,7 +106,7 @@ def test_a_time_beyond_the_stable_offset_is_not_found_by_read_committed(tmp_path
 
 
 def test_errors_stand_in_their_rows(tmp_path):
-    class NoSecrets:
+    class NoSecrets(AllowAll):
         def authorize(self, context, operation, resource_type, resource_name):
             return resource_name != "secret"
 

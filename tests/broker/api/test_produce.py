@@ -18,6 +18,7 @@ from kits.node.running import (
     running,
 )
 from kits.node.sockets import on_loop, settle, until
+from twofold.broker.network.authorizer import AllowAll
 from twofold.log.api import Bound
 from twofold.records.batch import iter_headers, iter_records, read_header
 from twofold.wire.apis import APIS
@@ -311,7 +312,7 @@ def test_acks_0_is_never_answered_and_hangs_up_only_on_an_error(tmp_path):
     scenario()
 
 
-class NoTransactionalIds:
+class NoTransactionalIds(AllowAll):
     def authorize(self, context, operation, resource_type, resource_name):
         return resource_type.name != "TRANSACTIONAL_ID" and resource_name != "secret"
 

@@ -280,7 +280,8 @@ class Reader:
         self.sessions, self.logs = sessions, logs
         self.wanted = {}  # index -> offset
         self.known = {}  # index -> (error, high watermark, log start)
-        self.read = {log.index: [] for log in logs}  # ranges since it is wanted, in the order in which they came
+        # Ranges since it is wanted, in the order in which they came.
+        self.read: dict[int, list[tuple[int, int]]] = {log.index: [] for log in logs}
         self._session_id, self._epoch, self._told = 0, INITIAL_EPOCH, {}
         self.refusals = 0
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -156,7 +157,7 @@ class Pausing(Beating):
         return str(state)
 
 
-def pausing(**settings: object) -> object:
+def pausing(**settings: object) -> Callable[[Callable[..., Awaitable[None]]], Callable[..., None]]:
     settings = {"transaction_abort_timed_out_transaction_cleanup_interval_ms": 100, **settings}
     return simulated_node(Pausing, **settings)
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from kits.node.sockets import framed
 from twofold.broker.network.context import NO_RESPONSE, Frame, Later
+from twofold.broker.network.dispatch import Dispatcher
 from twofold.broker.network.server import Server, ServerConnection, ServerOptions
 from twofold.broker.partitions.purgatory import MAX_CHUNKS, Unseen
 from twofold.runtime.real import real_runtime
@@ -19,7 +20,7 @@ requests = st.lists(
 )
 
 
-class Transport:
+class Transport(asyncio.Transport):
     """Keeps what is written, and when nobody reads, what was asked of it."""
 
     def __init__(self):
@@ -27,10 +28,10 @@ class Transport:
         self.reading = True
         self.closed = False
 
-    def get_extra_info(self, name):
+    def get_extra_info(self, name, default=None):
         return ("peer", 1)
 
-    def set_write_buffer_limits(self, high):
+    def set_write_buffer_limits(self, high=None, low=None):
         pass
 
     def get_write_buffer_size(self):
@@ -55,7 +56,7 @@ class Transport:
     abort = close
 
 
-class Handler:
+class Handler(Dispatcher):
     """Checks the rules of order at the moment a request is handled."""
 
     def __init__(self):

@@ -2,12 +2,13 @@
 
 import os
 import struct
+from typing import Any
 
 import pytest
 
 from kits.node.running import LIST_OFFSETS, list_request, listed, raw_header, running
 from kits.node.sockets import on_loop
-from twofold.broker.network.context import CloseConnection, Peer
+from twofold.broker.network.context import CloseConnection, Frame, Later, Peer
 from twofold.broker.network.dispatch import Dispatcher, served_apis
 from twofold.wire import codec
 from twofold.wire.apis import APIS, KEYS
@@ -85,10 +86,15 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0_and_the_con
     scenario()
 
 
+def dispatcher_of(services: Any = None, spawn: Any = None) -> Dispatcher:
+    """Without the broker behind it."""
+    return Dispatcher(services, spawn)
+
+
 def test_every_served_api_has_a_handler_that_loads():
     served = {api.name for api in served_apis()}
     assert {"Produce", "Fetch", "ListOffsets", "OffsetForLeaderEpoch", "Metadata", "ApiVersions"} <= served
-    dispatcher = Dispatcher(None, None)
+    dispatcher = dispatcher_of()
     for api in served_apis():
         assert dispatcher._load(api.key).api is APIS[api.key]
 
@@ -118,7 +124,7 @@ class FailingServices:
 
 
 def failing_request(error):
-    dispatcher = Dispatcher(FailingServices(error), None)
+    dispatcher = dispatcher_of(FailingServices(error))
     frame = bytes(codec.encode_request(list_request(("t", 0, -1)), LIST_OFFSETS, 7, 9, "c"))[4:]
     return dispatcher, frame
 
@@ -146,16 +152,19 @@ async def test_what_a_coroutine_raises_becomes_the_apis_own_error():
     async def broken(services, context, request: ListOffsetsRequest):
         raise NotController("not here")
 
-    dispatcher = Dispatcher(None, lambda coroutine, *, name: asyncio.get_running_loop().create_task(coroutine))
+    dispatcher = dispatcher_of(spawn=lambda coroutine, *, name: asyncio.get_running_loop().create_task(coroutine))
     dispatcher._load(LIST_OFFSETS).handle = broken
     frame = bytes(codec.encode_request(list_request(("t", 0, -1)), LIST_OFFSETS, 7, 9, "c"))[4:]
-    answer = await dispatcher.dispatch(Peer("host", 1, "PLAINTEXT"), frame).answer
+    later = dispatcher.dispatch(Peer("host", 1, "PLAINTEXT"), frame)
+    assert isinstance(later, Later)
+    answer = await later.answer
+    assert isinstance(answer, Frame)
     _, response = codec.decode_response(LIST_OFFSETS, 7, b"".join(answer.parts)[4:])
     assert [row.error_code for row in listed(response)] == [41]
 
 
 def test_client_ids_are_remembered_up_to_a_bound():
-    dispatcher = Dispatcher(None, None)
+    dispatcher = dispatcher_of()
     for number in range(3000):
         raw = b"client-%d" % number
         assert dispatcher._client_id(raw, len(raw)) == f"client-{number}"

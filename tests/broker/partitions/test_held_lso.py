@@ -1,5 +1,6 @@
 """An LSO that is held for longer than transaction.max.timeout.ms: said once, with the one who holds it."""
 
+import dataclasses
 import logging
 
 import pytest
@@ -168,16 +169,16 @@ def test_the_look_is_repeated_until_the_broker_stops(tmp_path):
             slept = []
 
             class Timers:
+                def call_later(self, delay_s, callback):
+                    raise AssertionError("not used here")
+
                 async def sleep(self, delay_s):
                     slept.append(delay_s)
                     if len(slept) == 4:
                         raise InterruptedError
 
-            class Runtime:
-                clock = node.broker.runtime.clock
-                timers = Timers()
-
-            held = HeldLso(node.broker.replicas, Runtime(), lambda: LIMIT_MS)
+            runtime = dataclasses.replace(node.broker.runtime, timers=Timers())
+            held = HeldLso(node.broker.replicas, runtime, lambda: LIMIT_MS)
             with pytest.raises(InterruptedError):
                 await held.run()
             assert slept == [CHECK_INTERVAL_S] * 4

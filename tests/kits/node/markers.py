@@ -5,15 +5,22 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from kits.node.running import Node, batch
+from kits.node.sim_node import SimNode
 from twofold.config.internal_topics import CONSUMER_OFFSETS
 from twofold.controller.delta import ImageDelta, TopicChange
-from twofold.log.api import Bound, Origin
+from twofold.log.api import Bound, Origin, TransactionMarker
 from twofold.log.log import PartitionLog
 from twofold.records.batch import BatchBuilder, iter_headers
 from twofold.records.control import read_end_marker
 from twofold.types import ProducerEpoch, ProducerId
 from twofold.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from twofold.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+
+
+def marker_of(
+    pid: int, epoch: int, coordinator_epoch: int = 0, commit: bool = True, version: int = 2
+) -> TransactionMarker:
+    return TransactionMarker(ProducerId(pid), ProducerEpoch(epoch), coordinator_epoch, commit, version)
 
 
 def begin(node: Node, topic: str, index: int = 0, pid: int = 7, epoch: int = 0, *, ago_ms: int = 0) -> int:
@@ -72,7 +79,7 @@ def register(node: Node, broker_id: int, *, fenced: bool = False) -> None:
     node.broker._apply(ImageDelta(offset=image.offset, changed_brokers={broker_id: registration}), image)
 
 
-async def delete(node: Node, topic: str) -> None:
+async def delete(node: Node | SimNode, topic: str) -> None:
     request = DeleteTopicsRequest(topics=[DeleteTopicState(name=topic, topic_id=None)], timeout_ms=1000)
     response = await node.broker.controller.delete_topics(request)
     assert response.responses[0].error_code == 0, response
@@ -87,7 +94,7 @@ async def create_offsets_topic(node: Node, partitions: int = 3) -> None:
     assert response.topics[0].error_code == 0, response
 
 
-def on_sync(log: PartitionLog, sync: Callable[[], Awaitable[None]]) -> None:
+def on_sync(log: PartitionLog, sync: Callable[[], Awaitable[object]]) -> None:
     """Replace a log's sync by a coroutine of no arguments; logs have slots, so it gets a class of its own."""
     log.__class__ = type("Patched", (type(log),), {"__slots__": (), "sync": lambda self: sync()})
 

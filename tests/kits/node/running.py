@@ -24,7 +24,7 @@ from twofold.wire.messages import create_topics, fetch, list_offsets, produce
 if TYPE_CHECKING:
     from twofold.broker.metrics.reading import BrokerCollector, Scraper
 
-Topic: TypeAlias = str | UUID
+Topic: TypeAlias = str | UUID | None  # None: an id of zeros
 FetchRow: TypeAlias = (
     tuple[Topic, int, int]
     | tuple[Topic, int, int, int]
@@ -285,6 +285,11 @@ def produced(response: produce.ProduceResponse) -> list[produce.PartitionProduce
 
 def fetched(response: fetch.FetchResponse) -> list[fetch.PartitionData]:
     return [row for topic in response.responses for row in topic.partitions]
+
+
+def records_of(row: fetch.PartitionData) -> bytes:
+    assert row.records is not None
+    return bytes(row.records)
 
 
 def listed(response: list_offsets.ListOffsetsResponse) -> list[list_offsets.ListOffsetsPartitionResponse]:

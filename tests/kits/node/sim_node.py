@@ -1,8 +1,9 @@
 """A broker on a simulated machine, asked through its dispatcher."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from oracle.wire import decode_response, encode_request, fit
 from twofold.broker.broker import Broker
@@ -13,6 +14,18 @@ from twofold.runtime.sim import Simulation
 
 NODE = "node"
 N = TypeVar("N", bound="SimNode")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Asked(Generic[T]):
+    """A request on its way: calling it waits for the answer."""
+
+    receive: Callable[[], Awaitable[T]]
+    is_answered: Callable[[], bool]
+
+    def __call__(self) -> Awaitable[T]:
+        return self.receive()
 
 
 class SimNode:
@@ -47,7 +60,7 @@ class SimNode:
     async def sleep(self, seconds: float) -> None:
         await self.broker.runtime.timers.sleep(seconds)
 
-    def send(self, api: str, version: int, **body: Any) -> Callable[[], Awaitable[dict[str, Any]]]:
+    def send(self, api: str, version: int, **body: Any) -> Asked[dict[str, Any]]:
         """Ask now; what is returned waits for the answer."""
         frame = encode_request(api, version, fit(api, version, body), correlation_id=1)
         dispatched = self._dispatcher.dispatch(self._peer, frame[4:])
@@ -59,8 +72,7 @@ class SimNode:
             payload = b"".join(bytes(part) for part in answer.parts)[4:]
             return decode_response(api, version, payload)[1]
 
-        receive.is_answered = lambda: isinstance(result, Frame) or result.done()  # type: ignore[attr-defined, union-attr]
-        return receive
+        return Asked(receive, lambda: isinstance(result, Frame) or result.done())  # type: ignore[union-attr]
 
     async def ask(self, api: str, version: int, **body: Any) -> dict[str, Any]:
         return await self.send(api, version, **body)()

@@ -5,7 +5,7 @@ import functools
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 from twofold.runtime.real import run
 
@@ -41,6 +41,15 @@ class Wire:
 
     def send_raw(self, data: bytes) -> None:
         self.writer.write(data)
+
+    def pause_reading(self) -> None:
+        self._transport().pause_reading()
+
+    def resume_reading(self) -> None:
+        self._transport().resume_reading()
+
+    def _transport(self) -> asyncio.Transport:
+        return cast(asyncio.Transport, self.writer.transport)  # uvloop's is no heir of asyncio's
 
     async def receive(self) -> bytes:
         size = struct.unpack(">i", await self._exactly(4))[0]

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from broker.coordinators.transactions.test_transaction_scenarios import Story
-from kits.node.sim_node import NODE
+from kits.node.sim_node import NODE, Asked
 from kits.node.sim_node import simulated as simulated_node
 from kits.node.txn_node import Pair
 from twofold.broker.network.context import Frame, Later
@@ -86,7 +86,7 @@ class TwoPhaseNode(Story):
 
     def send_batch(
         self, pair: Pair, partition: int = 0, sequence: int = 0, *, acks: int = -1, version: int = 12, name: str = "x"
-    ) -> Any:
+    ) -> Asked[int]:
         """Produce now; what is returned waits for the error code."""
         builder = BatchBuilder(producer_id=pair[0], producer_epoch=pair[1], base_sequence=sequence, transactional=True)
         builder.add(b"k", f"{partition}/{sequence}".encode(), self.broker.runtime.clock.wall_ms())
@@ -97,8 +97,7 @@ class TwoPhaseNode(Story):
         async def code() -> int:
             return int((await receive())["responses"][0]["partition_responses"][0]["error_code"])
 
-        code.is_answered = receive.is_answered  # type: ignore[attr-defined]
-        return code
+        return Asked(code, receive.is_answered)
 
     async def set_transaction_version(self, level: int, *, upgrade: bool = False) -> None:
         kind = 1 if upgrade else 2

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from kits.node.sim_node import SimNode
+from kits.node.sim_node import Asked, SimNode
 from kits.node.sim_node import simulated as simulated_node
 from twofold.broker.coordinators.transactions.shard import TransactionShard
 from twofold.config.internal_topics import TRANSACTION_STATE, coordinator_partition
@@ -35,7 +35,9 @@ class Node(SimNode):
         )
         return answer["error_code"] or (answer["producer_id"], answer["producer_epoch"])
 
-    def send_add(self, pair: Pair, *partitions: int, name: str = "x", topic: str = "t", version: int = 3) -> Any:
+    def send_add(
+        self, pair: Pair, *partitions: int, name: str = "x", topic: str = "t", version: int = 3
+    ) -> Asked[list[int]]:
         receive = self.send(
             "AddPartitionsToTxn",
             version,
@@ -49,12 +51,10 @@ class Node(SimNode):
             rows = (await receive())["results_by_topic_v3_and_below"]
             return [row["partition_error_code"] for topic in rows for row in topic["results_by_partition"]]
 
-        codes.is_answered = receive.is_answered  # type: ignore[attr-defined]
-        return codes
+        return Asked(codes, receive.is_answered)
 
     async def add(self, pair: Pair, *partitions: int, **more: Any) -> list[int]:
-        codes: list[int] = await self.send_add(pair, *partitions, **more)()
-        return codes
+        return await self.send_add(pair, *partitions, **more)()
 
     async def produce(
         self, pair: Pair, partition: int = 0, sequence: int = 0, version: int = 9, name: str | None = "x"

@@ -1,14 +1,14 @@
 """The coordinator inside a broker, on simulated time: loading, resigning, restarts, timeouts, expiry, markers."""
 
 import logging
-from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
 import pytest
 
 from kits.node.admin_world import Deny
-from kits.node.sim_node import SimNode
+from kits.node.markers import marker_of
+from kits.node.sim_node import Asked, SimNode
 from kits.node.sim_node import simulated as simulated_node
 from twofold.broker.coordinators import shard as coordinator_shard
 from twofold.broker.coordinators.groups import shard as group_shard
@@ -16,7 +16,7 @@ from twofold.broker.coordinators.groups.shard import GroupShard
 from twofold.broker.network.authorizer import CLUSTER_NAME, Operation
 from twofold.config.internal_topics import CONSUMER_OFFSETS, coordinator_partition
 from twofold.coordinator.group.records import OffsetRecord, encode_key
-from twofold.log.api import Origin, TransactionMarker
+from twofold.log.api import Origin
 from twofold.records.batch import BatchBuilder
 from twofold.runtime.sim import Simulation
 from twofold.wire.errors import KafkaError, NotCoordinator
@@ -46,7 +46,7 @@ class Node(SimNode):
 
     # --- requests ---
 
-    def send_commit(self, offset: int, group: str = "g", topic: str = "t") -> Callable[[], Awaitable[int]]:
+    def send_commit(self, offset: int, group: str = "g", topic: str = "t") -> Asked[int]:
         row = {"partition_index": 0, "committed_offset": offset, "committed_metadata": ""}
         body = {"group_id": group, "member_id": "", "topics": [{"name": topic, "partitions": [row]}]}
         receive = self.send("OffsetCommit", 7, generation_id_or_member_epoch=-1, **body)
@@ -54,8 +54,7 @@ class Node(SimNode):
         async def code() -> int:
             return int((await receive())["topics"][0]["partitions"][0]["error_code"])
 
-        code.is_answered = receive.is_answered  # type: ignore[attr-defined]
-        return code
+        return Asked(code, receive.is_answered)
 
     async def commit(self, offset: int, group: str = "g", topic: str = "t") -> int:
         return await self.send_commit(offset, group, topic)()
@@ -68,9 +67,7 @@ class Node(SimNode):
         row = answer["topics"][0]["partitions"][0]
         return f"error {row['error_code']}" if row["error_code"] else row["committed_offset"]
 
-    def send_join(
-        self, member_id: str = "", group: str = "g", version: int = 3
-    ) -> Callable[[], Awaitable[dict[str, Any]]]:
+    def send_join(self, member_id: str = "", group: str = "g", version: int = 3) -> Asked[dict[str, Any]]:
         return self.send(
             "JoinGroup",
             version,
@@ -153,7 +150,7 @@ async def test_a_shard_that_resigns_sends_everybody_to_another_broker(node: Node
     joined = await node.stable()
     waiting = node.send_join()
     await node.sleep(0.1)
-    assert not waiting.is_answered()  # type: ignore[attr-defined]
+    assert not waiting.is_answered()
     node.broker.groups._resign(node.shard().index)
     assert (await waiting())["error_code"] == 16
     assert await node.commit(5) == 16
@@ -178,7 +175,7 @@ async def test_records_of_unknown_types_are_reported_and_passed_over(node: Node)
     node.append_raw(b"\x00\x03\x00\x01g", b"\x00\x00", "g")  # a group of the consumer protocol
     records: list[logging.LogRecord] = []
     handler = logging.Handler()
-    handler.emit = records.append  # type: ignore[method-assign]
+    handler.emit = records.append  # type: ignore[assignment]
     group_shard.log.addHandler(handler)
     try:
         node.reload()
@@ -249,7 +246,7 @@ async def test_sessions_end_on_the_clock_of_the_broker(node: Node) -> None:
 async def test_the_initial_delay_is_waited(node: Node) -> None:
     first = node.send_join()
     await node.sleep(2.9)
-    assert not first.is_answered()  # type: ignore[attr-defined]
+    assert not first.is_answered()
     await node.sleep(0.2)
     assert (await first())["error_code"] == 0
 
@@ -296,9 +293,9 @@ async def test_a_commit_is_answered_and_seen_when_it_is_safe(node: Node) -> None
         "OffsetFetch", 7, group_id="g", topics=[{"name": "t", "partition_indexes": [0]}], require_stable=True
     )
     await node.sleep(0.2)
-    assert not commit.is_answered()  # type: ignore[attr-defined]
+    assert not commit.is_answered()
     assert await node.offset() == 5
-    assert not stable.is_answered()  # type: ignore[attr-defined]
+    assert not stable.is_answered()
     assert await commit() == 0
     assert await node.offset() == 6
     assert (await stable())["topics"][0]["partitions"][0]["committed_offset"] == 6
@@ -344,7 +341,7 @@ async def test_a_marker_makes_offsets_visible_when_it_is_answered(node: Node) ->
     for epoch, (committed, expected) in enumerate([(True, 10), (False, 10), (True, 30)]):
         assert await node.commit_in_transaction(77, 10 * (epoch + 1), epoch) == 0
         assert await node.offset(stable=True) == "error 88"
-        await node.broker.groups.complete_transaction(index, TransactionMarker(77, epoch + 1, 0, committed))
+        await node.broker.groups.complete_transaction(index, marker_of(77, epoch + 1, commit=committed))
         assert await node.offset(stable=True) == expected
     node.reload()
     await node.sleep(0.1)
@@ -357,11 +354,11 @@ async def test_markers_that_the_log_refuses_change_nothing(node: Node) -> None:
     index = node.shard().index
     assert await node.commit_in_transaction(77, 10, epoch=5) == 0
     with pytest.raises(KafkaError) as refused:
-        node.broker.groups.complete_transaction(index, TransactionMarker(77, 4, 0, True))
+        node.broker.groups.complete_transaction(index, marker_of(77, 4, commit=True))
     assert refused.value.code == 47
     assert await node.offset(stable=True) == "error 88"
     with pytest.raises(KafkaError) as refused:
-        node.broker.groups.complete_transaction(99, TransactionMarker(77, 5, 0, True))
+        node.broker.groups.complete_transaction(99, marker_of(77, 5, commit=True))
     assert refused.value.code == 16
 
 
@@ -369,7 +366,7 @@ async def test_markers_that_the_log_refuses_change_nothing(node: Node) -> None:
 async def test_a_producer_with_an_older_epoch_commits_nothing(node: Node) -> None:
     assert await node.commit_in_transaction(77, 10, epoch=5) == 0
     assert await node.commit_in_transaction(77, 11, epoch=4) == 47
-    await node.broker.groups.complete_transaction(node.shard().index, TransactionMarker(77, 6, 0, True))
+    await node.broker.groups.complete_transaction(node.shard().index, marker_of(77, 6, commit=True))
     assert await node.offset() == 10
 
 

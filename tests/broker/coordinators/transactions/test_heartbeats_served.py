@@ -234,7 +234,7 @@ async def test_decision_29_a_heartbeat_is_answered_without_delay_whatever_is_und
     with held_markers(node):
         await node.end(pair)
         answer = node.send("TxnHeartbeat", 0, transactional_id="x", producer_id=pair[0], producer_epoch=pair[1])
-        assert answer.is_answered()  # type: ignore[attr-defined]
+        assert answer.is_answered()
         assert (await answer())["throttle_time"] == 0
 
 

@@ -13,6 +13,7 @@ from kits.node.markers import (
     delete,
     is_open,
     lead,
+    marker_of,
     on_append_markers,
     on_sync,
     register,
@@ -25,7 +26,7 @@ from twofold.broker.coordinators.transactions.markers import FIRST_RETRY_S, LAST
 from twofold.config.internal_topics import CONSUMER_OFFSETS
 from twofold.coordinator.transaction.records import TransactionMetadata
 from twofold.coordinator.transaction.states import State
-from twofold.log.api import MarkersResult, TransactionMarker
+from twofold.log.api import MarkersResult
 from twofold.types import TopicPartition
 from twofold.wire import codec
 from twofold.wire.apis import KEYS
@@ -279,7 +280,7 @@ def test_52_markers_error_table_stop(tmp_path, code, caplog):
         async with coordinating(tmp_path, manual_timers=True) as (node, coordinator, sender):
             for index in range(3):
                 begin(node, "t", index)
-            newer = {47: TransactionMarker(7, 9, 3, True), 52: TransactionMarker(7, 1, 4, True)}[code]
+            newer = {47: marker_of(7, 9, 3), 52: marker_of(7, 1, 4)}[code]
             node.broker.replicas.leader("t", 1).append_markers([newer])
             coordinator.send(prepared(T0, T1, T2), epoch=3)
             assert (coordinator.completed, sender.remaining("x")) == ([], {T1})

@@ -5,11 +5,10 @@ import logging
 
 import pytest
 
-from kits.node.markers import begin, begin_offsets, create_offsets_topic, is_open, lead, written
+from kits.node.markers import begin, begin_offsets, create_offsets_topic, is_open, lead, marker_of, written
 from kits.node.running import running
 from kits.node.sockets import on_loop
 from twofold.config.internal_topics import CONSUMER_OFFSETS
-from twofold.log.api import TransactionMarker
 from twofold.wire.apis import KEYS
 from twofold.wire.codec import encode_request
 from twofold.wire.messages.write_txn_markers import (
@@ -71,7 +70,7 @@ def test_minus_one_passes_the_coordinator_check_and_keeps_its_epoch_and_a_number
         async with running(tmp_path) as node:
             await node.create("t")
             log = node.log("t")
-            log.append_markers([TransactionMarker(7, 0, 5, False, 0)], leader_epoch=0)
+            log.append_markers([marker_of(7, 0, 5, commit=False, version=0)], leader_epoch=0)
             client = await node.connect()
             assert await ask(client, by_hand(offsets=[begin(node, "t")])) == {(7, "t", 0): 0}
             assert written(node, "t")[-1] == (7, 0, "abort", -1) and epoch_of_coordinator(node) == 5
@@ -147,7 +146,7 @@ def test_offsets_of_an_open_transaction_are_ended_through_the_group_coordinator(
             assert await ask(client, by_hand(CONSUMER_OFFSETS, (1,), (start,))) == {(7, CONSUMER_OFFSETS, 1): 0}
             assert written(node, CONSUMER_OFFSETS, 1) == [(7, 0, "abort", -1)]
 
-            node.log(CONSUMER_OFFSETS, 1).append_markers([TransactionMarker(7, 0, 5, False, 0)], leader_epoch=0)
+            node.log(CONSUMER_OFFSETS, 1).append_markers([marker_of(7, 0, 5, commit=False, version=0)], leader_epoch=0)
             start = begin_offsets(node, 1)
             assert await ask(client, by_hand(CONSUMER_OFFSETS, (1,), (start,))) == {(7, CONSUMER_OFFSETS, 1): 0}
             assert written(node, CONSUMER_OFFSETS, 1)[-1] == (7, 0, "abort", -1)
@@ -195,13 +194,21 @@ def test_who_asked_for_it_is_in_the_log_of_the_broker(tmp_path, caplog):
 
 
 def test_a_marker_without_start_offsets_has_the_bytes_of_apache_kafka():
+    from kio.schema.types import ProducerId, TopicName
     from kio.schema.write_txn_markers.v1.request import WritableTxnMarker as Theirs
     from kio.schema.write_txn_markers.v1.request import WritableTxnMarkerTopic as TheirTopic
     from kio.schema.write_txn_markers.v1.request import WriteTxnMarkersRequest as TheirRequest
     from kio.serial import entity_writer
+    from kio.static.primitive import i16, i32
 
-    topics = (TheirTopic(name="t", partition_indexes=(0,)),)
-    theirs = Theirs(producer_id=7, producer_epoch=0, transaction_result=False, topics=topics, coordinator_epoch=1)
+    topics = (TheirTopic(name=TopicName("t"), partition_indexes=(i32(0),)),)
+    theirs = Theirs(
+        producer_id=ProducerId(7),
+        producer_epoch=i16(0),
+        transaction_result=False,
+        topics=topics,
+        coordinator_epoch=i32(1),
+    )
     out = io.BytesIO()
     entity_writer(TheirRequest)(out, TheirRequest(markers=(theirs,)))
     plain = by_hand(ce=1)

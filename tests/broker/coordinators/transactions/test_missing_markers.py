@@ -1,8 +1,6 @@
 """Markers that a power cut took (`broker.missing_markers`): what is proven is written again before anything else
 happens to the transactional id. What is not is named, left alone, and kept apart from what the id writes next."""
 
-from typing import Any
-
 import pytest
 
 from kits.folders.lost_tail import lose_batches
@@ -11,7 +9,7 @@ from kits.node.two_phase_node import TwoPhaseNode, two_phase
 from kits.node.txn_node import Pair
 from twofold.config.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE, coordinator_partition
 from twofold.coordinator.transaction.states import State
-from twofold.types import TopicPartition
+from twofold.types import ProducerEpoch, TopicPartition
 
 FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
 OFFSETS = TopicPartition(CONSUMER_OFFSETS, coordinator_partition("g", 50))
@@ -23,9 +21,9 @@ async def transact(node: TwoPhaseNode, pair: Pair, *partitions: int, commit: boo
     """A whole transaction of TV2 with all its markers; returns the pair that its client goes on with."""
     for partition in partitions:
         assert await node.produce(pair, partition, version=12) == 0
-    following: Any = await node.end(pair, commit, version=5)
+    following: Pair = await node.end(pair, commit, version=5)
     await node.settled()
-    return following  # type: ignore[no-any-return]
+    return following
 
 
 async def transact_tv1(node: TwoPhaseNode, pair: Pair, sequence: int, *, commit: bool) -> None:
@@ -104,7 +102,7 @@ async def test_a_transaction_that_ended_with_the_last_epoch_is_proven_under_its_
     node: TwoPhaseNode,
 ) -> None:
     pair = await node.init()
-    node.write_raw("x", node.entry()._replace(producer_epoch=32765, state=State.EMPTY))
+    node.write_raw("x", node.entry()._replace(producer_epoch=ProducerEpoch(32765), state=State.EMPTY))
     node.lead_anew()
     await node.loaded()
     pair = await node.init()

@@ -13,6 +13,7 @@ from twofold.broker.network.context import Peer, RequestContext
 from twofold.config.internal_topics import TRANSACTION_STATE, coordinator_partition
 from twofold.coordinator.transaction.records import TransactionMetadata, encode_key
 from twofold.coordinator.transaction.states import State
+from twofold.types import ProducerEpoch, ProducerId
 from twofold.wire import codec
 from twofold.wire.errors import KafkaStorageError
 from twofold.wire.messages.add_partitions_to_txn import (
@@ -349,7 +350,9 @@ async def test_who_does_not_lead_does_not_coordinate(node: Node) -> None:
 
 def entry(epoch: int, state: State = State.EMPTY, **more: Any) -> TransactionMetadata:
     start_ms = -1 if state is State.EMPTY else 1
-    return TransactionMetadata(4000, epoch, 60_000, state, last_update_ms=1, start_ms=start_ms, **more)
+    return TransactionMetadata(
+        ProducerId(4000), ProducerEpoch(epoch), 60_000, state, last_update_ms=1, start_ms=start_ms, **more
+    )
 
 
 @exact()
@@ -493,19 +496,15 @@ async def test_the_leader_that_asks_is_told_which_transactions_are_two_phase_one
     body = {"transactional_id": "vowed", "transaction_timeout": 1000, "enable2_pc": True}
     answer = await node.ask("InitProducerId", 6, **body)
     pairs["vowed"] = (answer["producer_id"], answer["producer_epoch"])
-    transactions = [
-        {
-            "transactional_id": name,
-            "producer_id": pair[0],
-            "producer_epoch": pair[1],
-            "topics": [{"name": "t", "partitions": [0]}],
-        }
-        for name, pair in pairs.items()
-    ]
     request = AddPartitionsToTxnRequest(
         transactions=[
-            AddPartitionsToTxnTransaction(**{**row, "topics": [AddPartitionsToTxnTopic(**row["topics"][0])]})  # type: ignore[arg-type, dict-item]
-            for row in transactions
+            AddPartitionsToTxnTransaction(
+                transactional_id=name,
+                producer_id=pair[0],
+                producer_epoch=pair[1],
+                topics=[AddPartitionsToTxnTopic(name="t", partitions=[0])],
+            )
+            for name, pair in pairs.items()
         ]
     )
     context = RequestContext(24, 5, 1, None, Peer("10.0.0.1", 1, "PLAINTEXT"))

@@ -12,7 +12,7 @@ from twofold.config.internal_topics import CONSUMER_OFFSETS, coordinator_partiti
 from twofold.coordinator.transaction.records import NEVER_MS, TransactionMetadata
 from twofold.coordinator.transaction.states import State
 from twofold.runtime.sim import Simulation
-from twofold.types import TopicPartition
+from twofold.types import ProducerEpoch, ProducerId, TopicPartition
 
 HOUR_S = 3_600
 VERBS = pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
@@ -148,8 +148,8 @@ async def test_every_recovery_fences_the_one_before_and_leaves_the_transaction_a
 
 def an_entry(epoch: int, **more: Any) -> TransactionMetadata:
     partitions = frozenset({TopicPartition("t", 0)})
-    times = {"last_update_ms": 1_000, "start_ms": 1_000}
-    return TransactionMetadata(4000, epoch, NEVER_MS, State.ONGOING, partitions, client_version=2, **times, **more)
+    fields: dict[str, Any] = {"last_update_ms": 1_000, "start_ms": 1_000, "client_version": 2, **more}
+    return TransactionMetadata(ProducerId(4000), ProducerEpoch(epoch), NEVER_MS, State.ONGOING, partitions, **fields)
 
 
 @VERBS

@@ -261,7 +261,7 @@ def test_a_decision_that_a_killed_process_left_unsynced_is_on_disk_before_it_is_
         body = {"transactional_id": "x", "producer_id": given.pair[0], "producer_epoch": given.pair[1]}
         sent = node.send("EndTxn", 5, committed=commit, **body)
         await node.sleep(0.5)
-        assert not sent.is_answered()  # type: ignore[attr-defined]
+        assert not sent.is_answered()
         node.sim.blocking_delay_s = (0.00001, 0.002)
         await node.kill()
         after = await node.end(given.pair, commit, version=5)

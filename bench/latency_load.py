@@ -60,7 +60,7 @@ def measure(options: argparse.Namespace) -> dict[str, object]:
     def on_delivery(error: KafkaError | None, message: Message) -> None:
         nonlocal failed
         failed += error is not None
-        acknowledged.append(time.perf_counter() - float(message.key()))
+        acknowledged.append(time.perf_counter() - float(message.key() or b""))
 
     value = bytes(options.record_bytes)
     started = time.perf_counter()

@@ -173,7 +173,7 @@ def against(results: Results) -> Any:
 
 def metadata(results: Results) -> Any:
     creation, meanwhile, start = (results.get(f"metadata: {part}") for part in ("creation", "meanwhile", "start"))
-    panels = [row for row in ((each_partition, creation), (waits, meanwhile), (starts, start)) if row[1]]
+    panels = [(draw, rows) for draw, rows in ((each_partition, creation), (waits, meanwhile), (starts, start)) if rows]
     if not panels:
         return None
     figure, axes = new_figure(len(panels), width=3.9)

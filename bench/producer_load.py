@@ -161,7 +161,7 @@ def confluent(options: argparse.Namespace) -> Result:
     while time.perf_counter() < started + options.seconds:
         for index in range(CHECK_EVERY):
             # A callback for one record in 500: the rate is that of the calls, not of the callbacks.
-            callback = {"on_delivery": on_delivery} if index == 0 else {}
+            callback: dict[str, Any] = {"on_delivery": on_delivery} if index == 0 else {}
             while True:
                 try:
                     producer.produce(options.topic, value, **callback)

@@ -40,8 +40,11 @@ def run(report: Report, *, seconds: float = 3) -> None:
 
 
 def measure(address: str, records: int, seconds: float, *, two_phase: bool) -> dict[str, float]:
-    options = {"transaction_two_phase_commit_enable": True} if two_phase else {}
-    with Producer(bootstrap_servers=address, transactional_id=f"bench-{records}-{two_phase}", **options) as producer:
+    with Producer(
+        bootstrap_servers=address,
+        transactional_id=f"bench-{records}-{two_phase}",
+        transaction_two_phase_commit_enable=two_phase,
+    ) as producer:
         producer.init_transactions()
         for _ in range(WARM_UP):
             transact(producer, records, two_phase)

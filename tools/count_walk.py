@@ -17,7 +17,6 @@ import asyncio
 import json
 import socket
 import struct
-import sys
 import tempfile
 import threading
 import time
@@ -295,4 +294,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -232,8 +232,8 @@ def load(api: str, kind: str) -> dict[int, type]:
         module = importlib.import_module(name)
         (cls,) = (
             c for c in vars(module).values()
-            if isinstance(c, type) and c.__module__ == name and getattr(c, "__type__", None) is not None
-            and c.__type__.name == kind
+            if isinstance(c, type) and c.__module__ == name
+            and getattr(getattr(c, "__type__", None), "name", None) == kind
         )  # fmt: skip
         found[int(info.name[1:])] = cls
     return dict(sorted((found | own).items()))

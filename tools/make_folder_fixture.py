@@ -30,6 +30,7 @@ SMALL = {"offsets.topic.num.partitions": "2", "transaction.state.log.num.partiti
 def main(which: str) -> None:
     FIXTURES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="folder-fixture-") as directory:
+        server: FolderOracle | TwofoldServer
         if which == "kafka":
             name, server = "folder-kafka-4.3.1", kafka(Path(directory))
         else:

@@ -42,7 +42,7 @@ SHOWN_FAILURES = 5
 class Chunk(NamedTuple):
     kind: str
     first: int
-    count: int
+    seeds: int
 
 
 class Stuck(Exception):
@@ -54,7 +54,7 @@ def run_chunk(chunk: Chunk) -> tuple[Chunk, list[Failure], float]:
     started = time.process_time()
     failures = []
     signal.signal(signal.SIGALRM, _on_alarm)
-    for seed in range(chunk.first, chunk.first + chunk.count):
+    for seed in range(chunk.first, chunk.first + chunk.seeds):
         signal.alarm(MAX_SEED_S)
         try:
             failure = run(chunk.kind, seed)
@@ -109,7 +109,7 @@ class Ledger:
 
     def add(self, chunk: Chunk, failures: Sequence[Failure], spent_s: float) -> None:
         row = self.counts.setdefault(chunk.kind, {"seeds": 0, "failed": 0, "seconds": 0.0})
-        row["seeds"] += chunk.count
+        row["seeds"] += chunk.seeds
         row["failed"] += len(failures)
         row["seconds"] = round(row["seconds"] + spent_s, 1)
         self.done.add(chunk)
@@ -143,12 +143,12 @@ def run_all(chunks: Sequence[Chunk], ledger: Ledger, processes: int, limit_s: fl
     failures: list[Failure] = []
     until = time.monotonic() + limit_s
     left = [chunk for chunk in chunks if chunk not in ledger.done]
-    total = sum(chunk.count for chunk in chunks)
+    total = sum(chunk.seeds for chunk in chunks)
     with (
         Progress(*columns, console=console) as progress,
         ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool,
     ):
-        before = total - sum(chunk.count for chunk in left)
+        before = total - sum(chunk.seeds for chunk in left)
         bar = progress.add_task("seeds", total=total, completed=before, failed=len(ledger.failed))
         waiting = [pool.submit(run_chunk, chunk) for chunk in left]
         for future in as_completed(waiting):
@@ -159,7 +159,7 @@ def run_all(chunks: Sequence[Chunk], ledger: Ledger, processes: int, limit_s: fl
             failures += failed
             for failure in failed:
                 console.print(f"{failure.kind} seed {failure.seed}: {failure.invariant[:300]}", markup=False)
-            progress.update(bar, advance=chunk.count, failed=len(ledger.failed))
+            progress.update(bar, advance=chunk.seeds, failed=len(ledger.failed))
             if time.monotonic() > until:
                 for rest in waiting:
                     rest.cancel()
@@ -204,7 +204,7 @@ def main() -> int:
     for kind, row in ledger.counts.items():
         each_s = row["seconds"] / row["seeds"]
         print(f"{kind:14}{int(row['seeds']):6} seeds, {int(row['failed'])} failed, {each_s:.2f} s of a core each")
-    wanted = sum(chunk.count for chunk in chunks)
+    wanted = sum(chunk.seeds for chunk in chunks)
     print(
         f"{ledger.seeds} of {wanted} seeds, {len(ledger.failed)} failed; "
         f"this time {took_s:.0f} s on {options.processes} processes"

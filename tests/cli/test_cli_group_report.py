@@ -83,9 +83,8 @@ def test_other_durations_are_refused(text: str) -> None:
 
 
 def target(**options: Any) -> Target:
-    order = ["to_earliest", "to_latest", "to_datetime", "by_duration", "shift_by", "to_offset", "from_file"]
-    defaults: dict[str, Any] = {"to_earliest": False, "to_latest": False}
-    return choose_target("g", *(options.get(name, defaults.get(name)) for name in order))
+    absent = dict.fromkeys(("to_datetime", "by_duration", "shift_by", "to_offset", "from_file"))
+    return choose_target("g", **{"to_earliest": False, "to_latest": False, **absent, **options})
 
 
 def test_exactly_one_target_is_given() -> None:

@@ -1,14 +1,14 @@
 """`twofold txn fate`: which marker ends which batch."""
 
 from twofold.cli.txn.fate import Fate, Fates
-from twofold.log.api import TransactionMarker
 from twofold.records.batch import BatchBuilder, iter_headers
 from twofold.records.control import end_transaction_marker, read_control_type
 
 
 def data(offset: int, pid: int = -1, epoch: int = 0, count: int = 1) -> bytes:
-    who = {} if pid < 0 else {"producer_id": pid, "producer_epoch": epoch, "base_sequence": 0, "transactional": True}
-    builder = BatchBuilder(**who)
+    builder = BatchBuilder()
+    if pid >= 0:
+        builder = BatchBuilder(producer_id=pid, producer_epoch=epoch, base_sequence=0, transactional=True)
     for _ in range(count):
         builder.add(None, b"v", 1)
     out = bytearray(builder.build())
@@ -17,9 +17,8 @@ def data(offset: int, pid: int = -1, epoch: int = 0, count: int = 1) -> bytes:
 
 
 def end(offset: int, pid: int, epoch: int, *, commit: bool) -> bytes:
-    marker = TransactionMarker(pid, epoch, 0, commit)
     return end_transaction_marker(
-        commit=marker.commit,
+        commit=commit,
         producer_id=pid,
         producer_epoch=epoch,
         coordinator_epoch=0,

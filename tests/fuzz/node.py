@@ -70,18 +70,16 @@ class FuzzedNode(SimNode):
         """What becomes of one frame (without its length): an answer, or why its connection was closed."""
         dispatcher: Dispatcher = self._dispatcher
         try:
-            result: Any = dispatcher.dispatch(self._peer, frame)
-            if isinstance(result, Later):
-                result = result.answer
-            if isinstance(result, asyncio.Future):
-                done, _ = await asyncio.wait([result], timeout=PATIENCE_S)
-                if not done:
-                    result.cancel()
-                    return "waits"
-                result = result.result()
+            result = dispatcher.dispatch(self._peer, frame)
+            if not isinstance(result, Later):
+                return result
+            done, _ = await asyncio.wait([result.answer], timeout=PATIENCE_S)
+            if not done:
+                result.answer.cancel()
+                return "waits"
+            return result.answer.result()
         except CloseConnection as reason:
             return str(reason)
-        return result  # type: ignore[no-any-return]
 
     async def send_message(self, key: int, version: int, message: Any, client_id: str | None = "f") -> None:
         """Any well-typed request; what comes back must be an answer of its version, to the last byte."""

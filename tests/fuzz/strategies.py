@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 from hypothesis import strategies as st
+from kio.schema.errors import ErrorCode
 
 from fuzz import seeds
 from oracle.batches import Record, batch, idempotent, old_message
@@ -135,7 +136,7 @@ def _other(field: FieldInfo, kind: str) -> st.SearchStrategy[Any]:
         case "uuid":
             return st.sampled_from((KNOWN_ID, KNOWN_ID, uuid.UUID(int=1), uuid.UUID(int=2**128 - 1)))
         case "error_code":
-            return st.sampled_from(list(seeds.ErrorCode))
+            return st.sampled_from(list(ErrorCode))
         case "datetime_i64":
             return st.just(datetime.datetime.fromtimestamp(0, datetime.UTC))
     return st.sampled_from(TIMES).map(lambda ms: datetime.timedelta(milliseconds=ms))

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from kio.serial import entity_reader
 
@@ -32,7 +32,8 @@ from twofold.log.segments.scan import InvalidBatch
 from twofold.log.segments.scan import iter_checked as scan_checked
 from twofold.log.segments.scan import iter_headers as scan_headers
 from twofold.machine.schema import MalformedRecord
-from twofold.metadata_log.quorum_state import CorruptQuorumState, read_quorum_state
+from twofold.metadata_log.errors import CorruptQuorumState
+from twofold.metadata_log.quorum_state import read_quorum_state
 from twofold.records.batch import Header, compute_crc, iter_records, parse_records, read_header
 from twofold.records.client_batch_checks import recompress, validate_client_batch
 from twofold.records.columnar import Decoder
@@ -67,7 +68,7 @@ class _Undone(Dispatcher):
     def _load(self, api_key: int) -> Handler:
         handler = super()._load(api_key)
 
-        def refuse(broker: object, context: object, request: object) -> object:
+        def refuse(broker: object, context: object, request: object) -> NoReturn:
             raise InvalidRequest("refused")
 
         handler.handle = refuse
@@ -91,7 +92,8 @@ class _Logged(logging.Handler):
 
 _LOGGER = logging.getLogger("twofold.broker.network.dispatch")
 _LOGGED = _Logged(logging.ERROR)
-_DISPATCHER = _Undone(None, _no_task)
+_NO_SERVICES: Any = None
+_DISPATCHER = _Undone(_NO_SERVICES, _no_task)
 _PEER = Peer("10.0.0.1", 4711, "PLAINTEXT")
 
 
@@ -201,10 +203,10 @@ def batch(data: bytes) -> None:
                 if compacted:
                     assert sum(1 for _ in iter_records(buf, limit=LIMIT)) == header.count
     for wanted in (Codec.NONE, Codec.LZ4):
-        with suppress(UNREADABLE):
+        with suppress(*UNREADABLE):
             again = recompress(buf, wanted, limit=LIMIT)
             assert list(iter_records(again, limit=LIMIT)) == list(iter_records(buf, limit=LIMIT))
-    with suppress(UNREADABLE):
+    with suppress(*UNREADABLE):
         list(iter_records(buf, limit=LIMIT))
 
 
@@ -290,7 +292,7 @@ _MACHINE = MetadataMachine()
 
 def metadata_record(data: bytes) -> None:
     """Records with their lengths (two bytes) in front, replayed from nothing."""
-    entries = []
+    entries: list[tuple[int, metadata_records.MetadataRecord]] = []
     position = 0
     while position + 2 <= len(data) and len(entries) < 64:
         (size,) = struct.unpack_from(">H", data, position)
@@ -354,7 +356,7 @@ def segment(data: bytes) -> None:
     """The bytes of a `.log` file: the walk over its headers, and that of a recovery."""
     for scan in (scan_headers, scan_checked):
         with suppress(InvalidBatch, *UNREADABLE):
-            for _ in scan(_Bytes(data), 0, len(data)):  # type: ignore[operator]
+            for _ in scan(_Bytes(data), 0, len(data)):  # type: ignore[arg-type]
                 pass
 
 

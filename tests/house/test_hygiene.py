@@ -207,7 +207,7 @@ def test_no_two_test_modules_share_a_name() -> None:
     assert sorted(names) == sorted(set(names))
 
 
-NOT_MENDED = 52
+NOT_MENDED = 31
 """Modules of tests, tools and benches that mypy does not read yet. The number only falls."""
 
 

@@ -139,7 +139,7 @@ class GroupBroker(FakeBroker):
             return OffsetFetchResponse(topics=topics, error_code=self.code_of(request.group_id))
         groups = []
         for group in request.groups:
-            wanted = self.offsets.get(group.group_id, {})
+            wanted = list(self.offsets.get(group.group_id, {}))
             if group.topics is not None:
                 wanted = [TopicPartition(row.name, index) for row in group.topics for index in row.partition_indexes]
             rows = [self._fetched(OffsetFetchResponsePartitions, tp, group.group_id) for tp in wanted]
@@ -197,7 +197,8 @@ def play(story: Story) -> None:
                 broker.offsets = offsets
                 await broker.start()
             async with Admin(bootstrap_servers=f"one:{PORT}", runtime=sim.runtime("client")) as admin:
-                await story(sim, *brokers, admin)
+                one, two = brokers
+                await story(sim, one, two, admin)
 
         sim.run(main(), timeout_s=3600)
 
@@ -223,7 +224,7 @@ def test_groups_of_all_brokers_are_listed_by_name() -> None:
         two.offsets["0"] = {}
         listed = await admin.list_groups(states=["Empty"], types=["classic"])
         assert [(row.group_id, row.coordinator) for row in listed.values()] == [("0", 2), ("a", 1), ("b", 1), ("c", 2)]
-        _, _, request = next(row for row in one.requests if row[0] == "ListGroups")
+        request = next(row[2] for row in one.requests if row[0] == "ListGroups")
         assert (list(request.states_filter), list(request.types_filter)) == (["Empty"], ["classic"])
 
     play(story)
@@ -393,7 +394,7 @@ def test_refused_commits_are_told_by_partition() -> None:
     async def story(_: Simulation, one: GroupBroker, two: GroupBroker, admin: Admin) -> None:
         found = await admin.alter_group_offsets("a", {T0: 1, TopicPartition("t", 9): 1})
         assert list(found.values) == [T0]
-        assert str(found.errors["t", 9]) == "UNKNOWN_TOPIC_OR_PARTITION: there is no partition t-9"
+        assert str(found.errors[TopicPartition("t", 9)]) == "UNKNOWN_TOPIC_OR_PARTITION: there is no partition t-9"
         one.members["a"] = [
             DescribedGroupMember(
                 member_id="m", client_id="c", client_host="/h", member_metadata=b"", member_assignment=b""

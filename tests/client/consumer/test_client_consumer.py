@@ -293,7 +293,7 @@ def test_partitions_take_turns() -> None:
         fill(broker, 50, partition=1)
         consumer.assign([T0, TopicPartition("t", 1)])
         seen: list[int] = []
-        for _ in range(20):
+        for _turn in range(20):
             seen += {record.partition for record in await consumer.poll(1_000, max_records=5)}
         assert seen.count(0) == seen.count(1)
 
@@ -368,7 +368,7 @@ def test_damage_in_one_partition_costs_no_records_of_another() -> None:
         broker.partition("t", 1).log[-1] ^= 1
         consumer.assign([T0, TopicPartition("t", 1)])
         seen: list[int] = []
-        for _ in range(10):
+        for _turn in range(10):
             try:
                 seen += [record.partition for record in await consumer.poll(1_000, max_records=100)]
             except CorruptMessage:

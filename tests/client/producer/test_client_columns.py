@@ -109,7 +109,7 @@ def test_keys_go_where_single_records_go(keys: list[bytes | None], count: int) -
 
 def test_known_keys_do_not_grow_without_bound() -> None:
     partitions = KeyPartitions()
-    partitions.LIMIT = 100  # type: ignore[misc]
+    partitions.LIMIT = 100
     partitions.of((b"%d" % number for number in range(1_000)), 7)
     assert len(partitions._known[7]) <= 100
 
@@ -245,9 +245,10 @@ def test_what_is_not_bytes_is_named(keys: Any, values: Any, message: str) -> Non
 
 def test_a_record_that_is_not_bytes_leaves_nothing_behind() -> None:
     async def story(_: Simulation, broker: FakeBroker, producer: Producer) -> None:
-        for arguments in ({"value": "text"}, {"value": b"x", "key": 5}):
+        wrong: list[dict[str, Any]] = [{"value": "text"}, {"value": b"x", "key": 5}]
+        for arguments in wrong:
             with pytest.raises(TypeError):
-                await producer.send("t", **arguments)  # type: ignore[arg-type]
+                await producer.send("t", **arguments)
         assert producer._sender.backlog.memory.used == 0
         await producer.flush()
         assert (await (await producer.send("t", b"fine"))).offset == 0

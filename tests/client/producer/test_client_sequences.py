@@ -80,8 +80,8 @@ class World:
     def send(self) -> bool:
         sequences = self.sequences
         if sequences.wants_identity():
-            for batch in sequences.untold():
-                self.give_up(batch)
+            for untold in sequences.untold():
+                self.give_up(untold)
             if self.current == sequences.identity:
                 bumped = self.current.bumped()
                 assert bumped is not None
@@ -130,9 +130,9 @@ class World:
 
     def lose_connection(self) -> None:
         """Requests on the way do not arrive, answers neither; what became of them is unknown to the client."""
-        for entry in (*self.answers, *self.wire):
-            if entry[0].fate is None:
-                self.sequences.on_unknown(entry[0])
+        for batch in [*(entry[0] for entry in self.answers), *(entry[0] for entry in self.wire)]:
+            if batch.fate is None:
+                self.sequences.on_unknown(batch)
         self.answers.clear()
         self.wire.clear()
 

@@ -35,6 +35,7 @@ from twofold.wire.errors import (
     InvalidRecord,
     InvalidTransactionTimeout,
     InvalidTxnState,
+    KafkaError,
     NotCoordinator,
     OutOfOrderSequenceNumber,
     ProducerFenced,
@@ -423,7 +424,7 @@ def test_below_version_2_a_transaction_that_took_too_long_costs_the_producer_its
 
 
 @pytest.mark.parametrize("error", [IllegalGeneration, FencedInstanceId])
-def test_offsets_that_are_refused_fail_the_transaction_and_not_the_producer(error: type) -> None:
+def test_offsets_that_are_refused_fail_the_transaction_and_not_the_producer(error: type[KafkaError]) -> None:
     async def story(world: World) -> None:
         producer = await world.ready()
         await producer.begin_transaction()
@@ -451,7 +452,7 @@ def test_a_member_of_the_group_is_named_with_its_offsets() -> None:
 
 
 @pytest.mark.parametrize("error", [InvalidTxnState, UnknownServerError, TransactionalIdAuthorizationFailed])
-def test_an_abort_that_is_refused_ends_the_producer(error: type) -> None:
+def test_an_abort_that_is_refused_ends_the_producer(error: type[KafkaError]) -> None:
     async def story(world: World) -> None:
         producer = await world.ready()
         await producer.begin_transaction()

@@ -1,6 +1,7 @@
 """Two-phase commit from the producer's side, against the real broker: nobody but the application decides."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,8 @@ from twofold.wire.errors import (
 )
 
 YEAR_S = 365 * 86_400
-TWO_PHASE = {"transaction_two_phase_commit_enable": True}
+Decision = PreparedTxnState | str | bytes
+TWO_PHASE: dict[str, Any] = {"transaction_two_phase_commit_enable": True}
 
 
 async def participant(world: World, node: str = "client", *, keep: bool = False) -> Producer:
@@ -65,8 +67,8 @@ def test_complete_commits_its_own_state_and_aborts_at_any_other(decision: str) -
     async def story(world: World) -> None:
         producer, state = await prepared(world)
         other = PreparedTxnState.of(state.producer_id, state.epoch + 1)
-        same = {"equal": state, "its text": str(state), "its bytes": str(state).encode()}
-        given = (same | {"another": other, "none": PreparedTxnState(), "no bytes": b""})[decision]
+        same: dict[str, Decision] = {"equal": state, "its text": str(state), "its bytes": str(state).encode()}
+        given = {**same, "another": other, "none": PreparedTxnState(), "no bytes": b""}[decision]
         done = await producer.complete_transaction(given)
         assert done is (TransactionOutcome.COMMITTED if decision in same else TransactionOutcome.ABORTED)
         assert state_of(producer) is ManagerState.READY

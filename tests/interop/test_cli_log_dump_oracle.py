@@ -2,14 +2,13 @@
 
 import json
 import re
-import subprocess
-import sys
 import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kits.processes import commands
 from oracle.kafka import Oracle, jars_or_skip
 from twofold.log.recovery.checkpoints import decode_uuid
 
@@ -64,8 +63,7 @@ def theirs(tool: Oracle, files: list[Path], *options: str) -> dict[str, list[str
 
 
 def ours(files: list[Path]) -> dict[str, list[Row]]:
-    command = [sys.executable, "-m", "twofold", "log", "dump", "--records", "--format", "json", *map(str, files)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = commands.run("log", "dump", "--records", "--format", "json", *map(str, files), timeout=120)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr
     found: dict[str, list[Row]] = {}
     for line in done.stdout.splitlines():

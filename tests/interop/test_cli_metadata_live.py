@@ -1,8 +1,6 @@
 """The tools beside a broker that creates topics too large for one batch: no answer ever shows a part of one."""
 
 import json
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kits.processes import commands
 from kits.processes.server import TwofoldServer
 from twofold.cli.metadata.image import load_image
 from twofold.client import NewTopic
@@ -28,8 +27,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwofoldServer]:
 
 
 def twofold(*arguments: object) -> list[Any]:
-    command = [sys.executable, "-m", "twofold", *map(str, arguments), "--format", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = commands.run(*map(str, arguments), "--format", "json")
     assert done.returncode == 0, done.stdout + done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -104,8 +102,6 @@ def test_the_commands_tell_what_is_in_force(server: TwofoldServer) -> None:
 
 
 def _lines(server: TwofoldServer, command: str) -> list[str]:
-    words = ["cluster", command, "--format", "json", "-b", server.bootstrap_servers]
-    done = subprocess.run(
-        [sys.executable, "-m", "twofold", *words], capture_output=True, text=True, timeout=60, check=True
-    )
+    done = commands.run("cluster", command, "--format", "json", server=server.bootstrap_servers)
+    assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()

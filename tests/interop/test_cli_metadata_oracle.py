@@ -4,7 +4,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,8 @@ from uuid import UUID
 
 import pytest
 
+from kits.processes import commands
+from kits.processes.commands import Done
 from oracle.kafka import Oracle, jars_or_skip, shell_jars_or_skip
 from twofold.client import NewTopic
 from twofold.client.admin.blocking import Admin
@@ -124,9 +125,8 @@ def their_tree(tool: Oracle, path: Path) -> list[str]:
     return their_shell(tool, path, "tree", "/image", until="finalized_transaction.version")
 
 
-def twofold(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "twofold", "metadata", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+def twofold(*arguments: object) -> Done:
+    done = commands.run("metadata", *map(str, arguments), timeout=120)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr
     return done
 

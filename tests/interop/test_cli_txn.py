@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kits.processes.asked import Answered, Asked
+from kits.processes.commands import run_cold
 from kits.processes.server import TwofoldServer
 from kits.wire.proxy import Proxy
 from kits.wire.tools import (
@@ -333,6 +334,15 @@ def test_verbs_that_end_something_say_what_and_ask(cli: Cli, twofold_server: Two
     assert agreed.stdout.startswith(f"terminated {name}, which was Ongoing: aborted the transaction of {name} (")
     assert agreed.stdout.endswith(f"{places} and fenced its producer")
     assert [stable_offset(twofold_server, topic, index) for index in range(2)] == [2, 2]
+
+
+def test_the_command_runs_in_an_interpreter_of_its_own(twofold_server: TwofoldServer) -> None:
+    topic, name = make_topic(twofold_server), fresh("x")
+    session(twofold_server, name).write(topic, 0, "a")
+    words = ("terminate", "--transactional-id", name, "--yes")
+    ended = run_cold("txn", *words, server=twofold_server.bootstrap_servers)
+    assert ended.returncode == 0 and ended.stdout.startswith(f"terminated {name}, which was Ongoing"), ended
+    assert stable_offset(twofold_server, topic, 0) == 2
 
 
 # As kafka-transactions.sh

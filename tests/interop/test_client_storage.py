@@ -2,15 +2,14 @@
 against Twofold and Apache Kafka."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
 
 from kits.client.topics import create_topic
+from kits.processes import commands
+from kits.processes.commands import Done
 from kits.processes.server import TwofoldServer
 from twofold.client import (
     ALL_RECORDS,
@@ -32,8 +31,6 @@ from twofold.wire.errors import (
 )
 
 pytestmark = pytest.mark.interop
-
-Done = subprocess.CompletedProcess[str]
 
 
 @pytest.fixture(scope="module")
@@ -141,11 +138,7 @@ def test_code_without_asyncio_deletes_on_a_loop_thread(twofold_server: TwofoldSe
 
 
 def twofold(server: str, *args: str, code: int = 0) -> Done:
-    environment = {**os.environ, "TWOFOLD_BOOTSTRAP_SERVER": server}
-    done = subprocess.run(
-        [sys.executable, "-m", "twofold", *args],
-        capture_output=True, text=True, timeout=60, check=False, env=environment, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+    done = commands.run(*args, server=server)
     assert done.returncode == code, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
     assert "Traceback" not in done.stderr
     return done

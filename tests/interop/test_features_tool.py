@@ -3,12 +3,11 @@
 import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from kits.processes.commands import run
 from kits.processes.server import TwofoldServer
 from oracle.driver import Connection
 from oracle.kafka import Oracle, jars_or_skip
@@ -131,6 +130,5 @@ def topic(servers: str, name: str, partitions: int) -> None:
 
 
 def cli(servers: str, *args: str) -> None:
-    command = [sys.executable, "-m", "twofold", *args, "--bootstrap-server", servers]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = run(*args, server=servers)
     assert done.returncode == 0, done.stdout + done.stderr

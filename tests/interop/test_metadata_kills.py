@@ -28,6 +28,7 @@ import pytest
 from kits.metadata_kills.admins import ADMINS, Attempt
 from kits.metadata_kills.ledger import PREFIX, Change, Ledger, Topic, Transactions, read_transactions
 from kits.metadata_kills.readers import READERS
+from kits.processes import commands
 from kits.processes.server import TwofoldServer
 from oracle.driver import Connection
 from oracle.processes import spawn, stop
@@ -201,8 +202,7 @@ class Story:
         """What `twofold log dump` shows of the log since the last time."""
         offset = self.found.last_offset + 1
         options = ["--records", "--format", "json", "--as", "metadata", "--from-offset", str(offset)]
-        command = [sys.executable, "-m", "twofold", "log", "dump", *options, *map(str, sorted(self.copies.iterdir()))]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        done = commands.run("log", "dump", *options, *map(str, sorted(self.copies.iterdir())), timeout=300)
         if done.returncode:
             self.ledger.fail(f"log dump: {done.stdout[-500:]}{done.stderr}")
             return

@@ -3,8 +3,6 @@ of Apache Kafka. With TWOFOLD_LONG=1 for 5,000 topics that are created and delet
 
 import os
 import random
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -14,6 +12,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kits.folders.oracle import FolderOracle
+from kits.processes import commands
 from kits.processes.server import TwofoldServer
 from oracle.processes import free_port
 
@@ -153,11 +152,8 @@ def test_damage_in_the_middle_of_a_trimmed_log_stops_a_real_node_with_file_and_o
         data = bytearray(segment.read_bytes())
         data[len(data) // 2] ^= 1
         segment.write_bytes(bytes(data))
-        command = [sys.executable, "-m", "twofold", "serve", "--listen", f"127.0.0.1:{free_port()}"]
         options = [part for key, value in TIGHT.items() for part in ("-o", f"{key}={value}")]
-        done = subprocess.run(
-            [*command, "--data", str(server.data), *options], capture_output=True, text=True, timeout=60, check=False
-        )
+        done = commands.run("serve", "--listen", "127.0.0.1:0", "--data", str(server.data), *options)
         said = done.stdout + done.stderr
         assert done.returncode != 0 and "Traceback" not in said, said
         assert f"{segment.name}: the batch at offset " in said and "is damaged" in said, said

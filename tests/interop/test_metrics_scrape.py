@@ -19,6 +19,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 
+from kits.processes import commands
 from kits.processes.server import TwofoldServer
 from oracle.kafka import Oracle
 from oracle.processes import free_port
@@ -202,10 +203,7 @@ def test_an_address_that_cannot_be_used_is_told_in_one_line(tmp_path: Path, addr
     with listening() as port:
         address = address.replace("taken", str(port))
         options = ["--listen", "127.0.0.1:0", "--data", str(tmp_path), "--metrics", address]
-        done = subprocess.run(
-            [sys.executable, "-m", "twofold", "serve", *options],
-            capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
+        done = commands.run("serve", *options)
     assert done.returncode == code, done.stderr
     assert done.stdout == "" and "Traceback" not in done.stderr
     assert says in done.stderr.splitlines()[-1]

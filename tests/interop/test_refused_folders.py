@@ -4,8 +4,6 @@ The folder is the one of Apache Kafka under tests/fixtures, with one thing chang
 """
 
 import shutil
-import subprocess
-import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +12,7 @@ from uuid import UUID
 import pytest
 
 from kits.folders.story import Story
+from kits.processes import commands
 from twofold import Admin
 from twofold.controller.kept_records import AccessControlEntry
 from twofold.controller.records import FeatureLevel, MetadataRecord, encode
@@ -154,8 +153,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 def test_the_command_says_it_in_one_line(folder: Path) -> None:
     replaced("meta.properties", "node.id", "node.id=7")(folder)
-    command = [sys.executable, "-m", "twofold", "serve", "--listen", "127.0.0.1:0", "--data", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = commands.run("serve", "--listen", "127.0.0.1:0", "--data", str(folder))
     assert done.returncode == 1
     assert done.stderr.splitlines() == [
         f"twofold serve: {folder}/meta.properties belongs to node 7, this is node 1: set node.id=7 or choose another "

@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 
 import twofold
+from kits.processes import commands
+from kits.processes.commands import Done
 from kits.processes.server import TwofoldServer
 from twofold.aio import Consumer
 from twofold.client import TopicPartition
@@ -86,9 +88,8 @@ def outcome(server: TwofoldServer, stored: str | bytes, name: str = "shop") -> s
             return f"PreparedAborted {error.cause}"
 
 
-def txn(server: TwofoldServer, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "twofold", "txn", *words, "--bootstrap-server", server.bootstrap_servers]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+def txn(server: TwofoldServer, *words: str) -> Done:
+    return commands.run("txn", *words, server=server.bootstrap_servers)
 
 
 def values(server: TwofoldServer, isolation_level: str = "read_committed") -> list[bytes]:
@@ -154,12 +155,11 @@ def test_an_id_that_nobody_used_is_not_terminated_and_not_created(server: Twofol
 
 def test_the_feature_is_not_lowered_while_something_is_prepared(server: TwofoldServer) -> None:
     app = App(server.bootstrap_servers)
-    command = [sys.executable, "-m", "twofold", "cluster", "features", "set", "transaction.version=1", "--downgrade"]
-    command += ["--yes", "--bootstrap-server", server.bootstrap_servers]
-    refused = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    words = ("cluster", "features", "set", "transaction.version=1", "--downgrade", "--yes")
+    refused = commands.run(*words, server=server.bootstrap_servers)
     assert refused.returncode == 1 and f"'shop' has {app.state}" in refused.stderr
     assert app.wake_and_complete() == "TransactionOutcome.COMMITTED"
-    assert subprocess.run(command, capture_output=True, timeout=60).returncode == 0
+    assert commands.run(*words, server=server.bootstrap_servers).returncode == 0
     with recovering(server) as producer, pytest.raises(twofold.errors.UnsupportedByBroker, match=r"version=1: transac"):
         producer.init_transactions()
 

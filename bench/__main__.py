@@ -7,6 +7,7 @@ from collections.abc import Callable
 from bench import (
     against,
     columnar,
+    first_look,
     groups,
     growth,
     hostile,
@@ -43,6 +44,7 @@ SUITES: dict[str, Callable[..., None]] = {
 }
 # What a suite consists of, to be asked for by name.
 PARTS: dict[str, Callable[..., None]] = {
+    "start.after_kill": first_look.run,
     "metadata.creation": metadata.run_creation,
     "metadata.meanwhile": metadata.run_meanwhile,
     "metadata.lookup": metadata.run_lookup,

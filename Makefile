@@ -68,6 +68,7 @@ serve: $(READY)  ## run a broker on 127.0.0.1:9092 (SERVE="..." adds options)
 sim: $(READY)  ## the simulator: 10,000 seeds over all worlds, on all cores (SEEDS=, PROCESSES=, LEDGER= for slices), random search, then the planted bugs
 	@$(BIN)/python tools/run_seeds.py --seeds $(SEEDS) --processes $(PROCESSES) $(if $(LEDGER),--ledger $(LEDGER))
 	@TWOFOLD_SEEDS=2000 $(BIN)/python -m pytest --timeout=3600 tests/log -k "seed or power"
+	@TWOFOLD_LONG=1 $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --timeout=3600 tests/sim -k "any_change or any_write or any_step or quorum_moves"
 	@for round in $$(seq $(ROUNDS)); do TWOFOLD_RANDOM=1 $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --timeout=3600 -m hypothesis || exit 1; done
 	@$(MAKE) --no-print-directory mutants
 

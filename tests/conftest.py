@@ -1,5 +1,6 @@
 """Fixtures that every suite may use."""
 
+import gc
 import os
 import signal
 import sys
@@ -37,6 +38,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for position, path in enumerate(files):
             order[path] = position / len(files) if suite in LONG_SUITES else 1.0
     items.sort(key=lambda item: order[item.path])
+
+
+def pytest_collection_finish() -> None:
+    """Modules and tests stay to the end: the collector need not look at them, which costs a sixth of the time."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,9 @@ Every seed is a run of its own, and the same on every machine. A failing one is 
 """
 
 import argparse
+import gc
 import hashlib
+import importlib
 import json
 import multiprocessing
 import os
@@ -47,6 +49,13 @@ class Chunk(NamedTuple):
 
 class Stuck(Exception):
     """A run that does not come to an end."""
+
+
+def prepare() -> None:
+    """Modules stay to the end: the collector need not look at them, which costs a sixth of the time."""
+    for world in KINDS.values():
+        importlib.import_module(world.module)
+    gc.freeze()
 
 
 def run_chunk(chunk: Chunk) -> tuple[Chunk, list[Failure], float]:
@@ -146,7 +155,7 @@ def run_all(chunks: Sequence[Chunk], ledger: Ledger, processes: int, limit_s: fl
     total = sum(chunk.seeds for chunk in chunks)
     with (
         Progress(*columns, console=console) as progress,
-        ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool,
+        ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), prepare) as pool,
     ):
         before = total - sum(chunk.seeds for chunk in left)
         bar = progress.add_task("seeds", total=total, completed=before, failed=len(ledger.failed))

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -72,10 +73,16 @@ def test_what_only_tests_use_is_not_shipped() -> None:
     assert sorted(name for name in alone if tested[name] and not told[name]) == []
 
 
+@cache
+def house(*arguments: str) -> str:
+    """What the tool prints."""
+    tool = [sys.executable, str(ROOT / "tools" / "measure_house.py"), *arguments]
+    return subprocess.run(tool, capture_output=True, text=True, check=True).stdout
+
+
 def test_the_house_is_measured_as_a_table_and_as_json() -> None:
-    tool = [sys.executable, str(ROOT / "tools" / "measure_house.py")]
-    table = subprocess.run(tool, capture_output=True, text=True, check=True).stdout
-    measured = json.loads(subprocess.run([*tool, "--format", "json"], capture_output=True, check=True).stdout)
+    measured = json.loads(house("--format", "json"))
+    table = house()
     assert f"| sink | {measured['packages']['sink']['files']} |" in table
     assert sum(row["lines"] for row in measured["packages"].values()) == measured["lines"]
     assert measured["packages"]["sink"]["longest_chain"][-1] == "KafkaError"
@@ -83,8 +90,7 @@ def test_the_house_is_measured_as_a_table_and_as_json() -> None:
 
 def test_one_class_name_has_one_meaning() -> None:
     """Helpers that begin with `_` stay in their module; wire messages have Apache Kafka's names, which repeat."""
-    tool = [sys.executable, str(ROOT / "tools" / "measure_house.py"), "--format", "json"]
-    duplicated = json.loads(subprocess.run(tool, capture_output=True, check=True).stdout)["duplicated_classes"]
+    duplicated = json.loads(house("--format", "json"))["duplicated_classes"]
     new = {name: places for name, places in duplicated.items() if name not in NAMES_OF_TWO_CLASSES}
     assert not new, "rename the class that is used less"
     assert {name: len(places) for name, places in duplicated.items()} == dict.fromkeys(NAMES_OF_TWO_CLASSES, 2)

@@ -28,6 +28,7 @@ SETTINGS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FOLDERS)
 def test_a_kept_folder_opens_with_everything_in_it(name: str, tmp_path: Path) -> None:
     with tarfile.open(FIXTURES / f"{name}.tar.gz") as archive:

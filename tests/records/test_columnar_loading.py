@@ -62,6 +62,7 @@ def zipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_kernels_of_a_zip_are_kept_for_every_other_copy_of_the_package(
     zipped: Path, nowhere: str, tmp_path: Path
 ) -> None:

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-DEFAULT_SEEDS = 60
-QUICK_SEEDS = 20
+DEFAULT_SEEDS = 30
+QUICK_SEEDS = 10
 """What `make check` runs of them."""
 REPORT_EVERY_S = 10.0
 SEEDED = "test_broker_seed["

@@ -3,8 +3,10 @@
 A world has `start`, `finish` and a plan; its nemesis has `run`. What a world watches and checks is its own.
 """
 
+import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import count
 from typing import Any, Protocol, TypeVar
 
 from twofold.runtime.sim import Simulation
@@ -12,6 +14,8 @@ from twofold.runtime.sim.disk import CutMode
 
 MAX_VIRTUAL_S = 3600.0
 TAIL = 40
+LONG = "TWOFOLD_LONG" in os.environ or "TWOFOLD_SEEDS" in os.environ
+"""Every form of a story at every point. Otherwise its forms share the points out."""
 
 
 class Faulty(Protocol):
@@ -57,6 +61,11 @@ class Errors(Protocol):
 
 
 W = TypeVar("W", bound=Playable)
+
+
+def points(share: int, shares: int) -> Iterator[int]:
+    """How many changes of the disk come before the crash: all numbers in the long form, otherwise one share of them."""
+    return count() if LONG else count(share, shares)
 
 
 def last_lines(sim: Simulation) -> Sequence[str]:

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from sim.broker.run import Outcome, simulate
 
 TESTS = Path(__file__).parent.parent
@@ -43,6 +45,7 @@ def test_the_same_seed_gives_the_same_run_in_another_process_with_other_hashes()
     assert digests == {simulate(4).digest}
 
 
+@pytest.mark.slow
 def test_the_runs_are_worth_their_time() -> None:
     """Seeds whose faults hit nothing would pass whatever the broker did."""
     while len(outcomes) < 20:

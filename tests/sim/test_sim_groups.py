@@ -14,8 +14,8 @@ from sim.groups.world import GroupOutcome, make_group_plan, simulate_group
 from twofold.coordinator.group.classic import ClassicGroup
 from twofold.coordinator.group.offsets import Offsets
 
-DEFAULT_SEEDS = 40
-QUICK_SEEDS = 12
+DEFAULT_SEEDS = 20
+QUICK_SEEDS = 8
 
 outcomes: list[GroupOutcome] = []
 
@@ -50,6 +50,7 @@ def test_clocks_that_jump_start_no_rebalance() -> None:
         assert (outcome.generations, outcome.expired) == (1, 0)
 
 
+@pytest.mark.slow
 def test_the_runs_of_groups_are_worth_their_time() -> None:
     while len(outcomes) < 12:
         outcomes.append(simulate_group(1000 + len(outcomes)))

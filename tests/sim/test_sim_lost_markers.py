@@ -14,7 +14,7 @@ from sim.transactions.stage import NEVER, Stage, play
 from twofold.coordinator.transaction.states import State
 from twofold.types import TopicPartition
 
-SEEDS = 25
+SEEDS = 12
 SUBSETS = [places for count in range(1, len(PLACES) + 1) for places in combinations(PLACES, count)]
 COMPLETE = (State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
 

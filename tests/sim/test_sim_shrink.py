@@ -55,6 +55,7 @@ def test_another_kind_of_error_is_not_what_was_looked_for() -> None:
     assert found == failure()
 
 
+@pytest.mark.slow
 def test_a_seed_that_fails_is_shrunk_and_its_command_says_how_to_see_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ProducerIdBlocks, "_checked", lambda self, response: Block(0, 1000))
     found = next(bad for seed in range(40) if (bad := run("broker", seed)) is not None and bad.is_violation)

@@ -8,12 +8,12 @@ checked is in `sim_sink_world`.
 import dataclasses
 import os
 from collections.abc import Callable
-from itertools import count
 from typing import Any
 
 import pytest
 
 from sim.broker.world import BROKER
+from sim.frame import LONG, points
 from sim.sink.plan import RESTORE, SinkPlan, make_sink_plan
 from sim.sink.spark import QUERY
 from sim.sink.stage import CALM
@@ -26,10 +26,9 @@ from twofold.sink.driver import Driver
 from twofold.sink.journal import Journal
 from twofold.sink.register import Mode, Register
 
-DEFAULT_SEEDS, QUICK_SEEDS = 70, 12
+DEFAULT_SEEDS, QUICK_SEEDS = 30, 8
 DEFAULT_RESUME_SEEDS, QUICK_RESUME_SEEDS = 30, 6
 NEVER = 1 << 60
-LONG = "TWOFOLD_LONG" in os.environ or "TWOFOLD_SEEDS" in os.environ
 
 outcomes: list[SinkOutcome] = []
 
@@ -59,6 +58,7 @@ def test_the_same_seed_gives_the_same_run_of_the_sink() -> None:
     assert first[0].digest != first[1].digest
 
 
+@pytest.mark.slow
 def test_the_runs_of_the_sink_are_worth_their_time() -> None:
     """Seeds in which nothing happens would pass whatever the sink did."""
     while len(outcomes) < 12:
@@ -80,11 +80,11 @@ def test_the_runs_of_the_sink_are_worth_their_time() -> None:
 # A power cut at every change of the disk
 
 
-def crash_everywhere(step: str, *, power_cut: bool, until: str, kill_at: str = "", **changes: Any) -> int:
+def crash_everywhere(step: str, share: int, *, power_cut: bool, until: str, kill_at: str = "", **changes: Any) -> int:
     """Crash the broker at each change of its disk between two steps; how many there are. `kill_at`: whoever gets there
     first dies, before any of that."""
     calm = CALM | {"batches": 2, "tasks": 2, "keys": 9, "rows": 6, "heartbeat_interval_ms": 300, "new_process": 0.0}
-    for operations in count():
+    for operations in points(share, 2):
         crashes = 0
 
         def prepare(world: SinkWorld, operations: int = operations) -> None:
@@ -114,11 +114,13 @@ def crash_everywhere(step: str, *, power_cut: bool, until: str, kill_at: str = "
     raise AssertionError("unreachable")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("interval_ms", [300, 0], ids=["vow", "two-phase from the start"])
 def test_a_power_cut_at_any_change_of_the_disk_while_a_batch_is_committed(interval_ms: int) -> None:
     """Nothing is flushed by any setting of the broker: what is vowed and decided is on disk for its own sake."""
     crashes = crash_everywhere(
         "commit",
+        0 if interval_ms else 1,
         power_cut=True,
         until="commit: done",
         cut_mode=CutMode.REORDERED,
@@ -129,13 +131,13 @@ def test_a_power_cut_at_any_change_of_the_disk_while_a_batch_is_committed(interv
 
 @pytest.mark.slow
 def test_a_kill_at_any_change_of_the_disk_while_a_batch_is_committed() -> None:
-    assert crash_everywhere("commit", power_cut=False, until="commit: done") > 15
+    assert crash_everywhere("commit", 0, power_cut=False, until="commit: done") > 15
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kill_at", ["commit: decided", *(["journal: commit", "journal: done"] if LONG else [])])
 def test_a_power_cut_at_any_change_of_the_disk_while_a_dead_drivers_batch_is_completed(kill_at: str) -> None:
-    assert crash_everywhere("abort", power_cut=True, until="task: opened", kill_at=kill_at) > 5
+    assert crash_everywhere("abort", 1, power_cut=True, until="task: opened", kill_at=kill_at) > 5
 
 
 def unflushed(plan: SinkPlan, interval_ms: int) -> SinkPlan:

@@ -1,7 +1,6 @@
 """Stories of the sink that a seed may need long to tell: each is about one request, one death or one clock."""
 
 import asyncio
-import os
 from contextlib import suppress
 from contextvars import Context
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import pytest
 
 from sim.broker.world import BROKER
+from sim.frame import LONG
 from sim.sink.plan import make_sink_plan
 from sim.sink.spark import TOPIC, Died, Process
 from sim.sink.stage import RUN, SinkStage, play, within
@@ -209,7 +209,6 @@ START = ("start", "start: fenced", "start: settled", "journal: owner")
 COMMIT = ("commit", "commit: checked", "journal: commit", "commit: decided", "commit: ended", "journal: done")
 STEPS = (*START, *COMMIT, "commit: done")
 PAIRS = [(first, second) for first in STEPS for second in STEPS]
-LONG = "TWOFOLD_LONG" in os.environ or "TWOFOLD_SEEDS" in os.environ
 """All pairs; otherwise every third."""
 QUICK = [(first, second) for first in ("start: settled", "commit: checked", "commit: done") for second in COMMIT[:4]]
 

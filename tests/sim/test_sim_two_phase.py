@@ -7,7 +7,6 @@ in `sim_two_phase_watch` (at every append) and, with the database for the truth,
 
 import dataclasses
 import os
-from itertools import count
 from typing import Any
 
 import pytest
@@ -15,14 +14,15 @@ import pytest
 from kits.wire.driver import NO_IDENTITY, Abortable, Identity
 from kits.wire.two_phase import prepared_state
 from sim.broker.watch import Violation
+from sim.frame import points
 from sim.transactions.clients import BOOTSTRAP
 from sim.transactions.history import Outcome, Txn
 from sim.transactions.stage import ID, Player, Stage, play
 from sim.two_phase.plan import LAST_EPOCH, make_two_phase_plan
 from sim.two_phase.world import Database, SimTwoPhaseDriver, TwoPhaseOutcome, simulate_two_phase
 
-DEFAULT_SEEDS = 30
-QUICK_SEEDS = 12
+DEFAULT_SEEDS = 16
+QUICK_SEEDS = 8
 
 outcomes: list[TwoPhaseOutcome] = []
 
@@ -48,6 +48,7 @@ def test_the_same_seed_gives_the_same_two_phase_run() -> None:
     assert first[0].digest != first[1].digest
 
 
+@pytest.mark.slow
 def test_the_two_phase_runs_are_worth_their_time() -> None:
     """Seeds in which nothing happens would pass whatever the broker did."""
     while len(outcomes) < 12:
@@ -172,9 +173,9 @@ async def two_recoveries(stage: Stage) -> None:
     await third.finish(last, commit=True)
 
 
-def crash_everywhere(*, power_cut: bool, again: bool = False) -> int:
-    """How often it died; the last run is the one that it survived."""
-    for operations in count():
+def crash_everywhere(share: int, *, power_cut: bool, again: bool = False) -> int:
+    """How many changes there were; the last run is the one that it survived."""
+    for operations in points(share, 3):
         crashes = 0
 
         async def told(stage: Stage, operations: int = operations) -> None:
@@ -193,16 +194,17 @@ def crash_everywhere(*, power_cut: bool, again: bool = False) -> int:
     raise AssertionError("unreachable")
 
 
+@pytest.mark.slow
 def test_a_power_cut_at_any_change_of_the_disk_and_the_outside_decides() -> None:
     """Nothing is flushed by any setting: what is vowed is on disk for its own sake."""
-    assert crash_everywhere(power_cut=True) > 40
+    assert crash_everywhere(0, power_cut=True) > 40
 
 
 @pytest.mark.slow
 def test_a_kill_at_any_change_of_the_disk_and_the_outside_decides() -> None:
-    assert crash_everywhere(power_cut=False) > 40
+    assert crash_everywhere(1, power_cut=False) > 40
 
 
 @pytest.mark.slow
 def test_a_power_cut_at_any_change_of_the_disk_and_again_while_it_recovers() -> None:
-    assert crash_everywhere(power_cut=True, again=True) > 40
+    assert crash_everywhere(2, power_cut=True, again=True) > 40

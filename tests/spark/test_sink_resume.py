@@ -25,7 +25,7 @@ from twofold.sink.journal import Journal
 from twofold.sink.register import JournalKind, Mode
 from twofold.wire.errors import KafkaError, RequestTimedOut
 
-pytestmark = [pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 CLEANUP = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
 TWO_PHASE = {"transaction.two.phase.commit.enable": "true"}

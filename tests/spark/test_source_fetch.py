@@ -14,6 +14,8 @@ from twofold.spark.offsets import EARLIEST, LATEST, Range
 from twofold.spark.options import ReadOptions, read_options
 from twofold.types import TopicPartition
 
+pytestmark = pytest.mark.slow
+
 COUNT = 5000
 WHOLE = Range(TopicPartition("t", 0), EARLIEST, LATEST)
 

@@ -20,7 +20,11 @@ from twofold.log.manager import LogOptions
 from twofold.records.compression import Codec
 from twofold.runtime.sim.disk import CutMode, PowerCut
 
-SEEDS = [int(os.environ["TWOFOLD_SEED"])] if "TWOFOLD_SEED" in os.environ else range(120)
+SEEDS = (
+    [int(os.environ["TWOFOLD_SEED"])]
+    if "TWOFOLD_SEED" in os.environ
+    else range(120 if "TWOFOLD_SEEDS" in os.environ else 40)
+)
 CUTS = 3
 KEYS = 12
 

@@ -25,6 +25,7 @@ Ts = TypeVarTuple("Ts")
 # Timers closer together than this run together. It must exceed the spacing of floats at the largest virtual time:
 # asyncio would otherwise spin on a timer that is due "now". A microsecond is enough for two hundred years.
 RESOLUTION_S = 1e-6
+MIN_TIMERS_TO_SWEEP = 100
 
 
 class DeadlockError(RuntimeError):
@@ -88,14 +89,15 @@ class SimFuture(asyncio.Future[T]):
 
 
 class SimTimer(asyncio.TimerHandle):
-    __slots__ = ("_number", "_sim_loop", "life")
+    __slots__ = ("_sim_loop", "life", "number")
+    _scheduled: bool  # what the base class has but its type stub does not tell
 
     def __init__(
         self, when: float, callback: Callable[..., object], args: Any, loop: "SimLoop", context: Context | None
     ) -> None:
         super().__init__(when, callback, args, loop, context)
         self._sim_loop = loop
-        self._number = loop.next_number()
+        self.number = loop.next_number()
         self.life: Life | None = None
 
     def cancel(self) -> None:
@@ -111,41 +113,24 @@ class SimTimer(asyncio.TimerHandle):
             return
         super()._run()
 
-    def __lt__(self, other: asyncio.TimerHandle) -> bool:
-        assert isinstance(other, SimTimer)
-        mine, others = self.when(), other.when()
-        return mine < others or (mine == others and self._number < other._number)
-
     def __eq__(self, other: object) -> bool:
         return self is other
 
     def __hash__(self) -> int:
-        return self._number
-
-
-class _Selector:
-    """Instead of waiting for sockets, moves the time."""
-
-    def __init__(self, loop: "SimLoop") -> None:
-        self._loop = loop
-
-    def select(self, timeout: float | None) -> list[Any]:
-        self._loop._advance(timeout)
-        return []
+        return self.number
 
 
 class SimLoop(asyncio.BaseEventLoop):
     # What the base class has but its type stub does not tell.
-    _scheduled: list[asyncio.TimerHandle]
+    _scheduled: list[tuple[float, int, SimTimer]]  # tuples are compared faster than timers
     _ready: deque[asyncio.Handle]
-    _clock_resolution: float
+    _stopping: bool
+    _timer_cancelled_count: int
 
     def __init__(self) -> None:
         super().__init__()
-        self._clock_resolution = RESOLUTION_S
         self._now = 0.0
         self._numbers = itertools.count(1)
-        self._selector = _Selector(self)
         self._unfinished: dict[SimTask[Any], None] = {}
         self.paused_lives = 0
         self.deadline: float | None = None
@@ -207,8 +192,8 @@ class SimLoop(asyncio.BaseEventLoop):
     ) -> SimTimer:
         self._check_closed()
         timer = SimTimer(when, callback, args, self, context)
-        heapq.heappush(self._scheduled, timer)
-        timer._scheduled = True  # type: ignore[attr-defined]  # the base class counts cancelled timers by it
+        heapq.heappush(self._scheduled, (when, timer.number, timer))
+        timer._scheduled = True  # the base class counts cancelled timers by it
         return timer
 
     def call_later(
@@ -216,11 +201,43 @@ class SimLoop(asyncio.BaseEventLoop):
     ) -> SimTimer:
         return self.call_at(self._now + delay, callback, *args, context=context)
 
-    def _call_soon(self, callback: Callable[..., object], args: Any, context: Context | None) -> asyncio.Handle:
-        handle: asyncio.Handle = super()._call_soon(callback, args, context)  # type: ignore[misc]
-        if self.paused_lives and self.hold(handle):
-            self._ready.pop()
+    def call_soon(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        self._check_closed()
+        handle = asyncio.Handle(callback, args, self, context)
+        if not (self.paused_lives and self.hold(handle)):
+            self._ready.append(handle)
         return handle
+
+    def _run_once(self) -> None:
+        """One turn, as the base class has it, but without sockets to wait for."""
+        ready = self._ready
+        self._drop_cancelled()
+        if not ready and not self._stopping:
+            self._advance()
+        self._take_due()
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle._cancelled:
+                handle._run()
+
+    def _drop_cancelled(self) -> None:
+        timers = self._scheduled
+        if len(timers) > MIN_TIMERS_TO_SWEEP and 2 * self._timer_cancelled_count > len(timers):
+            timers[:] = [entry for entry in timers if not entry[2]._cancelled]
+            heapq.heapify(timers)
+            self._timer_cancelled_count = 0
+        while timers and timers[0][2]._cancelled:
+            heapq.heappop(timers)[2]._scheduled = False
+            self._timer_cancelled_count -= 1
+
+    def _take_due(self) -> None:
+        timers, end = self._scheduled, self._now + RESOLUTION_S
+        while timers and timers[0][0] < end:
+            timer = heapq.heappop(timers)[2]
+            timer._scheduled = False
+            self._ready.append(timer)
 
     def run_in_executor(self, executor: Any, func: Callable[[*Ts], object], *args: *Ts) -> NoReturn:
         raise RuntimeError("a thread would make the simulation depend on real time: use Runtime.blocking")
@@ -241,21 +258,18 @@ class SimLoop(asyncio.BaseEventLoop):
             if not life.alive and not task.cancelled():
                 task.exception()  # the node is dead: its errors are not reported
 
-    def _advance(self, timeout: float | None) -> None:
-        if timeout is None:
+    def _advance(self) -> None:
+        if not self._scheduled:
             raise DeadlockError("no timer is set and these tasks wait for ever: " + self.describe_tasks())
-        if timeout > 0:
-            target = self._scheduled[0].when() if self._scheduled else self._now + timeout
+        target = self._scheduled[0][0]
+        if target > self._now:
             if self.deadline is not None and target > self.deadline:
                 self._now = self.deadline
                 raise VirtualTimeout(f"still running at virtual second {self._now:.3f}: " + self.describe_tasks())
-            self._now = max(self._now, target)
+            self._now = target
 
     def describe_tasks(self) -> str:
         return "; ".join(_describe(task) for task in self._unfinished) or "none"
-
-    def _process_events(self, event_list: list[Any]) -> None:
-        """The selector never has any."""
 
     def _write_to_self(self) -> None:
         """Nothing sleeps that would have to be woken."""

@@ -627,6 +627,18 @@ def test_the_effects_of_a_write_run_when_it_is_committed_before_its_answer():
     run(story)
 
 
+def test_a_decision_whose_effects_nothing_can_run_is_refused_before_its_record_is_appended():
+    def story() -> None:
+        port = Port()
+        runtime: MachineRuntime[Sum, Any] = MachineRuntime(SumMachine(), port, FixedClock())
+        runtime.become_leader(1)
+        with pytest.raises(ValueError, match="nothing was given that could run"):
+            runtime.write(lambda state, now: Result((1,), "ok", effects=("counted",)))
+        assert port.appends == 0
+
+    run(story)
+
+
 def test_the_effects_of_a_failed_append_are_dropped():
     def story() -> None:
         world = World()

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from twofold.cli.admin import connected
 from twofold.cli.common import (
     DEFAULT_SERVER,
     DEFAULT_TIMEOUT_S,
@@ -23,7 +24,7 @@ from twofold.cli.common import (
     print_table,
     run_command,
 )
-from twofold.cli.topic import connected, report
+from twofold.cli.topic import report
 from twofold.client import (
     ClusterDescription,
     Feature,

@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
+from twofold.cli.admin import complain_of_all, connected, print_deleted
 from twofold.cli.common import (
     DEFAULT_SERVER,
     DEFAULT_TIMEOUT_S,
     EXIT_CODES,
-    FAILED,
     OK,
     USAGE,
     BootstrapServer,
@@ -19,7 +19,6 @@ from twofold.cli.common import (
     OutputFormat,
     Timeout,
     Yes,
-    complain,
     confirm,
     parse_pairs,
     print_json,
@@ -206,11 +205,7 @@ def delete(
             confirm(f"Delete {', '.join(topics)} at {bootstrap_server} with all records?", "nothing was deleted")
         async with connected(bootstrap_server, timeout) as admin:
             results = await admin.delete_topics(topics)
-        if output is OutputFormat.JSON:
-            print_json({"deleted": list(results.values)})
-        else:
-            for name in results.values:
-                print(f"deleted {name}")
+        print_deleted(results.values, output)
         ignored = (UnknownTopicOrPartition,) if if_exists else ()
         return report(results.errors, "delete", bootstrap_server, ignored)
 
@@ -271,35 +266,11 @@ def _bound(partition: str, text: str) -> int:
     return int(text)
 
 
-class connected:  # noqa: N801 - reads as a verb: async with connected(...)
-    """An Admin whose bootstrap server has answered."""
-
-    def __init__(self, bootstrap_server: str, timeout_s: float) -> None:
-        self._options = (bootstrap_server, int(timeout_s * 1000))
-
-    async def __aenter__(self) -> Admin:
-        server, timeout_ms = self._options
-        self._admin = Admin(bootstrap_servers=server, default_api_timeout_ms=timeout_ms, client_id="twofold-cli")
-        try:
-            await self._admin.bootstrap(min(2_000, timeout_ms))
-        except BaseException:
-            await self._admin.close()
-            raise
-        return self._admin
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._admin.close()
-
-
 def report(
     errors: Mapping[Any, KafkaError], verb: str, bootstrap_server: str, ignored: tuple[type[KafkaError], ...] = ()
 ) -> int:
     """Say what failed; returns the exit code."""
-    code = OK
-    for key, error in errors.items():
-        if not isinstance(error, ignored):
-            code = complain(f"cannot {verb} {key}: {_reason(error, bootstrap_server)}", FAILED)
-    return code
+    return complain_of_all(errors, verb, lambda _, error: _reason(error, bootstrap_server), ignored)
 
 
 def _reason(error: KafkaError, bootstrap_server: str) -> str:

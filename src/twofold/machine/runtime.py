@@ -134,7 +134,7 @@ class MachineRuntime(Generic[S, R]):
         run_effects: Callable[[Sequence[Any]], None] | None = None,
     ) -> None:
         """`inactive` is the error of a write before `become_leader`, e.g. that the machine is loading. `run_effects`
-        acts on the effects of a handler whose records are committed."""
+        acts on the effects of a handler whose records are committed; without it a handler that has some is refused."""
         self.machine = machine
         self.committed: S = machine.initial()
         self.committed_offset = NO_OFFSET  # of the last record in `committed`
@@ -209,6 +209,8 @@ class MachineRuntime(Generic[S, R]):
         if self._inactive is not None or self._pending or self._unseen:
             self.check_writable()
         records, response, wait, effects = handler(self._state, self._clock.wall_ms())
+        if effects and self._run_effects is None:
+            raise ValueError(f"nothing was given that could run {effects}")
         waiter: asyncio.Future[T] = asyncio.Future()
         is_shown = not self._pending and not self._unseen
         if records:
@@ -330,8 +332,7 @@ class MachineRuntime(Generic[S, R]):
                 log.exception("a listener failed on the state committed at offset %d", offset)
 
     def _act(self, effects: Sequence[Any]) -> None:
-        if self._run_effects is None:
-            raise ValueError(f"nothing was given that could run {effects}")
+        assert self._run_effects is not None  # `write` has looked
         try:
             self._run_effects(effects)
         except Exception:

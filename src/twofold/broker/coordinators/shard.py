@@ -100,6 +100,8 @@ def batches_of(
 
 class CoordinatorShard(Generic[S, R]):
     topic: str
+    # Acts on the effects of a decision whose records are committed, where decisions have effects.
+    run_effects: Callable[[Sequence[Any]], None] | None = None
 
     def __init__(
         self,
@@ -160,10 +162,6 @@ class CoordinatorShard(Generic[S, R]):
 
     def activated(self) -> None:
         """All is loaded and the shard leads."""
-
-    def run_effects(self, effects: Sequence[Any]) -> None:
-        """Act on the effects of a decision whose records are committed."""
-        raise TypeError(f"{type(self).__name__} does not say how its effects are run: {effects}")
 
     def as_coordinator_error(self, error: KafkaError) -> KafkaError:
         """What a client gets for an error of the log."""

@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
+from twofold.cli.admin import complain_of_all, connected, print_deleted
 from twofold.cli.common import (
     DEFAULT_SERVER,
     DEFAULT_TIMEOUT_S,
     EXIT_CODES,
-    FAILED,
     OK,
     USAGE,
     BootstrapServer,
@@ -18,7 +18,6 @@ from twofold.cli.common import (
     OutputFormat,
     Timeout,
     Yes,
-    complain,
     confirm,
     print_json,
     print_table,
@@ -26,7 +25,6 @@ from twofold.cli.common import (
 )
 from twofold.cli.group.report import GroupProblem, GroupReport, OffsetRow, names_of, ranges, report_groups
 from twofold.cli.group.reset import reset_offsets
-from twofold.cli.topic import connected
 from twofold.client import GroupListing, MemberDescription, TopicPartition
 from twofold.client.cluster.metadata import group_by_topic
 from twofold.wire.errors import GroupIdNotFound, KafkaError, NonEmptyGroup
@@ -148,11 +146,7 @@ def delete(
             results = await admin.delete_groups(groups)
             busy = [name for name, error in results.errors.items() if isinstance(error, NonEmptyGroup)]
             members = {name: row.members for name, row in (await admin.describe_groups(busy)).values.items()}
-        if output is OutputFormat.JSON:
-            print_json({"deleted": list(results.values)})
-        else:
-            for name in results.values:
-                print(f"deleted {name}")
+        print_deleted(results.values, output)
         ignored = (GroupIdNotFound,) if if_exists else ()
         return report(results.errors, "delete", bootstrap_server, ignored, members)
 
@@ -167,12 +161,11 @@ def report(
     members: Mapping[str, tuple[MemberDescription, ...]] = {},
 ) -> int:
     """Say what failed; returns the exit code."""
-    code = OK
-    for group, error in errors.items():
-        if not isinstance(error, ignored):
-            reason = _reason(error, bootstrap_server, members.get(group, ()))
-            code = complain(f"cannot {verb} {group}: {reason}", FAILED)
-    return code
+
+    def reason(group: str, error: KafkaError) -> str:
+        return _reason(error, bootstrap_server, members.get(group, ()))
+
+    return complain_of_all(errors, verb, reason, ignored)
 
 
 def _reason(error: KafkaError, bootstrap_server: str, members: tuple[MemberDescription, ...]) -> str:

@@ -18,6 +18,7 @@ from typing import Annotated, Any
 
 import typer
 
+from twofold.cli.admin import connected
 from twofold.cli.common import (
     DEFAULT_SERVER,
     DEFAULT_TIMEOUT_S,
@@ -36,7 +37,6 @@ from twofold.cli.common import (
     timestamp_ms,
 )
 from twofold.cli.group.report import Ends, ends_of, names_of, ranges
-from twofold.cli.topic import connected
 from twofold.client import Admin, MemberDescription, OffsetAndMetadata, TopicPartition
 from twofold.client.cluster.metadata import TopicMetadata
 from twofold.wire.errors import GroupIdNotFound, KafkaError, UnknownTopicOrPartition

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from twofold.cli.admin import connected
 from twofold.cli.common import (
     DEFAULT_SERVER,
     DEFAULT_TIMEOUT_S,
@@ -20,7 +21,6 @@ from twofold.cli.common import (
     timestamp_ms,
 )
 from twofold.cli.records.formats import TEMPLATE_HELP, Formatter, json_line, plain, template
-from twofold.cli.topic import connected
 from twofold.client import Consumer, TopicPartition
 from twofold.wire.errors import UnknownTopicOrPartition
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from twofold.cli.admin import connected
 from twofold.cli.common import (
     DEFAULT_SERVER,
     DEFAULT_TIMEOUT_S,
@@ -27,7 +28,6 @@ from twofold.cli.common import (
     run_command,
 )
 from twofold.cli.records.formats import NewRecord, parse_json_line, unescape
-from twofold.cli.topic import connected
 from twofold.client import Delivery, Producer
 from twofold.wire.errors import KafkaError
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from twofold.cli.admin import connected
 from twofold.cli.common import (
     DEFAULT_SERVER,
     DEFAULT_TIMEOUT_S,
@@ -27,7 +28,6 @@ from twofold.cli.common import (
     print_table,
     run_command,
 )
-from twofold.cli.topic import connected
 from twofold.cli.txn.end import abort, complete, terminate
 from twofold.cli.txn.fate import fate
 from twofold.cli.txn.place import KNOWN_IDS, check_broker, check_partition, chosen_partitions

@@ -15,6 +15,7 @@ from typing import Annotated
 
 import typer
 
+from twofold.cli.admin import connected
 from twofold.cli.common import (
     DEFAULT_SERVER,
     DEFAULT_TIMEOUT_S,
@@ -32,7 +33,6 @@ from twofold.cli.common import (
     print_json,
     run_command,
 )
-from twofold.cli.topic import connected
 from twofold.cli.txn.place import KNOWN_IDS, check_partition
 from twofold.client import Admin, TopicPartition
 from twofold.client.admin.hanging import NO_TIME_MS, PartitionTransaction, find_open, owners_of, why_hanging

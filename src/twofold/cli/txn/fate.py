@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from twofold.cli.admin import connected
 from twofold.cli.common import (
     DEFAULT_SERVER,
     DEFAULT_TIMEOUT_S,
@@ -30,7 +31,6 @@ from twofold.cli.common import (
     print_table,
     run_command,
 )
-from twofold.cli.topic import connected
 from twofold.cli.txn.place import check_partition
 from twofold.client import Admin, OffsetSpec, TopicPartition
 from twofold.client.admin.hanging import owners_of

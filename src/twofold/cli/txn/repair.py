@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from twofold.cli.admin import connected
 from twofold.cli.common import (
     DEFAULT_SERVER,
     DEFAULT_TIMEOUT_S,
@@ -31,7 +32,6 @@ from twofold.cli.common import (
     print_table,
     run_command,
 )
-from twofold.cli.topic import connected
 from twofold.cli.txn.place import chosen_partitions
 from twofold.client import Admin
 from twofold.client.admin.hanging import Hanging, PartitionTransaction, Reason, find_hanging

@@ -1,4 +1,4 @@
-"""What compaction looks at inside a batch: the keys, without unpacking values, headers and times.
+"""What compaction keeps of a batch, and how it writes that.
 
 1. A record that is kept keeps its bytes. Its deltas stay right because base offset and base timestamp of its batch
    stay; only where a delete horizon takes the place of the base timestamp are the time deltas written anew.
@@ -9,7 +9,6 @@
 from collections.abc import Iterator
 from hashlib import blake2s
 from itertools import islice
-from typing import NamedTuple
 
 from twofold.records.batch import (
     CODEC_MASK,
@@ -22,80 +21,13 @@ from twofold.records.batch import (
     records_section,
 )
 from twofold.records.compression import Codec, compress
-from twofold.records.varint import DECODED, ENCODED, decode_varint, encode_varint
+from twofold.records.spans import Span, iter_spans
+from twofold.records.varint import ENCODED, decode_varint, encode_varint
 from twofold.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
-from twofold.wire.errors import InvalidRecord
 
 DIGEST_SIZE = 16
 ENTRY_BYTES = 224  # about what Python takes for a digest, an offset and their places in a dict and a set
 LIVE_STEP = 10_000
-
-_NULL = 1  # the varint of -1: no value
-_new_tuple = tuple.__new__
-
-
-class Span(NamedTuple):
-    """A record in a section of uncompressed records, as far as compaction cares."""
-
-    start: int
-    time_at: int  # where its time delta stands
-    end: int
-    offset: int
-    key: bytes | None
-    is_tombstone: bool
-
-
-def iter_spans(header: Header, data: bytes) -> Iterator[Span]:
-    """The records of a batch. Half of what a pass costs is spent here: one loop, short varints read in place."""
-    base_offset = header.base_offset
-    decoded, varint, new_tuple = DECODED, decode_varint, _new_tuple
-    size = len(data)
-    position = 0
-    try:
-        for _ in range(header.count):
-            start = position
-            if (low := data[position]) < 128:
-                position += 1
-                end = position + decoded[low]
-            elif (high := data[position + 1]) < 128:
-                position += 2
-                end = position + decoded[low - 128 + (high << 7)]
-            else:
-                length, position = varint(data, position)
-                end = position + length
-            if not position < end <= size:
-                raise InvalidRecord(f"a record claims to end at byte {end} of {size}")
-            time_at = position = position + 1
-            while data[position] >= 128:
-                position += 1
-            position += 1
-            if (low := data[position]) < 128:
-                position += 1
-                offset = base_offset + decoded[low]
-            elif (high := data[position + 1]) < 128:
-                position += 2
-                offset = base_offset + decoded[low - 128 + (high << 7)]
-            else:
-                delta, position = varint(data, position)
-                offset = base_offset + delta
-            if (low := data[position]) < 128:
-                position += 1
-                length = decoded[low]
-            else:
-                length, position = varint(data, position)
-            if length >= 0:
-                key = data[position : position + length]
-                position += length
-            else:
-                key = None
-            if position >= end:
-                raise InvalidRecord(f"the record at offset {offset} ends inside its key")
-            yield new_tuple(Span, (start, time_at, end, offset, key, data[position] == _NULL))
-            position = end
-    except IndexError:
-        raise InvalidRecord(f"{size} bytes of records end before the {header.count} that the batch declares") from None
-    if position != size:
-        raise InvalidRecord(f"{size - position} bytes follow the {header.count} records that the batch declares")
 
 
 def section_of(header: Header, buffer: bytes, at: int) -> bytes:

@@ -15,7 +15,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
 from twofold.config.topic import LogConfig
-from twofold.log.cleaning.records import OffsetMap, emptied, iter_spans, placeholder, rewrite, section_of, select
+from twofold.log.cleaning.records import OffsetMap, emptied, placeholder, rewrite, section_of, select
 from twofold.log.cleaning.transactions import CleanedTransactions
 from twofold.log.indexes.cache import IndexCache
 from twofold.log.indexes.offset_index import MAX_RELATIVE_OFFSET
@@ -26,6 +26,7 @@ from twofold.log.segments.scan import iter_checked
 from twofold.log.segments.segment import CLEANED_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, Segment
 from twofold.records.batch import LOG_OVERHEAD, Header, read_header
 from twofold.records.control import read_end_marker
+from twofold.records.spans import iter_spans
 from twofold.runtime.api import Disk
 from twofold.runtime.files import read_file
 from twofold.types import ProducerId

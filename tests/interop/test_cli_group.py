@@ -276,9 +276,11 @@ def open_transaction(server: Server, topic: str, group: str | None = None, offse
             "producer_id"
         ]
         owner = {"producer_id": producer_id, "producer_epoch": 0}
-        rows = [{"index": 0, "records": batch(2, attributes=0x10, base_sequence=0, base_timestamp=START, **owner)}]
+        records = batch(2, attributes=0x10, base_sequence=0, base_timestamp=START, **owner)
         body = {"transactional_id": "by-hand", "acks": -1, "timeout": 5000}
-        answer = connection.ask("Produce", 9, topic_data=[{"name": topic, "partition_data": rows}], **body)
+        answer = connection.ask(
+            "Produce", 9, topic_data=[{"name": topic, "partition_data": [{"index": 0, "records": records}]}], **body
+        )
         assert answer["responses"][0]["partition_responses"][0]["error_code"] == 0
         if group is not None:
             entry = {"partition_index": 0, "committed_offset": offset, "committed_leader_epoch": -1}

@@ -107,7 +107,8 @@ def committed(server: str, topic: str) -> list[str]:
         }
     )
     consumer.assign([TopicPartition(topic, 0, 0)])
-    found, deadline = [], time.monotonic() + 30
+    found: list[str] = []
+    deadline = time.monotonic() + 30
     try:
         while True:
             assert time.monotonic() < deadline, f"{topic} was not read to its end"
@@ -116,7 +117,7 @@ def committed(server: str, topic: str) -> list[str]:
                 continue
             if message.error() is not None:
                 return sorted(found)
-            found.append(message.value().decode())
+            found.append((message.value() or b"").decode())
     finally:
         consumer.close()
 

@@ -131,10 +131,12 @@ class Story:
                 if message.error() is not None:
                     at_end = True
                     continue
-                assert message.offset() > last, "offsets never change their order"
-                last = message.offset()
+                offset, key = message.offset(), message.key()
+                assert offset is not None and key is not None
+                assert offset > last, "offsets never change their order"
+                last = offset
                 assert not (message.value() or b"").startswith(b"aborted")
-                found[message.key()] = message.value()
+                found[key] = message.value()
         consumer.close()
         return found
 

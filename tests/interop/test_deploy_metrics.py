@@ -70,9 +70,9 @@ def told() -> Told:
             known = labels.setdefault(sample.name, {})
             for label, value in sample.labels.items():
                 known.setdefault(label, set()).add(value)
-    for family in FAMILIES:  # what has no series at this moment: nothing is corrupt
-        if family.sample in types:
-            labels.setdefault(family.sample, {label: set() for label in family.labels})
+    for known_family in FAMILIES:  # what has no series at this moment: nothing is corrupt
+        if known_family.sample in types:
+            labels.setdefault(known_family.sample, {label: set() for label in known_family.labels})
     return Told(labels, types)
 
 

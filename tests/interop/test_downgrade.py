@@ -5,6 +5,7 @@ Apache Kafka opens the data folder of a Twofold that had one, and the outside de
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ ID = "orders"
 
 def prepare_and_keep(server: TwofoldServer) -> PreparedTxnState:
     """With all fields that only Twofold writes: how the one before ended, and what the producer that keeps asks for."""
-    settings = {"bootstrap_servers": server.bootstrap_servers, "transactional_id": ID}
+    settings: dict[str, Any] = {"bootstrap_servers": server.bootstrap_servers, "transactional_id": ID}
     with Producer(transaction_two_phase_commit_enable=True, **settings) as first:
         first.init_transactions()
         with first.transaction() as transaction:

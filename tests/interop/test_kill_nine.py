@@ -72,10 +72,13 @@ def read_all(address: str, topic: str) -> dict[int, list[tuple[int, int]]]:
     at_end: set[int] = set()
     while len(at_end) < PARTITIONS:
         for message in consumer.consume(10_000, 1.0):
+            partition, offset = message.partition(), message.offset()
+            assert partition is not None
             if message.error() is not None:
-                at_end.add(message.partition())
+                at_end.add(partition)
             else:
-                rows[message.partition()].append((message.offset(), int(message.value())))
+                assert offset is not None
+                rows[partition].append((offset, int(message.value() or b"")))
     consumer.close()
     return rows
 

@@ -25,7 +25,7 @@ from typing import Any
 
 import pytest
 
-from kits.metadata_kills.admins import ADMINS, Attempt
+from kits.metadata_kills.admins import ADMINS, Admin, Attempt
 from kits.metadata_kills.ledger import PREFIX, Change, Ledger, Topic, Transactions, read_transactions
 from kits.metadata_kills.readers import READERS
 from kits.processes import commands
@@ -144,7 +144,7 @@ class Story:
             return Change("delete", {name: None for name, topic in names.items() if topic.partitions != 10})
         return Change("create", {name: Topic(1, (("retention.ms", str(number)),)) for name in many})
 
-    def _admin(self, kind: str) -> object:
+    def _admin(self, kind: str) -> Admin:
         return next(admin for admin in self._admins if kind in admin.kinds)
 
     def _do(self, change: Change) -> None:
@@ -242,7 +242,7 @@ class Story:
     @property
     def others(self) -> dict[str, Any]:
         """What the bystander tells."""
-        return json.loads(self.report.read_text())  # type: ignore[no-any-return]
+        return json.loads(self.report.read_text())
 
     def figures(self) -> Iterator[str]:
         ledger = self.ledger

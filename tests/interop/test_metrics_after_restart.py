@@ -71,7 +71,7 @@ def test_open_transactions_and_producers_are_told_before_a_client_touches_the_pa
     tmp_path: Path, end: Callable[[TwofoldServer], object]
 ) -> None:
     with serve(tmp_path) as server:
-        address = {"bootstrap.servers": server.bootstrap_servers}
+        address: dict[str, str | int | float | bool] = {"bootstrap.servers": server.bootstrap_servers}
         admin = AdminClient(address)
         admin.create_topics([NewTopic("orders", PARTITIONS)])["orders"].result(20)
         plain = Producer({**address, "enable.idempotence": True})

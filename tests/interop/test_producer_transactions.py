@@ -504,8 +504,12 @@ async def state_of(server: str, transactional_id: str) -> str:
 @pytest.mark.oracle
 def test_what_apache_kafka_lacks_is_one_clear_error(oracle: Any) -> None:
     async def main() -> None:
-        options = {"transaction_two_phase_commit_enable": True, "transaction_heartbeat_interval_ms": 0}
-        producer = Producer(bootstrap_servers=oracle.bootstrap_servers, transactional_id=name(), **options)
+        producer = Producer(
+            bootstrap_servers=oracle.bootstrap_servers,
+            transactional_id=name(),
+            transaction_two_phase_commit_enable=True,
+            transaction_heartbeat_interval_ms=0,
+        )
         with pytest.raises(UnsupportedByBroker, match=r"InitProducerId up to 5: transaction_two_phase.* needs 6"):
             await producer.init_transactions()
         await producer.close()

@@ -254,7 +254,7 @@ def test_two_who_recover_at_once_and_a_late_end_of_the_first(server: TwofoldServ
         await old.init()
         await old.send({TopicPartition("split", index): [value] for index, value in enumerate(VALUES)})
         found = await asyncio.gather(one.recover(), two.recover())
-        assert found == [old.identity, old.identity], "both see the same transaction"
+        assert list(found) == [old.identity, old.identity], "both see the same transaction"
         assert len({old.identity, one.identity, two.identity}) == 3, "under identities of their own"
         loser, winner = sorted((one, two), key=lambda driver: driver.identity)
         for driver in (old, loser):

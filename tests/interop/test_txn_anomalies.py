@@ -7,8 +7,10 @@ which a transaction keeps its epoch, in `tv2` every transaction has an epoch of 
 
 import os
 from collections.abc import Iterator
+from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -247,7 +249,7 @@ class TestAbortedRead:
                     writer.end(commit)
                 lost.wait_answer()
                 stage.restart()
-                assert writer.until_ready(lambda commit=commit: writer.end(commit)) == 0
+                assert writer.until_ready(partial(writer.end, commit)) == 0
                 stage.await_nothing_open()
                 assert stage.read() == sorted(kept)
 
@@ -388,14 +390,14 @@ class TestDuplicate:
         lost.wait_answer()
         stage.restart()
         for offset, body in enumerate(bodies):
-            answers = []
+            answers: list[dict[str, Any]] = []
 
-            def again(body: dict[str, object] = body, answers: list[dict[str, object]] = answers) -> int:
+            def again(body: dict[str, object] = body, answers: list[dict[str, Any]] = answers) -> int:
                 answers.append(writer.ask("Produce", versions.produce, body))
                 return produce_code(answers[-1])
 
             assert writer.until_ready(again) == 0
-            assert answers[-1]["responses"][0]["partition_responses"][0]["base_offset"] == offset  # type: ignore[index]
+            assert answers[-1]["responses"][0]["partition_responses"][0]["base_offset"] == offset
         assert writer.end(True) == 0
         stage.await_nothing_open()
         assert stage.read() == ["0", "1", "2", "3", "4"]

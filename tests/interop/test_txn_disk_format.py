@@ -8,6 +8,7 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,8 +33,8 @@ ROUNDS = 12
 PROTOCOLS = (OLD, TV1, TV2)
 
 EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT = range(6)
-ENDED = {EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT}
-BEFORE = {
+ENDED: set[int | None] = {EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT}
+BEFORE: dict[int, set[int | None]] = {
     EMPTY: ENDED | {None},
     ONGOING: ENDED | {ONGOING},
     PREPARE_COMMIT: {ONGOING},
@@ -66,7 +67,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Written]:
                 for session in sessions:
                     commit = number % 3 != 2
                     write(session, f"{half} {number}")
-                    assert session.until_ready(lambda session=session, commit=commit: session.end(commit)) == 0
+                    assert session.until_ready(partial(session.end, commit)) == 0
                     commits, aborts = commits + commit, aborts + (not commit)
             write(sessions[0], "fenced")
             sessions[0].open()

@@ -280,7 +280,7 @@ def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
             yield running
 
 
-@dataclass(frozen=True)
+@dataclass
 class Behind:
     """The server as it is seen through the proxy."""
 

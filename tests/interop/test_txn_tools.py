@@ -451,10 +451,10 @@ def test_the_administrators_client_does_the_same_from_python(server: Server) -> 
                 admin.force_terminate_transaction("nobody-has-this")
         (row,) = admin.describe_producers([tp], broker_id=1).get()[tp]
         assert (row.producer_id, row.current_txn_start_offset) == (hung, 0)
-        for wrong in ({"start_offset": 1}, {"start_offset": 0, "producer_epoch": 1}):
+        for start_offset, epoch in ((1, 0), (0, 1)):
             with pytest.raises(InvalidTxnState, match="has no transaction"):
                 admin.abort_transaction(
-                    AbortTransactionSpec(**{"tp": tp, "producer_id": hung, "producer_epoch": 0} | wrong)
+                    AbortTransactionSpec(tp=tp, producer_id=hung, producer_epoch=epoch, start_offset=start_offset)
                 )
         admin.abort_transaction(AbortTransactionSpec(tp=tp, producer_id=hung, producer_epoch=0, start_offset=0))
         assert stable_offset(server, topic, 0) == 2

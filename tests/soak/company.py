@@ -84,7 +84,9 @@ class Copies:
 
     CLIENTS = ("confluent-kafka", "kafka-python")
 
-    def __init__(self, server: Server, directory: Path, seconds: float, rate: float, change_every_s: float) -> None:
+    def __init__(
+        self, server: txn_copies.Server, directory: Path, seconds: float, rate: float, change_every_s: float
+    ) -> None:
         self.name = "copies"
         self._count = int(seconds * rate)
         create_topic(server, INPUT, SOURCES)

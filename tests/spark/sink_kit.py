@@ -184,18 +184,20 @@ class Broker:
             future.result(30)
         return name
 
-    def send(self, topic: str, numbers: Sequence[int], keys: int = 4, timestamp_ms: Callable[[int], int] | None = None):
+    def send(
+        self, topic: str, numbers: Sequence[int], keys: int = 4, timestamp_ms: Callable[[int], int] | None = None
+    ) -> None:
         """Numbers as values under keys that repeat, so that each key has its numbers in their order."""
         producer = Producer({"bootstrap.servers": self.bootstrap_servers, "linger.ms": 5})
         for number in numbers:
-            more = {} if timestamp_ms is None else {"timestamp": timestamp_ms(number)}
+            more: dict[str, Any] = {} if timestamp_ms is None else {"timestamp": timestamp_ms(number)}
             producer.produce(topic, value=b"%d" % number, key=b"k%d" % (number % keys), **more)
         assert producer.flush(60) == 0
 
     def read(self, topic: str, *, committed: bool = True) -> list[tuple[int, bytes, bytes]]:
         """(partition, key, value) of everything up to the last stable offset, or to the end."""
         found = self.messages(topic, committed=committed)
-        return [(message.partition(), message.key(), message.value()) for message in found]
+        return [(message.partition() or 0, message.key() or b"", message.value() or b"") for message in found]
 
     def messages(self, topic: str, *, committed: bool = True) -> list[Message]:
         level = "read_committed" if committed else "read_uncommitted"
@@ -211,7 +213,8 @@ class Broker:
         try:
             partitions = list(consumer.list_topics(topic, 30).topics[topic].partitions)
             consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
-            found, ended = [], set()
+            found: list[Message] = []
+            ended: set[int | None] = set()
             deadline = time.monotonic() + PATIENCE_S
             while len(ended) < len(partitions):
                 assert time.monotonic() < deadline, f"{topic} was not read to its end"

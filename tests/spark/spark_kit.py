@@ -5,6 +5,7 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +80,11 @@ class Kit:
         for partition in range(partitions):
             old = {"value": b"old", "partition": partition, "timestamp": OLD_MS}
             self.send(topic, [old] * lost)
-            self.wait_for(lambda partition=partition: self.watermarks(topic, partition)[0] == lost)
+            self.wait_for(partial(self._starts_at, topic, partition, lost))
         return topic
+
+    def _starts_at(self, topic: str, partition: int, offset: int) -> bool:
+        return self.watermarks(topic, partition)[0] == offset
 
     def watermarks(self, topic: str, partition: int = 0) -> tuple[int, int]:
         consumer = Consumer({"bootstrap.servers": self.bootstrap_servers, "group.id": "kit"})
@@ -170,7 +174,8 @@ class Query:
 
     def logged(self, batch: int) -> dict[str, Any]:
         """The offset that the checkpoint has for a batch."""
-        return json.loads((self.checkpoint / "offsets" / str(batch)).read_text().splitlines()[-1])
+        offset: dict[str, Any] = json.loads((self.checkpoint / "offsets" / str(batch)).read_text().splitlines()[-1])
+        return offset
 
     def process(self) -> list[int]:
         self.query.processAllAvailable()

@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -39,9 +40,10 @@ class Standalone:
             work = ["--cores", str(CORES), "--memory", "700m", "--work-dir", str(self.directory / name)]
             self._spawn(name, "org.apache.spark.deploy.worker.Worker", "--host", name, *work, self.master)
         for name in WORKERS:
-            wait_for(
-                lambda n=name: "Successfully registered" in self.log(n), "a worker", found=lambda n=name: self.log(n)
-            )
+            wait_for(partial(self._is_registered, name), "a worker", found=partial(self.log, name))
+
+    def _is_registered(self, worker: str) -> bool:
+        return "Successfully registered" in self.log(worker)
 
     def _spawn(self, name: str, main_class: str, *args: str) -> None:
         env = os.environ | {

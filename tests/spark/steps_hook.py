@@ -93,7 +93,8 @@ def _act(directory: Path, number: str, action: str) -> None:
 def _stop_before_second_send() -> None:
     from twofold.sink.writer import TaskWriter
 
-    original, sent = TaskWriter.send, []
+    original = TaskWriter.send
+    sent: list[str] = []
 
     async def send(self: TaskWriter, topic: str, batches: Any) -> None:
         if len(sent) == 1:

@@ -51,24 +51,24 @@ def with_wrong_amount(row: Row) -> Row:
     return replace(row, value=row.value.replace(b'"amount": ', b'"amount": 1'))
 
 
-def test_every_row_once_is_good():
+def test_every_row_once_is_good() -> None:
     assert of_enriched(SENT, enriched_rows()) == Verdict(expected=31, read=31, lost=0, doubled=0, disordered=0)
 
 
-def test_a_missing_row_is_lost_and_a_second_one_doubled():
+def test_a_missing_row_is_lost_and_a_second_one_doubled() -> None:
     rows = enriched_rows()
     assert of_enriched(SENT, rows[1:]) == Verdict(expected=31, read=30, lost=1, doubled=0, disordered=0)
     assert of_enriched(SENT, [rows[0], *rows]) == Verdict(expected=31, read=32, lost=0, doubled=1, disordered=0)
 
 
-def test_a_wrong_row_does_not_stand_for_the_right_one():
+def test_a_wrong_row_does_not_stand_for_the_right_one() -> None:
     rows = enriched_rows()
     for wrong in (with_wrong_amount(rows[0]), replace(rows[0], key="customer-9")):
         verdict = of_enriched(SENT, [wrong, *rows[1:]])
         assert (verdict.lost, verdict.doubled) == (1, 1)
 
 
-def test_a_row_behind_a_later_one_of_its_key_is_out_of_order():
+def test_a_row_behind_a_later_one_of_its_key_is_out_of_order() -> None:
     rows = enriched_rows()
     swapped = [*rows[:3], rows[6], *rows[4:6], rows[3], *rows[7:]]
     assert swapped[3].key == swapped[6].key
@@ -76,18 +76,18 @@ def test_a_row_behind_a_later_one_of_its_key_is_out_of_order():
     assert not of_enriched(SENT, swapped).good
 
 
-def test_rows_of_different_keys_may_come_in_any_order():
+def test_rows_of_different_keys_may_come_in_any_order() -> None:
     by_partition = sorted(enriched_rows(), key=lambda row: row.partition)
     assert by_partition != enriched_rows()
     assert of_enriched(SENT, by_partition).good
 
 
-def test_a_key_in_two_partitions_has_no_order():
+def test_a_key_in_two_partitions_has_no_order() -> None:
     rows = enriched_rows()
     assert of_enriched(SENT, [*rows[:-1], replace(rows[-1], partition=1 - rows[-1].partition)]).disordered == 1
 
 
-def test_closed_windows_have_to_be_there_and_open_ones_may():
+def test_closed_windows_have_to_be_there_and_open_ones_may() -> None:
     both = [window(0), window(10)]
     assert of_revenue(SENT, both) == Verdict(expected=2, read=2, lost=0, doubled=0)
     assert of_revenue(SENT, [*both, window(20)]).good
@@ -164,7 +164,7 @@ def run(tmp_path: Path) -> Iterator[Run]:
 
 @runs
 @when_long
-def test_the_demo_loses_and_doubles_nothing_and_leaves_only_its_picture(run: Run):
+def test_the_demo_loses_and_doubles_nothing_and_leaves_only_its_picture(run: Run) -> None:
     run.start()
     code, output = run.finish()
     assert code == 0, output
@@ -176,7 +176,7 @@ def test_the_demo_loses_and_doubles_nothing_and_leaves_only_its_picture(run: Run
 
 @runs
 @when_long
-def test_a_broken_sink_fails_the_verdict(run: Run):
+def test_a_broken_sink_fails_the_verdict(run: Run) -> None:
     run.start(TWOFOLD_DEMO_BREAK="1")
     code, output = run.finish()
     assert code == 1, output
@@ -203,19 +203,19 @@ def directories(run: Run) -> list[str]:
 
 
 @runs
-def test_a_demo_that_is_killed_with_9_leaves_nothing_running(run: Run):
+def test_a_demo_that_is_killed_with_9_leaves_nothing_running(run: Run) -> None:
     assert killed_with(run, signal.SIGKILL, "pyspark.daemon") == -signal.SIGKILL
 
 
 @runs
 @when_long
 @pytest.mark.parametrize("when", ["serve", "pipeline.py", "java"])
-def test_a_demo_that_is_killed_with_9_at_another_moment_leaves_nothing_running(run: Run, when: str):
+def test_a_demo_that_is_killed_with_9_at_another_moment_leaves_nothing_running(run: Run, when: str) -> None:
     assert killed_with(run, signal.SIGKILL, when) == -signal.SIGKILL
 
 
 @runs
-def test_an_interrupted_demo_leaves_nothing_running(run: Run):
+def test_an_interrupted_demo_leaves_nothing_running(run: Run) -> None:
     assert killed_with(run, signal.SIGINT, "java") == 130
     assert directories(run) == []
 
@@ -224,13 +224,13 @@ def test_an_interrupted_demo_leaves_nothing_running(run: Run):
 @when_long
 @pytest.mark.parametrize("when", ["serve", "java", "pyspark.daemon"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=["term", "int", "hup"])
-def test_a_demo_that_is_told_to_end_leaves_nothing_running(run: Run, number: int, when: str):
+def test_a_demo_that_is_told_to_end_leaves_nothing_running(run: Run, number: int, when: str) -> None:
     assert killed_with(run, number, when) == 128 + number
     assert directories(run) == []
 
 
 @pytest.mark.parametrize("java", ["nothing", "old"])
-def test_without_a_jdk_that_spark_can_use_the_demo_says_so(run: Run, java: str):
+def test_without_a_jdk_that_spark_can_use_the_demo_says_so(run: Run, java: str) -> None:
     binaries = run.directory / "bin"
     binaries.mkdir()
     if java == "old":

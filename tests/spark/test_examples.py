@@ -46,33 +46,33 @@ def proven(directory: Path, name: str, *arguments: str) -> tuple[str, list[str]]
     return done.stdout, claims
 
 
-def test_from_zero_to_exactly_once(tmp_path: Path):
+def test_from_zero_to_exactly_once(tmp_path: Path) -> None:
     output, claims = proven(tmp_path, "zero_to_exactly_once.py")
     assert "1000 rows after the batch was run again" in output
     assert len(claims) == 3
 
 
 @when_long
-def test_a_window_is_written_once(tmp_path: Path):
+def test_a_window_is_written_once(tmp_path: Path) -> None:
     _, claims = proven(tmp_path, "windowed_aggregation.py")
     assert "a batch that is run again changes nothing" in claims
 
 
 @when_long
-def test_a_stream_is_joined_with_a_compacted_topic(tmp_path: Path):
+def test_a_stream_is_joined_with_a_compacted_topic(tmp_path: Path) -> None:
     _, claims = proven(tmp_path, "stream_table_join.py")
     assert "a batch that is run again with another table changes nothing" in claims
 
 
 @when_long
 @pytest.mark.oracle
-def test_the_same_pipeline_against_apache_kafka_takes_the_resume_path(tmp_path: Path, oracle: Oracle):
+def test_the_same_pipeline_against_apache_kafka_takes_the_resume_path(tmp_path: Path, oracle: Oracle) -> None:
     output, claims = proven(tmp_path, "apache_kafka.py", oracle.bootstrap_servers, "--kills", "1")
     assert "the sink took the resume path" in output
     assert "nothing doubled: 0 rows too many" in claims
 
 
-def test_every_example_is_in_the_list():
+def test_every_example_is_in_the_list() -> None:
     listed = (EXAMPLES / "README.md").read_text()
     names = {path.name for path in EXAMPLES.glob("*.py")} - {"shared.py"}
     assert names and [name for name in sorted(names) if f"({name})" not in listed] == []

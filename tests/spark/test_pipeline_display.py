@@ -85,7 +85,7 @@ def lines_of(text: str) -> list[str]:
     return [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line).rstrip() for line in text.replace("\r", "\n").splitlines()]
 
 
-def test_the_table_fits_80_columns_and_tells_everything(terminal: Terminal):
+def test_the_table_fits_80_columns_and_tells_everything(terminal: Terminal) -> None:
     stream = os.fdopen(os.dup(terminal.slave), "w", buffering=1)
     names = ("totals", "a_sink_whose_name_is_much_longer_than_those_that_people_mostly_choose")
     with Table(config_of(*names), stream) as display:
@@ -98,7 +98,7 @@ def test_the_table_fits_80_columns_and_tells_everything(terminal: Terminal):
     assert any("Ctrl-C stops it" in line for line in shown)
 
 
-def test_a_path_is_not_broken_into_lines(terminal: Terminal):
+def test_a_path_is_not_broken_into_lines(terminal: Terminal) -> None:
     stream = os.fdopen(os.dup(terminal.slave), "w", buffering=1)
     path = "/home/somebody/" + "a-long-name/" * 12 + "pipeline.log"
     with Table(config_of("totals"), stream) as display:
@@ -109,7 +109,7 @@ def test_a_path_is_not_broken_into_lines(terminal: Terminal):
 # Elsewhere
 
 
-def test_lines_of_text_where_there_is_no_terminal():
+def test_lines_of_text_where_there_is_no_terminal() -> None:
     stream = io.StringIO()
     stream.close = lambda: None  # type: ignore[method-assign]
     with Display(config_of("totals", "rest"), stream) as display:
@@ -127,7 +127,7 @@ def test_lines_of_text_where_there_is_no_terminal():
     assert stream.getvalue().splitlines()[3] == "orders.totals: batch 7, 1,234,567 rows, 2,346 rows/s, lag 89"
 
 
-def test_json_has_a_line_for_every_change():
+def test_json_has_a_line_for_every_change() -> None:
     stream = io.StringIO()
     stream.close = lambda: None  # type: ignore[method-assign]
     with JsonLines(config_of("totals", "rest"), stream) as display:
@@ -155,7 +155,7 @@ def test_json_has_a_line_for_every_change():
     }
 
 
-def test_who_stops_reading_stops_nothing():
+def test_who_stops_reading_stops_nothing() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     with JsonLines(config_of("totals"), os.fdopen(writer, "w", buffering=1)) as display:
@@ -163,7 +163,9 @@ def test_who_stops_reading_stops_nothing():
         display.finish()
 
 
-def test_what_goes_into_the_log_file_meanwhile_is_not_the_display(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+def test_what_goes_into_the_log_file_meanwhile_is_not_the_display(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     from twofold.pipeline.session import quiet
 
     with display_for(config_of("totals"), as_json=False) as display, quiet(tmp_path / "log"):
@@ -187,7 +189,7 @@ def command(tmp_path: Path) -> Iterator[Command]:
 @rest
 @pytest.mark.spark
 @pytest.mark.timeout(400)
-def test_on_a_terminal_a_run_draws_its_table_and_ctrl_c_ends_it(command: Command, terminal: Terminal):
+def test_on_a_terminal_a_run_draws_its_table_and_ctrl_c_ends_it(command: Command, terminal: Terminal) -> None:
     """As a person has it: the terminal's own Ctrl-C, which reaches every process."""
     command.broker.send(command.source, range(300))
     (command.directory / "pipe.py").write_text(COPY)
@@ -227,7 +229,7 @@ def test_on_a_terminal_a_run_draws_its_table_and_ctrl_c_ends_it(command: Command
 @rest
 @pytest.mark.spark
 @pytest.mark.timeout(400)
-def test_json_of_a_run(command: Command):
+def test_json_of_a_run(command: Command) -> None:
     command.broker.send(command.source, range(300))
     (command.directory / "pipe.py").write_text(COPY)
     run = ["pipeline", "run", "pipe.py", *command.flags, *SPARK, "--trigger", "available-now", "--format", "json"]

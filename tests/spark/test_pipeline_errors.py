@@ -55,7 +55,7 @@ def command(server: TwofoldServer, tmp_path: Path) -> Iterator[Command]:
     ],
     ids=["no transform", "syntax", "import", "arguments"],
 )
-def test_a_file_that_is_no_pipeline(command: Command, text: str, message: str):
+def test_a_file_that_is_no_pipeline(command: Command, text: str, message: str) -> None:
     code, output = command.run(text=text)
     assert code == 2
     check_message(output, message)
@@ -77,7 +77,7 @@ def test_a_file_that_is_no_pipeline(command: Command, text: str, message: str):
     ],
     ids=["not there", "directory", "not Python", "no topics", "no toml", "no checkpoint", "no port", "no value"],
 )
-def test_arguments_that_make_no_pipeline(tmp_path: Path, arguments: tuple, message: str):
+def test_arguments_that_make_no_pipeline(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
     (tmp_path / "pipe.py").write_text(COPY)
     (tmp_path / "notes.txt").touch()
     done = subprocess.run(
@@ -108,14 +108,16 @@ def test_arguments_that_make_no_pipeline(tmp_path: Path, arguments: tuple, messa
     ],
     ids=["option", "value", "source topic", "sink topic", "checkpoint is a file", "no checkpoint"],
 )
-def test_options_topics_and_checkpoints_that_are_wrong(command: Command, flags: tuple, code: int, message: str):
+def test_options_topics_and_checkpoints_that_are_wrong(
+    command: Command, flags: tuple[str, ...], code: int, message: str
+) -> None:
     found, output = command.run(*ONCE, *flags)
     assert found == code, output
     check_message(output, message)
     assert "what Spark says" not in output, "without a JVM"
 
 
-def test_a_broker_that_does_not_answer(command: Command):
+def test_a_broker_that_does_not_answer(command: Command) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
     code, output = command.run("-b", address)
@@ -124,7 +126,7 @@ def test_a_broker_that_does_not_answer(command: Command):
 
 
 @pytest.mark.parametrize("how", ["JAVA_HOME", "PATH", "old"])
-def test_without_a_jdk_it_says_so(command: Command, tmp_path: Path, how: str):
+def test_without_a_jdk_it_says_so(command: Command, tmp_path: Path, how: str) -> None:
     directory = tmp_path / "bin"
     directory.mkdir()
     env = {"PATH": str(directory), "JAVA_HOME": str(directory)}
@@ -140,14 +142,14 @@ def test_without_a_jdk_it_says_so(command: Command, tmp_path: Path, how: str):
         message = "is Java 8, and Spark needs a JDK 17 or 21"
     (command.directory / "pipe.py").write_text(COPY)
     run = [sys.executable, "-m", "twofold", "pipeline", "run", "pipe.py", *command.flags]
-    java = [f"{name}={value}" for name, value in env.items()]
-    code, output = command.ended(command.spawn("-u", "JAVA_HOME", *java, *run, program="/usr/bin/env"))
+    settings = [f"{name}={value}" for name, value in env.items()]
+    code, output = command.ended(command.spawn("-u", "JAVA_HOME", *settings, *run, program="/usr/bin/env"))
     assert code == 1
     check_message(output, message)
 
 
 @pytest.mark.parametrize("line", ['{"other-topic":{"0":7}}', '{"logOffset":3}', "17"], ids=["topic", "files", "rate"])
-def test_a_checkpoint_of_another_query(command: Command, line: str):
+def test_a_checkpoint_of_another_query(command: Command, line: str) -> None:
     offsets = command.directory / "checkpoint" / "out" / "offsets"
     offsets.mkdir(parents=True)
     (offsets / "9").write_text('v1\n{"batchWatermarkMs":0}\n{"an-older-batch":{"0":1}}')
@@ -159,7 +161,7 @@ def test_a_checkpoint_of_another_query(command: Command, line: str):
     assert "Name another directory with --checkpoint" in output
 
 
-def test_a_checkpoint_that_is_a_querys_own(command: Command):
+def test_a_checkpoint_that_is_a_querys_own(command: Command) -> None:
     (command.directory / "checkpoint" / "offsets").mkdir(parents=True)
     (command.directory / "checkpoint" / "metadata").write_text("{}")
     code, output = command.run(*ONCE)
@@ -264,8 +266,8 @@ def transform(df):
     ],
 )
 def test_what_fails_in_spark_is_told_in_one_message_that_names_the_log(
-    command: Command, text: str, flags: tuple, message: str, trace: str
-):
+    command: Command, text: str, flags: tuple[str, ...], message: str, trace: str
+) -> None:
     command.broker.send(command.source, range(10))
     code, output = command.run(*ONCE, *flags, text=text)
     assert code == 1, output
@@ -277,7 +279,7 @@ def test_what_fails_in_spark_is_told_in_one_message_that_names_the_log(
 
 @needs_java
 @rest
-def test_a_checkpoint_whose_query_had_other_sources_or_state(command: Command):
+def test_a_checkpoint_whose_query_had_other_sources_or_state(command: Command) -> None:
     """What Spark itself finds out, in words that say what to do; with the old file everything goes on."""
     command.broker.send(command.source, range(10))
     other = command.broker.topic()
@@ -296,7 +298,7 @@ def test_a_checkpoint_whose_query_had_other_sources_or_state(command: Command):
 
 @needs_java
 @rest
-def test_a_broker_that_goes_away_for_good(command: Command, tmp_path: Path):
+def test_a_broker_that_goes_away_for_good(command: Command, tmp_path: Path) -> None:
     with TwofoldServer(tmp_path / "own", SETTINGS) as server:
         command.broker = Broker(server.bootstrap_servers)
         command.source, command.target = command.broker.topic(), command.broker.topic()
@@ -311,7 +313,7 @@ def test_a_broker_that_goes_away_for_good(command: Command, tmp_path: Path):
     assert command.left_running() == []
 
 
-def test_json_of_a_failure_is_still_a_message(command: Command):
+def test_json_of_a_failure_is_still_a_message(command: Command) -> None:
     code, output = command.run("--format", "json", "--option", "in.subscribe=not-there")
     assert code == 1
     check_message(output, "does not exist")

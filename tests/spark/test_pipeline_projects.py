@@ -57,7 +57,7 @@ def commands_of(readme: str) -> list[str]:
     return [line.strip() for line in block.group(0).splitlines()]
 
 
-def test_what_init_writes_runs_by_the_commands_of_its_readme(tmp_path: Path):
+def test_what_init_writes_runs_by_the_commands_of_its_readme(tmp_path: Path) -> None:
     """Word for word, in a shell; only where the broker listens is this test's, by the environment, and that it waits
     for the broker as long as a person takes to type."""
     address = f"127.0.0.1:{free_port()}"
@@ -97,7 +97,7 @@ def _end_session(session: int) -> None:
             continue
 
 
-def test_init_says_what_is_in_the_way(tmp_path: Path):
+def test_init_says_what_is_in_the_way(tmp_path: Path) -> None:
     (tmp_path / "mine.py").touch()
     init = [sys.executable, "-m", "twofold", "pipeline", "init", "."]
     done = subprocess.run(init, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
@@ -161,7 +161,7 @@ spark.driver.extraJavaOptions = "-Duser.language=en -Duser.country=US"
 """
 
 
-def test_two_sources_and_two_sinks_each_exactly_once(command: Command):
+def test_two_sources_and_two_sinks_each_exactly_once(command: Command) -> None:
     """Killed in the middle and run again, by the TOML file alone."""
     broker, directory = command.broker, command.directory
     topics = {name: broker.topic(2) for name in ("orders", "returns", "totals", "numbers")}
@@ -224,7 +224,7 @@ def submit(command: Command, *arguments: str, before: tuple[str, ...] = (), text
     return command.ended(process)
 
 
-def test_spark_submit_runs_the_same_file(command: Command):
+def test_spark_submit_runs_the_same_file(command: Command) -> None:
     command.broker.send(command.source, range(100))
     code, output = submit(command, "--trigger", "available-now", before=("--master", "local[2]"))
     assert code == 0, output
@@ -235,7 +235,7 @@ def test_spark_submit_runs_the_same_file(command: Command):
 
 
 @rest
-def test_spark_submit_ends_with_the_code_of_the_pipeline(command: Command):
+def test_spark_submit_ends_with_the_code_of_the_pipeline(command: Command) -> None:
     command.broker.send(command.source, range(100))
     wrong = SUBMITTED.replace('df.select("key", "value")', "None")
     code, output = submit(command, "--trigger", "available-now", before=("--master", "local[2]"), text=wrong)
@@ -244,7 +244,7 @@ def test_spark_submit_ends_with_the_code_of_the_pipeline(command: Command):
 
 
 @rest
-def test_spark_submit_stopped_leaves_nothing_open_and_nothing_running(command: Command):
+def test_spark_submit_stopped_leaves_nothing_open_and_nothing_running(command: Command) -> None:
     import pyspark
 
     command.broker.send(command.source, range(200))
@@ -260,13 +260,13 @@ def test_spark_submit_stopped_leaves_nothing_open_and_nothing_running(command: C
 
 
 @rest
-def test_spark_submit_to_a_cluster(command: Command):
+def test_spark_submit_to_a_cluster(command: Command) -> None:
     cluster = Standalone(command.directory)
     cluster.start()
     try:
         command.broker.send(command.source, range(1_000))
-        before = ("--master", cluster.master, "--conf", "spark.executor.memory=500m", "--conf", "spark.cores.max=2")
-        before += ("--conf", "spark.driver.host=127.0.0.1")
+        settings = ("spark.executor.memory=500m", "spark.cores.max=2", "spark.driver.host=127.0.0.1")
+        before = ("--master", cluster.master, *(word for setting in settings for word in ("--conf", setting)))
         code, output = submit(command, "--trigger", "available-now", before=before)
         assert code == 0, output[-3000:] + cluster.executor_logs()[-3000:]
         check_exactly_once(command.broker, command.target, range(1_000))
@@ -277,7 +277,7 @@ def test_spark_submit_to_a_cluster(command: Command):
 
 
 @rest
-def test_a_master_of_a_cluster_and_functions_that_executors_do_not_have(command: Command):
+def test_a_master_of_a_cluster_and_functions_that_executors_do_not_have(command: Command) -> None:
     """`--master`, and a function of the user's file that the executors get with their tasks."""
     cluster = Standalone(command.directory)
     cluster.start()

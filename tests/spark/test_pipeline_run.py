@@ -44,7 +44,7 @@ def command(server: TwofoldServer, tmp_path: Path) -> Iterator[Command]:
 
 
 @rest
-def test_it_reads_what_there_is_and_ends_and_goes_on_the_next_time(command: Command):
+def test_it_reads_what_there_is_and_ends_and_goes_on_the_next_time(command: Command) -> None:
     command.broker.send(command.source, range(100))
     code, output = command.run("--trigger", "available-now")
     assert code == 0, output
@@ -72,7 +72,7 @@ def stop_with(process: object, how: str) -> None:
 @pytest.mark.parametrize(
     "how", ["ctrl-c", *(pytest.param(how, marks=rest) for how in ("int", "term", "term to all", "hangup"))]
 )
-def test_stopped_at_work_it_leaves_nothing_open_and_nothing_running(command: Command, how: str):
+def test_stopped_at_work_it_leaves_nothing_open_and_nothing_running(command: Command, how: str) -> None:
     command.broker.send(command.source, range(200))
     process = command.start("--trigger", "100 milliseconds")
     command.wait_for_rows(200)
@@ -103,7 +103,7 @@ def test_stopped_at_work_it_leaves_nothing_open_and_nothing_running(command: Com
         (14, "int"),
     ],
 )
-def test_stopped_in_any_phase_of_its_start(command: Command, after_s: float, how: str):
+def test_stopped_in_any_phase_of_its_start(command: Command, after_s: float, how: str) -> None:
     command.broker.send(command.source, range(500))
     process = command.start("--trigger", "100 milliseconds")
     time.sleep(after_s)
@@ -117,7 +117,7 @@ def test_stopped_in_any_phase_of_its_start(command: Command, after_s: float, how
 
 
 @rest
-def test_a_second_ctrl_c_does_not_wait(command: Command):
+def test_a_second_ctrl_c_does_not_wait(command: Command) -> None:
     command.broker.send(command.source, range(200))
     process = command.start("--trigger", "100 milliseconds")
     command.wait_for_rows(200)
@@ -134,11 +134,12 @@ def test_a_second_ctrl_c_does_not_wait(command: Command):
 
 @rest
 @pytest.mark.timeout(2400)
-def test_killed_again_and_again_it_writes_every_row_once(command: Command):
+def test_killed_again_and_again_it_writes_every_row_once(command: Command) -> None:
     """kill -9 of everything at random moments; each run finds what the one before left. A third of the moments come
     soon after a run's first row, for how much of a start fits into the others depends on the machine."""
     moments = random.Random(11)
-    sent, found = 0, []
+    sent = 0
+    found: list[int] = []
     for number in range(ROUNDS):
         command.broker.send(command.source, range(sent, sent + A_ROUND))
         sent += A_ROUND
@@ -164,7 +165,7 @@ def test_killed_again_and_again_it_writes_every_row_once(command: Command):
 
 
 @rest
-def test_a_jvm_that_dies_is_told_and_leaves_nothing_open(command: Command):
+def test_a_jvm_that_dies_is_told_and_leaves_nothing_open(command: Command) -> None:
     command.broker.send(command.source, range(200))
     process = command.start("--trigger", "100 milliseconds")
     command.wait_for_rows(200)
@@ -180,7 +181,7 @@ def test_a_jvm_that_dies_is_told_and_leaves_nothing_open(command: Command):
 
 
 @rest
-def test_of_two_runs_with_one_checkpoint_one_goes_on(command: Command):
+def test_of_two_runs_with_one_checkpoint_one_goes_on(command: Command) -> None:
     """Whoever has lost the pipeline leaves what is open to the one that has it."""
     command.broker.send(command.source, range(200))
     first = command.start("--trigger", "100 milliseconds")

@@ -270,7 +270,7 @@ def lose_answer(journal: Journal) -> Pause:
         await journal.close()
         raise RequestTimedOut("the answer was lost")
 
-    journal.append = without_answer  # type: ignore[method-assign]
+    journal.append = without_answer  # type: ignore[method-assign, assignment]
     return pause
 
 

@@ -75,14 +75,14 @@ def our_sink(ours: Kit) -> Sink:
 # Columns
 
 
-def test_text_and_bytes_are_written_as_they_are(sink: Sink):
+def test_text_and_bytes_are_written_as_they_are(sink: Sink) -> None:
     topic = sink.kit.topic()
     sink.write(sink.rows("'ключ' key; cast('wert' as binary) value"), topic=topic)
     sink.write(sink.rows("cast('b' as binary) key; 'text' value"), topic=topic)
     assert sink.seen(topic) == sorted([("ключ".encode(), b"wert", None), (b"b", b"text", None)], key=repr)
 
 
-def test_a_null_key_and_a_null_value_stay_null(sink: Sink):
+def test_a_null_key_and_a_null_value_stay_null(sink: Sink) -> None:
     topic = sink.kit.topic()
     sink.write(sink.rows("cast(null as string) key; 'v' value"), topic=topic)
     sink.write(sink.rows("'k' key; cast(null as binary) value"), topic=topic)
@@ -90,7 +90,7 @@ def test_a_null_key_and_a_null_value_stay_null(sink: Sink):
     assert sink.seen(topic) == sorted([(None, b"v", None), (b"k", None, None), (None, b"only", None)], key=repr)
 
 
-def test_headers_are_written_whenever_the_column_is_there(sink: Sink):
+def test_headers_are_written_whenever_the_column_is_there(sink: Sink) -> None:
     topic = sink.kit.topic()
     header = "named_struct('key', 'a', 'value', cast('1' as binary)), named_struct('key', 'b', 'value', null)"
     kind = "array<struct<key:string,value:binary>>"
@@ -101,7 +101,7 @@ def test_headers_are_written_whenever_the_column_is_there(sink: Sink):
     assert found == {b"v": [("a", b"1"), ("b", None)], b"none": None, b"empty": None}
 
 
-def test_the_column_names_the_topic_and_the_option_counts_more(sink: Sink):
+def test_the_column_names_the_topic_and_the_option_counts_more(sink: Sink) -> None:
     first, second = sink.kit.topic(), sink.kit.topic()
     frame = sink.rows(f"if(id % 2 = 0, '{first}', '{second}') topic; cast(id as string) value", 10)
     sink.write(frame)
@@ -111,7 +111,7 @@ def test_the_column_names_the_topic_and_the_option_counts_more(sink: Sink):
     assert [len(sink.records(name)) for name in (first, second, third)] == [5, 5, 10]
 
 
-def test_the_column_chooses_the_partition_and_null_leaves_it_to_the_key(sink: Sink):
+def test_the_column_chooses_the_partition_and_null_leaves_it_to_the_key(sink: Sink) -> None:
     topic = sink.kit.topic(4)
     sink.write(sink.rows("'k' key; 'chosen' value; 3 partition"), topic=topic)
     sink.write(sink.rows("'k' key; 'hashed' value; cast(null as int) partition"), topic=topic)
@@ -121,7 +121,7 @@ def test_the_column_chooses_the_partition_and_null_leaves_it_to_the_key(sink: Si
     assert found[b"hashed"] == found[b"plain"]
 
 
-def test_keys_go_to_the_partitions_of_every_kafka_client(sink: Sink):
+def test_keys_go_to_the_partitions_of_every_kafka_client(sink: Sink) -> None:
     topic, stock = sink.kit.topic(7), sink.kit.topic(7)
     sink.write(sink.rows("concat('key-', id) key; cast(id as string) value", 200), topic=topic)
     keys = [{"key": b"key-%d" % n, "value": b"%d" % n} for n in range(200)]
@@ -131,14 +131,14 @@ def test_keys_go_to_the_partitions_of_every_kafka_client(sink: Sink):
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_every_compression_is_read_by_stock_clients(sink: Sink, codec: str):
+def test_every_compression_is_read_by_stock_clients(sink: Sink, codec: str) -> None:
     topic = sink.kit.topic()
     frame = sink.rows("cast(id as string) key; repeat(cast(id as string), 50) value", 300)
     sink.write(frame, topic=topic, kafka__compression__type=codec)
     assert Counter(m.value() for m in sink.records(topic)) == Counter((b"%d" % n) * 50 for n in range(300))
 
 
-def test_a_record_of_ten_megabytes_is_written_where_the_settings_allow_it(sink: Sink):
+def test_a_record_of_ten_megabytes_is_written_where_the_settings_allow_it(sink: Sink) -> None:
     topic = sink.kit.topic(1, max_message_bytes="20000000")
     frame = sink.rows("repeat('0123456789', 1000000) value")
     limits = {"kafka.max.request.size": "20000000", "kafka.buffer.memory": "64000000"}
@@ -148,19 +148,19 @@ def test_a_record_of_ten_megabytes_is_written_where_the_settings_allow_it(sink: 
         sink.write(frame, topic=topic)
 
 
-def test_a_topic_that_is_not_there_is_made_where_the_broker_does_that(sink: Sink):
+def test_a_topic_that_is_not_there_is_made_where_the_broker_does_that(sink: Sink) -> None:
     name = f"auto-{uuid.uuid4().hex[:8]}"
     sink.write(sink.rows("'v' value"), topic=name)
     assert [m.value() for m in sink.records(name)] == [b"v"]
 
 
-def test_columns_of_other_names_are_not_looked_at(sink: Sink):
+def test_columns_of_other_names_are_not_looked_at(sink: Sink) -> None:
     topic = sink.kit.topic()
     sink.write(sink.rows("'v' value; 7 other; current_timestamp() timestamp"), topic=topic)
     assert sink.seen(topic) == [(None, b"v", None)]
 
 
-def test_without_transactions_rows_are_written_too(our_sink: Sink):
+def test_without_transactions_rows_are_written_too(our_sink: Sink) -> None:
     topic = our_sink.kit.topic()
     our_sink.write(our_sink.rows("cast(id as string) value", 100), topic=topic, exactlyOnce="off")
     assert sorted(int(m.value()) for m in our_sink.records(topic)) == list(range(100))
@@ -173,7 +173,7 @@ def test_without_transactions_rows_are_written_too(our_sink: Sink):
 # Streams
 
 
-def test_a_stream_writes_every_row_once_and_in_order(our_sink: Sink):
+def test_a_stream_writes_every_row_once_and_in_order(our_sink: Sink) -> None:
     broker, source, target = our_sink.broker, our_sink.kit.topic(), our_sink.kit.topic()
     broker.send(source, range(500))
     frame = our_sink.kit.stream(subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger=100)
@@ -183,7 +183,7 @@ def test_a_stream_writes_every_row_once_and_in_order(our_sink: Sink):
     assert not [name for name in open_ids(our_sink.kit.bootstrap_servers) if name.startswith("spark-")]
 
 
-def test_a_query_with_state_may_use_the_mode_complete(sink: Sink):
+def test_a_query_with_state_may_use_the_mode_complete(sink: Sink) -> None:
     source, target = sink.kit.topic(), sink.kit.topic()
     sink.broker.send(source, range(20), keys=2)
     frame = sink.kit.stream(subscribe=source, startingOffsets="earliest")
@@ -192,7 +192,7 @@ def test_a_query_with_state_may_use_the_mode_complete(sink: Sink):
     assert {m.key(): m.value() for m in sink.records(target)} == {b"k0": b"10", b"k1": b"10"}
 
 
-def test_the_consumer_group_follows_the_output(our_sink: Sink):
+def test_the_consumer_group_follows_the_output(our_sink: Sink) -> None:
     source, target = our_sink.kit.topic(), our_sink.kit.topic()
     our_sink.broker.send(source, range(60))
     frame = our_sink.kit.stream(subscribe=source, startingOffsets="earliest").select("key", "value")
@@ -208,7 +208,7 @@ def test_the_consumer_group_follows_the_output(our_sink: Sink):
 # Batches
 
 
-def test_a_batch_is_there_entirely_or_not_at_all(our_sink: Sink):
+def test_a_batch_is_there_entirely_or_not_at_all(our_sink: Sink) -> None:
     topic = our_sink.kit.topic()
     # The last row of the last task cannot be written.
     frame = our_sink.rows("cast(id as string) value; if(id = 999, 99, 0) partition", 1000)
@@ -220,7 +220,7 @@ def test_a_batch_is_there_entirely_or_not_at_all(our_sink: Sink):
     assert sorted(int(m.value()) for m in our_sink.records(topic)) == list(range(1000))
 
 
-def test_a_batch_with_a_write_id_is_written_once(our_sink: Sink):
+def test_a_batch_with_a_write_id_is_written_once(our_sink: Sink) -> None:
     topic = our_sink.kit.topic()
     frame = our_sink.rows("cast(id as string) value", 50)
     for _ in range(3):
@@ -248,7 +248,7 @@ def test_a_batch_with_a_write_id_is_written_once(our_sink: Sink):
     ],
     ids=lambda part: str(part)[:40],
 )
-def test_what_cannot_be_written_is_refused(sink: Sink, rows: str, options: dict, message: str):
+def test_what_cannot_be_written_is_refused(sink: Sink, rows: str, options: dict[str, Any], message: str) -> None:
     topic = sink.kit.topic()
     with pytest.raises(Exception, match=message):
         sink.write(sink.rows(rows), **{"topic": topic} | options)
@@ -273,7 +273,9 @@ def test_what_cannot_be_written_is_refused(sink: Sink, rows: str, options: dict,
     ],
     ids=str,
 )
-def test_a_wrong_option_is_refused_by_a_message_that_says_what_to_do(our_sink: Sink, options: dict, message: str):
+def test_a_wrong_option_is_refused_by_a_message_that_says_what_to_do(
+    our_sink: Sink, options: dict[str, Any], message: str
+) -> None:
     topic = our_sink.kit.topic()
     with pytest.raises(PySparkException) as refused:
         our_sink.write(our_sink.rows("'v' value"), **{"topic": topic} | options)
@@ -290,7 +292,7 @@ def test_a_wrong_option_is_refused_by_a_message_that_says_what_to_do(our_sink: S
     ],
     ids=str,
 )
-def test_a_stream_without_a_name_of_its_own_is_refused(our_sink: Sink, options: dict, message: str):
+def test_a_stream_without_a_name_of_its_own_is_refused(our_sink: Sink, options: dict[str, Any], message: str) -> None:
     topic = our_sink.kit.topic()
     our_sink.spark.conf.set("spark.sql.streaming.checkpointLocation", str(our_sink.kit.directory / "session"))
     try:
@@ -300,13 +302,13 @@ def test_a_stream_without_a_name_of_its_own_is_refused(our_sink: Sink, options: 
         our_sink.spark.conf.unset("spark.sql.streaming.checkpointLocation")
 
 
-def test_a_consumer_group_is_refused_where_the_source_has_no_offsets_of_topics(our_sink: Sink):
+def test_a_consumer_group_is_refused_where_the_source_has_no_offsets_of_topics(our_sink: Sink) -> None:
     rate = our_sink.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 5).load()
     with pytest.raises(PySparkException, match="consumerGroup is for queries that read topics"):
         our_sink.stream(rate.selectExpr("cast(value as string) value"), topic="t", consumerGroup="g")
 
 
-def test_overwriting_a_topic_is_refused(our_sink: Sink):
+def test_overwriting_a_topic_is_refused(our_sink: Sink) -> None:
     writer = our_sink.rows("'v' value").write.format("twofold").option("topic", "t")
     writer = writer.option("kafka.bootstrap.servers", our_sink.kit.bootstrap_servers)
     with pytest.raises(PySparkException, match="append"):

@@ -2,6 +2,7 @@
 
 import os
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from connector import when_long
@@ -33,13 +34,13 @@ def twenty(kit: Kit) -> str:
 # What a row has
 
 
-def test_schema_is_that_of_sparks_own_connector(kit: Kit):
+def test_schema_is_that_of_sparks_own_connector(kit: Kit) -> None:
     topic = kit.topic()
     assert kit.batch(subscribe=topic).dtypes == SCHEMA
     assert kit.batch(subscribe=topic, includeHeaders="true").dtypes == [*SCHEMA, HEADERS]
 
 
-def test_a_row_has_all_of_its_record(kit: Kit):
+def test_a_row_has_all_of_its_record(kit: Kit) -> None:
     topic = kit.topic(1, retention_ms="-1")
     headers = [("a", b"1"), ("a", None), ("ü", b"")]
     kit.send(topic, [{"key": b"k", "value": b"\x00v", "partition": 0, "timestamp": OLD_MS + 7, "headers": headers}])
@@ -50,7 +51,7 @@ def test_a_row_has_all_of_its_record(kit: Kit):
     assert [(header.key, header.value) for header in row.headers] == headers
 
 
-def test_null_and_empty_are_different_in_keys_values_and_headers(kit: Kit):
+def test_null_and_empty_are_different_in_keys_values_and_headers(kit: Kit) -> None:
     topic = kit.topic(1)
     sent = [(None, None), (b"", b""), (None, b"v"), (b"k", None)]
     kit.send(topic, [{"key": key, "value": value, "partition": 0} for key, value in sent])
@@ -59,7 +60,7 @@ def test_null_and_empty_are_different_in_keys_values_and_headers(kit: Kit):
     assert [row.headers for row in rows] == [None] * 4  # null, not empty, where a record has none
 
 
-def test_timestamp_type_tells_who_set_the_time(kit: Kit):
+def test_timestamp_type_tells_who_set_the_time(kit: Kit) -> None:
     topic = kit.topic(1, message_timestamp_type="LogAppendTime")
     kit.send(topic, [{"value": b"1", "partition": 0, "timestamp": OLD_MS}])
     (row,) = kit.batch(subscribe=topic).collect()
@@ -68,17 +69,18 @@ def test_timestamp_type_tells_who_set_the_time(kit: Kit):
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_every_compression_is_read(kit: Kit, codec: str):
+def test_every_compression_is_read(kit: Kit, codec: str) -> None:
     topic = kit.topic(1)
     values = [b"%06d" % n * 20 for n in range(3000)]
-    kit.send(topic, ({"value": value, "partition": 0} for value in values), **{"compression.type": codec})
+    settings: dict[str, Any] = {"compression.type": codec}
+    kit.send(topic, ({"value": value, "partition": 0} for value in values), **settings)
     rows = kit.batch(subscribe=topic).orderBy("offset").collect()
     assert [row.value for row in rows] == values
     middle = kit.batch(subscribe=topic, startingOffsets={topic: {"0": 1500}}, endingOffsets={topic: {"0": 1503}})
     assert [row.value for row in middle.orderBy("offset").collect()] == values[1500:1503]
 
 
-def test_a_record_of_ten_megabytes_is_read(kit: Kit):
+def test_a_record_of_ten_megabytes_is_read(kit: Kit) -> None:
     topic = kit.topic(1, max_message_bytes="20000000")
     value = os.urandom(10_000_000)
     kit.send(topic, [{"value": b"before", "partition": 0}, {"value": value, "partition": 0}])
@@ -90,12 +92,12 @@ def test_a_record_of_ten_megabytes_is_read(kit: Kit):
 # Where it starts and ends
 
 
-def test_everything_is_read_by_default(kit: Kit, twenty: str):
+def test_everything_is_read_by_default(kit: Kit, twenty: str) -> None:
     assert kit.values(subscribe=twenty) == list(range(20))
     assert kit.values(subscribe=twenty, startingOffsets="EARLIEST", endingOffsets="Latest") == list(range(20))
 
 
-def test_offsets_are_chosen_by_partition(kit: Kit, twenty: str):
+def test_offsets_are_chosen_by_partition(kit: Kit, twenty: str) -> None:
     starting, ending = {twenty: {"0": 8, "1": -2}}, {twenty: {"0": -1, "1": 2}}
     assert kit.values(subscribe=twenty, startingOffsets=starting, endingOffsets=ending) == [1, 3, 16, 18]
 
@@ -112,18 +114,18 @@ def test_offsets_are_chosen_by_partition(kit: Kit, twenty: str):
         ({"startingTimestamp": OLD_MS + 500_000, "startingOffsetsByTimestampStrategy": "latest"}, []),
     ],
 )
-def test_timestamps_choose_offsets(kit: Kit, twenty: str, options: dict[str, object], expected: list[int]):
+def test_timestamps_choose_offsets(kit: Kit, twenty: str, options: dict[str, object], expected: list[int]) -> None:
     assert kit.values(subscribe=twenty, **options) == expected
 
 
-def test_timestamps_are_chosen_by_partition(kit: Kit, twenty: str):
+def test_timestamps_are_chosen_by_partition(kit: Kit, twenty: str) -> None:
     starting = {twenty: {"0": OLD_MS + 17_000, "1": OLD_MS + 19_000}}
     assert kit.values(subscribe=twenty, startingOffsetsByTimestamp=starting) == [18, 19]
     ending = {twenty: {"0": OLD_MS + 3_000, "1": OLD_MS}}
     assert kit.values(subscribe=twenty, endingOffsetsByTimestamp=ending) == [0, 2]
 
 
-def test_a_start_at_the_end_reads_nothing(kit: Kit, twenty: str):
+def test_a_start_at_the_end_reads_nothing(kit: Kit, twenty: str) -> None:
     assert kit.values(subscribe=twenty, startingOffsets={twenty: {"0": 10, "1": 10}}) == []
 
 
@@ -162,7 +164,7 @@ def test_a_start_at_the_end_reads_nothing(kit: Kit, twenty: str):
     ],
     ids=str,
 )
-def test_what_makes_no_sense_is_refused(kit: Kit, twenty: str, options: dict[str, object]):
+def test_what_makes_no_sense_is_refused(kit: Kit, twenty: str, options: dict[str, object]) -> None:
     def named(value: object) -> object:
         return {twenty: value["TOPIC"]} if isinstance(value, dict) else value
 
@@ -174,14 +176,14 @@ def test_what_makes_no_sense_is_refused(kit: Kit, twenty: str, options: dict[str
 # Which topics
 
 
-def test_several_topics_are_read_together(kit: Kit):
+def test_several_topics_are_read_together(kit: Kit) -> None:
     first, second = kit.topic(), kit.topic(1)
     kit.send(first, range(4))
     kit.send(second, range(4, 6), partition=0)
     assert kit.values(subscribe=f"{first}, {second},") == list(range(6))
 
 
-def test_assigned_partitions_that_do_not_exist_are_dropped(kit: Kit, twenty: str):
+def test_assigned_partitions_that_do_not_exist_are_dropped(kit: Kit, twenty: str) -> None:
     assert kit.values(assign={twenty: [1, 7]}) == list(range(1, 20, 2))
 
 
@@ -198,7 +200,7 @@ def test_assigned_partitions_that_do_not_exist_are_dropped(kit: Kit, twenty: str
         ("NAME-zzz", []),
     ],
 )
-def test_a_pattern_matches_anywhere_in_a_name(kit: Kit, pattern: str, expected: list[str]):
+def test_a_pattern_matches_anywhere_in_a_name(kit: Kit, pattern: str, expected: list[str]) -> None:
     name = kit.topic().replace("t", "p")
     for suffix in ("-a1", "-a2", "-b", ".c"):
         kit.send(kit.topic(1, f"{name}{suffix}"), [1], partition=0)
@@ -210,11 +212,11 @@ def test_a_pattern_matches_anywhere_in_a_name(kit: Kit, pattern: str, expected: 
 # Tasks
 
 
-def test_partitions_are_divided_among_tasks(kit: Kit, twenty: str):
+def test_partitions_are_divided_among_tasks(kit: Kit, twenty: str) -> None:
     def tasks(**options: object) -> int:
         frame = kit.batch(subscribe=twenty, **options)
         assert sorted(int(row.value) for row in frame.collect()) == list(range(20))
-        return frame.rdd.getNumPartitions()
+        return int(frame.rdd.getNumPartitions())
 
     exact = {
         "startingOffsets": {twenty: {"0": 0, "1": 0}},
@@ -226,7 +228,7 @@ def test_partitions_are_divided_among_tasks(kit: Kit, twenty: str):
     assert tasks(maxRecordsPerPartition=3, **exact) == 8
 
 
-def test_a_frame_that_is_used_again_sees_what_came_since(kit: Kit):
+def test_a_frame_that_is_used_again_sees_what_came_since(kit: Kit) -> None:
     topic = kit.topic()
     kit.send(topic, range(10))
     frame, divided = kit.batch(subscribe=topic), kit.batch(subscribe=topic, minPartitions=5)
@@ -238,7 +240,7 @@ def test_a_frame_that_is_used_again_sees_what_came_since(kit: Kit):
 # Transactions
 
 
-def test_read_committed_shows_what_was_committed_and_nothing_else(kit: Kit):
+def test_read_committed_shows_what_was_committed_and_nothing_else(kit: Kit) -> None:
     topic = kit.topic(1)
     kit.transaction(topic, range(3))
     kit.transaction(topic, range(100, 103), commit=False)
@@ -253,7 +255,7 @@ def test_read_committed_shows_what_was_committed_and_nothing_else(kit: Kit):
     assert kit.values(subscribe=topic, kafka__isolation__level="read_committed") == [*range(9), 300]
 
 
-def test_read_committed_is_the_default_of_ours(ours: Kit):
+def test_read_committed_is_the_default_of_ours(ours: Kit) -> None:
     topic = ours.topic(1)
     ours.transaction(topic, range(3))
     ours.transaction(topic, range(100, 103), commit=False)
@@ -262,7 +264,7 @@ def test_read_committed_is_the_default_of_ours(ours: Kit):
     producer.abort_transaction(60)
 
 
-def test_tasks_that_begin_inside_a_transaction_know_whether_it_was_aborted(kit: Kit):
+def test_tasks_that_begin_inside_a_transaction_know_whether_it_was_aborted(kit: Kit) -> None:
     topic = kit.topic(1)
     kit.transaction(topic, range(100, 130), commit=False)
     kit.transaction(topic, range(30))
@@ -274,7 +276,7 @@ def test_tasks_that_begin_inside_a_transaction_know_whether_it_was_aborted(kit: 
 # Loss
 
 
-def test_records_that_are_gone_end_the_query_or_are_stepped_over(kit: Kit):
+def test_records_that_are_gone_end_the_query_or_are_stepped_over(kit: Kit) -> None:
     topic = kit.topic_that_lost(5)
     kit.send(topic, range(5, 20), partition=0)
     assert kit.values(subscribe=topic) == list(range(5, 20))
@@ -286,8 +288,8 @@ def test_records_that_are_gone_end_the_query_or_are_stepped_over(kit: Kit):
     assert kit.values(subscribe=topic, failOnDataLoss="false", **gone) == []
 
 
-def test_an_end_past_the_log_is_waited_for_and_then_counts_as_loss(kit: Kit, twenty: str):
-    past = {"startingOffsets": {twenty: {"0": 8, "1": 8}}, "endingOffsets": {twenty: {"0": 12, "1": 9}}}
+def test_an_end_past_the_log_is_waited_for_and_then_counts_as_loss(kit: Kit, twenty: str) -> None:
+    past: dict[str, Any] = {"startingOffsets": {twenty: {"0": 8, "1": 8}}, "endingOffsets": {twenty: {"0": 12, "1": 9}}}
     past["kafkaConsumer.pollTimeoutMs"] = 1000
     with pytest.raises(Exception, match=r"(?i)offset"):
         kit.values(subscribe=twenty, **past)
@@ -297,11 +299,11 @@ def test_an_end_past_the_log_is_waited_for_and_then_counts_as_loss(kit: Kit, twe
 # What is not there
 
 
-def test_a_topic_that_does_not_exist_is_an_error_that_names_it(ours: Kit):
+def test_a_topic_that_does_not_exist_is_an_error_that_names_it(ours: Kit) -> None:
     with pytest.raises(Exception, match="t-that-is-not-there"):
         ours.values(subscribe="t-that-is-not-there", fetchOffset__retryIntervalMs=10)
 
 
-def test_a_broker_that_cannot_be_reached_is_named(ours: Kit):
+def test_a_broker_that_cannot_be_reached_is_named(ours: Kit) -> None:
     with pytest.raises(Exception, match=r"127\.0\.0\.1:1\b"):
         ours.values(subscribe="t", kafka__bootstrap__servers="127.0.0.1:1", fetchOffset__retryIntervalMs=10)

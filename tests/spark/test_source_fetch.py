@@ -1,6 +1,6 @@
 """What a task reads, without Spark: connections that break, that are old, that are left in the middle of an answer."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -43,13 +43,13 @@ def numbers(batches: Iterator[object]) -> list[int]:
     return [int(value) for batch in batches for value in batch.column("value").to_pylist()]  # type: ignore[attr-defined]
 
 
-def test_a_range_is_read_once_and_in_order(broker: TwofoldServer):
+def test_a_range_is_read_once_and_in_order(broker: TwofoldServer) -> None:
     options = options_for(broker)
     assert numbers(read_range(options, WHOLE)) == list(range(COUNT))
     assert numbers(read_range(options, Range(WHOLE.tp, 1234, 1236))) == [1234, 1235]
 
 
-def test_the_size_of_what_spark_is_given_does_not_depend_on_how_often_is_tried(broker: TwofoldServer):
+def test_the_size_of_what_spark_is_given_does_not_depend_on_how_often_is_tried(broker: TwofoldServer) -> None:
     sizes = [
         [batch.num_rows for batch in read_range(options_for(broker, fetchOffset__numRetries=retries), WHOLE)]
         for retries in ("0", "1", "9")
@@ -58,7 +58,7 @@ def test_the_size_of_what_spark_is_given_does_not_depend_on_how_often_is_tried(b
     assert sizes[0] == sizes[1] == sizes[2]
 
 
-def test_a_broker_that_starts_again_does_not_end_the_task(broker: TwofoldServer):
+def test_a_broker_that_starts_again_does_not_end_the_task(broker: TwofoldServer) -> None:
     rows = read_range(options_for(broker), WHOLE)
     first = next(rows)
     broker.kill()
@@ -66,7 +66,7 @@ def test_a_broker_that_starts_again_does_not_end_the_task(broker: TwofoldServer)
     assert numbers(iter([first, *rows])) == list(range(COUNT))
 
 
-def test_a_connection_that_died_between_tasks_is_replaced(broker: TwofoldServer):
+def test_a_connection_that_died_between_tasks_is_replaced(broker: TwofoldServer) -> None:
     options = options_for(broker)
     assert len(numbers(read_range(options, WHOLE))) == COUNT
     broker.kill()
@@ -74,16 +74,17 @@ def test_a_connection_that_died_between_tasks_is_replaced(broker: TwofoldServer)
     assert numbers(read_range(options, WHOLE)) == list(range(COUNT))
 
 
-def test_an_answer_that_nobody_waited_for_does_not_meet_the_next_task(broker: TwofoldServer):
+def test_an_answer_that_nobody_waited_for_does_not_meet_the_next_task(broker: TwofoldServer) -> None:
     options = options_for(broker)
     for _ in range(3):
         rows = read_range(options, WHOLE)
+        assert isinstance(rows, Generator)
         next(rows)
         rows.close()  # the answer after the first is on its way
         assert numbers(read_range(options, Range(WHOLE.tp, 4000, 4003))) == [4000, 4001, 4002]
 
 
-def test_a_connection_serves_one_task_after_the_other(broker: TwofoldServer):
+def test_a_connection_serves_one_task_after_the_other(broker: TwofoldServer) -> None:
     options = options_for(broker)
     numbers(read_range(options, WHOLE))
     before = broker.open_files
@@ -92,7 +93,7 @@ def test_a_connection_serves_one_task_after_the_other(broker: TwofoldServer):
     assert broker.open_files == before
 
 
-def test_an_end_that_does_not_come_is_loss_after_the_poll_timeout(broker: TwofoldServer):
+def test_an_end_that_does_not_come_is_loss_after_the_poll_timeout(broker: TwofoldServer) -> None:
     past = Range(WHOLE.tp, COUNT - 2, COUNT + 1)
     with pytest.raises(DataLoss, match=f"from offset {COUNT} to {COUNT + 1}.*the log ends at {COUNT}"):
         numbers(read_range(options_for(broker, kafkaConsumer__pollTimeoutMs="100"), past))
@@ -100,7 +101,7 @@ def test_an_end_that_does_not_come_is_loss_after_the_poll_timeout(broker: Twofol
     assert numbers(read_range(patient, past)) == [COUNT - 2, COUNT - 1]
 
 
-def test_a_broker_that_is_gone_ends_the_task_with_its_address(broker: TwofoldServer):
+def test_a_broker_that_is_gone_ends_the_task_with_its_address(broker: TwofoldServer) -> None:
     options = options_for(broker, kafkaConsumer__pollTimeoutMs="1000")
     rows = read_range(options, WHOLE)
     next(rows)

@@ -40,7 +40,7 @@ NOON_MS = int(NOON.timestamp() * 1000)
         (IsNotNull(("offset",)), Selection()),
     ],
 )
-def test_filters_on_where_a_record_is_need_no_second_look(entry: Filter, expected: Selection):
+def test_filters_on_where_a_record_is_need_no_second_look(entry: Filter, expected: Selection) -> None:
     assert narrowed(Selection(), entry) == (expected, True)
 
 
@@ -54,7 +54,7 @@ def test_filters_on_where_a_record_is_need_no_second_look(entry: Filter, expecte
         (GreaterThan(("timestamp",), NOON + timedelta(microseconds=1)), NOON_MS + 1),
     ],
 )
-def test_filters_on_times_choose_a_start_and_are_asked_again(entry: Filter, not_before_ms: int):
+def test_filters_on_times_choose_a_start_and_are_asked_again(entry: Filter, not_before_ms: int) -> None:
     assert narrowed(Selection(), entry) == (Selection(not_before_ms=not_before_ms), False)
 
 
@@ -71,11 +71,11 @@ def test_filters_on_times_choose_a_start_and_are_asked_again(entry: Filter, not_
         StringContains(("topic",), "a"),
     ],
 )
-def test_other_filters_are_left_to_spark(entry: Filter):
+def test_other_filters_are_left_to_spark(entry: Filter) -> None:
     assert narrowed(Selection(), entry) is None
 
 
-def test_filters_narrow_one_another():
+def test_filters_narrow_one_another() -> None:
     selection = Selection()
     for entry in (
         In(("partition",), (1, 2)),
@@ -100,7 +100,7 @@ def pushing(ours: Kit) -> Iterator[Kit]:
     ours.spark.conf.unset(name)
 
 
-def test_filtered_partitions_and_offsets_are_not_read(pushing: Kit):
+def test_filtered_partitions_and_offsets_are_not_read(pushing: Kit) -> None:
     topic = pushing.topic(4, retention_ms="-1")
     pushing.send(
         topic,

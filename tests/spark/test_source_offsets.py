@@ -15,13 +15,13 @@ positions = st.dictionaries(partitions, st.integers(0, 10**12))
 
 
 @given(positions)
-def test_offsets_are_the_json_of_sparks_own_connector(offsets: o.Offsets):
+def test_offsets_are_the_json_of_sparks_own_connector(offsets: o.Offsets) -> None:
     text = json.dumps(o.to_json(offsets))
     assert o.from_json(json.loads(text)) == offsets
     assert json.dumps(o.to_json(dict(reversed(offsets.items())))) == text  # Spark compares texts
 
 
-def test_the_first_end_remembers_the_start_of_its_batch():
+def test_the_first_end_remembers_the_start_of_its_batch() -> None:
     start = o.fresh({A: 5, B: 7})
     assert o.is_fresh(start)
     end = json.loads(json.dumps(o.with_initial({A: 8, B: 7}, start)))
@@ -32,7 +32,7 @@ def test_the_first_end_remembers_the_start_of_its_batch():
     assert not o.is_fresh(end)
 
 
-def test_every_other_batch_starts_where_the_one_before_ended():
+def test_every_other_batch_starts_where_the_one_before_ended() -> None:
     first = o.with_initial({A: 8}, o.fresh({A: 5}))
     assert o.start_of(first, o.to_json({A: 9})) == {A: 8}
 
@@ -41,18 +41,18 @@ def test_every_other_batch_starts_where_the_one_before_ended():
     ("limit", "expected"),
     [(7, {A: 13, B: 3}), (1, {A: 11, B: 1}), (0, {A: 10, B: 0}), (20, {A: 20, B: 10}), (10**20, {A: 20, B: 10})],
 )
-def test_a_limit_is_shared_in_proportion_and_no_partition_starves(limit: int, expected: o.Offsets):
+def test_a_limit_is_shared_in_proportion_and_no_partition_starves(limit: int, expected: o.Offsets) -> None:
     assert o.limited(limit, {A: 10, B: 0}, {A: 20, B: 10}) == expected
 
 
-def test_a_limit_leaves_alone_what_has_nothing_new_or_no_start():
+def test_a_limit_leaves_alone_what_has_nothing_new_or_no_start() -> None:
     start, end = {A: 10}, {A: 10, B: 4}
     assert o.limited(3, start, end) == end
     assert o.limited(3, {A: 12}, {A: 10}) == {A: 10}  # went back: for the planning to report
 
 
 @given(positions, st.dictionaries(partitions, st.integers(0, 10**6)), st.integers(0, 10**7))
-def test_a_limit_never_goes_past_the_end_nor_before_the_start(start: o.Offsets, sizes: o.Offsets, limit: int):
+def test_a_limit_never_goes_past_the_end_nor_before_the_start(start: o.Offsets, sizes: o.Offsets, limit: int) -> None:
     end = {tp: offset + sizes.get(tp, 0) for tp, offset in start.items()}
     found = o.limited(limit, start, end)
     assert all(start[tp] <= found[tp] <= end[tp] for tp in end)
@@ -61,7 +61,7 @@ def test_a_limit_never_goes_past_the_end_nor_before_the_start(start: o.Offsets, 
     assert sum(found[tp] - start[tp] for tp in end) <= max(limit, 1) + len(end)
 
 
-def test_the_first_batch_of_a_run_is_never_held_back():
+def test_the_first_batch_of_a_run_is_never_held_back() -> None:
     delay = o.TriggerDelay(10, 1000)
     assert not delay.holds_back(0, 0.0)
     assert delay.holds_back(9, 999.0)
@@ -79,7 +79,9 @@ ranges = st.lists(
 
 
 @given(ranges, st.none() | st.integers(1, 40), st.none() | st.integers(1, 50))
-def test_dividing_keeps_every_offset_once_and_in_order(whole: list[o.Range], count: int | None, most: int | None):
+def test_dividing_keeps_every_offset_once_and_in_order(
+    whole: list[o.Range], count: int | None, most: int | None
+) -> None:
     parts = o.split(whole, count, most)
     for entry in whole:
         pieces = [part for part in parts if part.tp == entry.tp]
@@ -90,14 +92,14 @@ def test_dividing_keeps_every_offset_once_and_in_order(whole: list[o.Range], cou
         assert all(part.size <= most for part in parts)
 
 
-def test_dividing_gives_the_tasks_to_those_with_most():
+def test_dividing_gives_the_tasks_to_those_with_most() -> None:
     large, small = o.Range(A, 0, 900), o.Range(B, 0, 100)
     assert [part.tp for part in o.split([large, small], 10, None)].count(A) == 9
     assert o.split([large, small], 2, None) == [large, small]
     assert o.split([o.Range(A, 5, 5)], 3, None) == []
 
 
-def test_parts_of_a_late_range_are_late_at_their_outer_ends():
+def test_parts_of_a_late_range_are_late_at_their_outer_ends() -> None:
     asked = [o.Range(A, o.EARLIEST, o.LATEST), o.Range(B, 3, o.LATEST)]
     parts = [o.Range(A, 0, 4), o.Range(A, 4, 8), o.Range(B, 3, 9)]
     assert o.with_ends(parts, asked) == [

@@ -7,7 +7,15 @@ import pytest
 
 from twofold.spark.errors import OptionError
 from twofold.spark.offsets import EARLIEST, LATEST, AtOffsets, AtTimestamp, AtTimestamps, Everywhere
-from twofold.spark.options import Assign, Subscribe, SubscribePattern, check_read, read_options, write_options
+from twofold.spark.options import (
+    Assign,
+    ReadOptions,
+    Subscribe,
+    SubscribePattern,
+    check_read,
+    read_options,
+    write_options,
+)
 from twofold.types import TopicPartition
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
@@ -15,15 +23,15 @@ NAMED = {"transactionalIdPrefix": "p", "checkpointLocation": "/c"}
 BASE = SERVERS | {"subscribe": "t"}
 
 
-def stream(**options: str):
+def stream(**options: str) -> ReadOptions:
     return read_options(BASE | {name.replace("__", "."): value for name, value in options.items()}, streaming=True)
 
 
-def batch(**options: str):
+def batch(**options: str) -> ReadOptions:
     return read_options(BASE | {name.replace("__", "."): value for name, value in options.items()}, streaming=False)
 
 
-def test_defaults_are_those_of_sparks_own_connector_but_for_the_isolation():
+def test_defaults_are_those_of_sparks_own_connector_but_for_the_isolation() -> None:
     options = stream()
     assert options.starting == Everywhere(LATEST)
     assert batch().starting == Everywhere(EARLIEST)
@@ -39,7 +47,7 @@ def test_defaults_are_those_of_sparks_own_connector_but_for_the_isolation():
     assert options.consumer.isolation_level == "read_committed"
 
 
-def test_names_do_not_care_about_case():
+def test_names_do_not_care_about_case() -> None:
     options = read_options(
         {"KAFKA.Bootstrap.Servers": "h:1", "SUBSCRIBE": "T", "STARTINGoffsets": "Earliest"}, streaming=True
     )
@@ -59,19 +67,19 @@ def test_names_do_not_care_about_case():
         ("kafka.compresion.type", "kafka.compression.type"),
     ],
 )
-def test_an_unknown_option_names_the_nearest_known_one(name: str, near: str):
+def test_an_unknown_option_names_the_nearest_known_one(name: str, near: str) -> None:
     with pytest.raises(OptionError, match=re.escape(f"did you mean '{near}'?")):
         check_read(BASE | {name: "x"})
 
 
-def test_an_option_like_no_other_is_refused_too():
+def test_an_option_like_no_other_is_refused_too() -> None:
     with pytest.raises(OptionError, match=r"unknown option 'zzz'$"):
         check_read(BASE | {"zzz": "x"})
     with pytest.raises(OptionError, match=r"no Kafka client has a setting 'zzz'$"):
         check_read(BASE | {"kafka.zzz": "x"})
 
 
-def test_options_of_the_other_side_and_of_spark_are_no_mistake():
+def test_options_of_the_other_side_and_of_spark_are_no_mistake() -> None:
     check_read(BASE | {"topic": "t", "checkpointLocation": "/x", "kafka.acks": "all", "kafka.session.timeout.ms": "1"})
     reading = {"startingOffsets": "earliest", "kafka.max.poll.records": "1", "queryName": "q"}
     write_options(BASE | NAMED | reading, streaming=True)
@@ -122,13 +130,13 @@ def test_options_of_the_other_side_and_of_spark_are_no_mistake():
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_cannot_be_is_refused_with_what_to_write_instead(options: dict[str, str], message: str):
+def test_what_cannot_be_is_refused_with_what_to_write_instead(options: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError, match=re.escape(message)):
         check_read(options)
 
 
 @pytest.mark.parametrize("name", ["endingOffsets", "endingOffsetsByTimestamp"])
-def test_a_stream_has_no_end(name: str):
+def test_a_stream_has_no_end(name: str) -> None:
     with pytest.raises(OptionError, match=f"{name} is for batch queries"):
         stream(**{name: "latest"})
     check_read(BASE | {"endingOffsets": "latest"})  # a batch query may be meant
@@ -152,12 +160,12 @@ def test_a_stream_has_no_end(name: str):
         ),
     ],
 )
-def test_bounds_of_a_batch_are_in_order(options: dict[str, str], message: str):
+def test_bounds_of_a_batch_are_in_order(options: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError, match=re.escape(message)):
         batch(**options)
 
 
-def test_timestamps_go_before_offsets_and_the_one_for_all_before_those_by_partition():
+def test_timestamps_go_before_offsets_and_the_one_for_all_before_those_by_partition() -> None:
     tp = TopicPartition("t", 0)
     one, many, offsets = "5", '{"t":{"0":6}}', '{"t":{"0":7}}'
     all_three = {"startingOffsets": offsets, "startingOffsetsByTimestamp": many, "startingTimestamp": one}
@@ -170,11 +178,11 @@ def test_timestamps_go_before_offsets_and_the_one_for_all_before_those_by_partit
 @pytest.mark.parametrize(
     ("text", "expected"), [("15m", 900_000), ("2 s", 2000), ("500", 500), ("1h", 3_600_000), ("90MIN", 5_400_000)]
 )
-def test_times_are_sparks(text: str, expected: int):
+def test_times_are_sparks(text: str, expected: int) -> None:
     assert stream(maxTriggerDelay=text).max_trigger_delay_ms == expected
 
 
-def test_what_to_read():
+def test_what_to_read() -> None:
     assigned = read_options(SERVERS | {"assign": '{"a":[1,0],"b":[2,2]}'}, streaming=True).strategy
     assert assigned == Assign((TopicPartition("a", 1), TopicPartition("a", 0), TopicPartition("b", 2)))
     assert stream().strategy == Subscribe(("t",))
@@ -187,7 +195,7 @@ def test_what_to_read():
     ]
 
 
-def test_settings_of_kafka_reach_the_client():
+def test_settings_of_kafka_reach_the_client() -> None:
     options = stream(
         kafka__max__partition__fetch__bytes="77", kafka__client__id="me", kafka__isolation__level="read_uncommitted"
     )
@@ -196,14 +204,14 @@ def test_settings_of_kafka_reach_the_client():
     assert options.consumer.isolation == 0
 
 
-def test_readers_are_known_to_the_broker_by_the_name_that_their_group_would_have():
+def test_readers_are_known_to_the_broker_by_the_name_that_their_group_would_have() -> None:
     assert stream().consumer.client_id == "spark-kafka-source"
     assert batch().consumer.client_id == "spark-kafka-relation"
     assert stream(groupIdPrefix="mine").consumer.client_id == "mine"
     assert stream(groupIdPrefix="mine", kafka__group__id="g").consumer.client_id == "g"
 
 
-def test_options_travel_to_tasks():
+def test_options_travel_to_tasks() -> None:
     options = batch(startingOffsets='{"t":{"0":7}}')
     assert pickle.loads(pickle.dumps(options)) == options
 
@@ -219,19 +227,19 @@ def test_options_travel_to_tasks():
         ({"batchCheck": "none"}, "batchCheck='none' is none of input, number"),
     ],
 )
-def test_options_of_the_sink_are_refused_in_the_same_way(options: dict[str, str], message: str):
+def test_options_of_the_sink_are_refused_in_the_same_way(options: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError, match=re.escape(message)):
         write_options(SERVERS | NAMED | options, streaming=True)
 
 
-def test_options_of_the_sink():
+def test_options_of_the_sink() -> None:
     chosen = {"topic": " out ", "exactlyOnce": "2PC", "kafka.compression.type": "zstd"}
     options = write_options(SERVERS | NAMED | chosen, streaming=True)
     assert (options.topic, options.exactly_once, options.producer.compression_type) == ("out", "2pc", "zstd")
     assert options.transactional_id_prefix == "p"
 
 
-def test_a_stream_needs_its_checkpoint_unless_the_user_accepts_what_that_risks():
+def test_a_stream_needs_its_checkpoint_unless_the_user_accepts_what_that_risks() -> None:
     for options in ({}, {"transactionalIdPrefix": "p"}, {"batchCheck": "number"}):
         with pytest.raises(OptionError, match="set the option checkpointLocation"):
             write_options(SERVERS | options, streaming=True)

@@ -10,7 +10,7 @@ COMMITTED = {"kafka.isolation.level": "read_committed"}
 # The start of the first batch
 
 
-def test_a_first_batch_that_failed_is_read_again_from_its_own_start(kit: Kit):
+def test_a_first_batch_that_failed_is_read_again_from_its_own_start(kit: Kit) -> None:
     topic = kit.topic(1)
     kit.send(topic, range(5), partition=0)
     failed = kit.fail(subscribe=topic, startingOffsets="latest")
@@ -19,7 +19,7 @@ def test_a_first_batch_that_failed_is_read_again_from_its_own_start(kit: Kit):
     assert kit.run(subscribe=topic, startingOffsets="latest").values == [5, 6, 7]
 
 
-def test_the_start_of_a_first_batch_that_failed_outlives_a_change_of_the_option(kit: Kit):
+def test_the_start_of_a_first_batch_that_failed_outlives_a_change_of_the_option(kit: Kit) -> None:
     topic = kit.topic(1)
     kit.send(topic, range(5), partition=0)
     kit.fail(subscribe=topic, startingOffsets={topic: {"0": 2}})
@@ -32,7 +32,7 @@ def test_the_start_of_a_first_batch_that_failed_outlives_a_change_of_the_option(
 # Transactions
 
 
-def test_a_stream_stops_at_an_open_transaction_and_goes_on_after_it(kit: Kit):
+def test_a_stream_stops_at_an_open_transaction_and_goes_on_after_it(kit: Kit) -> None:
     topic = kit.topic(1)
     kit.transaction(topic, range(3))
     producer = kit.open_transaction(topic, [3, 4])
@@ -48,7 +48,7 @@ def test_a_stream_stops_at_an_open_transaction_and_goes_on_after_it(kit: Kit):
     assert query.logged(query.last_batch) == {topic: {"0": kit.watermarks(topic)[1]}}
 
 
-def test_a_batch_of_nothing_but_aborted_records_is_empty_and_passes(kit: Kit):
+def test_a_batch_of_nothing_but_aborted_records_is_empty_and_passes(kit: Kit) -> None:
     topic = kit.topic(1)
     kit.transaction(topic, range(100, 103), commit=False)
     first = kit.run(subscribe=topic, startingOffsets="earliest", **COMMITTED)
@@ -62,7 +62,7 @@ def test_a_batch_of_nothing_but_aborted_records_is_empty_and_passes(kit: Kit):
 
 
 @when_long
-def test_a_checkpoint_of_sparks_own_connector_is_continued_and_handed_back(ours: Kit):
+def test_a_checkpoint_of_sparks_own_connector_is_continued_and_handed_back(ours: Kit) -> None:
     theirs = Kit(ours.spark, ours.bootstrap_servers, "kafka", ours.directory)
     topic = ours.topic()
     ours.send(topic, range(4))
@@ -74,7 +74,7 @@ def test_a_checkpoint_of_sparks_own_connector_is_continued_and_handed_back(ours:
 
 
 @when_long
-def test_a_checkpoint_of_ours_is_continued_by_sparks_own_connector_after_the_first_batch(ours: Kit):
+def test_a_checkpoint_of_ours_is_continued_by_sparks_own_connector_after_the_first_batch(ours: Kit) -> None:
     theirs = Kit(ours.spark, ours.bootstrap_servers, "kafka", ours.directory)
     topic = ours.topic()
     ours.send(topic, range(4))

@@ -3,6 +3,7 @@ own connector is asked the same."""
 
 import json
 import shutil
+from typing import Any
 
 import pytest
 from connector import when_long
@@ -52,15 +53,19 @@ def offsets_of(query: Query, batch: int) -> dict[str, dict[str, int]]:
     ],
     ids=str,
 )
-def test_a_new_query_starts_where_its_options_say(kit: Kit, twenty: str, starting: dict, expected: list[int]):
-    chosen = {name: {twenty: value["TOPIC"]} if isinstance(value, dict) else value for name, value in starting.items()}
+def test_a_new_query_starts_where_its_options_say(
+    kit: Kit, twenty: str, starting: dict[str, Any], expected: list[int]
+) -> None:
+    chosen: dict[str, Any] = {
+        name: {twenty: value["TOPIC"]} if isinstance(value, dict) else value for name, value in starting.items()
+    }
     query = kit.run(subscribe=twenty, **chosen)
     assert query.values == expected
     assert query.batches == [len(expected)]  # the first batch is one even when it is empty
     assert offsets_of(query, 0) == {twenty: {"0": 10, "1": 10}}
 
 
-def test_a_stream_goes_on_with_what_comes(kit: Kit):
+def test_a_stream_goes_on_with_what_comes(kit: Kit) -> None:
     topic = kit.topic()
     kit.send(topic, range(4))
     query = kit.start(kit.stream(subscribe=topic, startingOffsets="earliest"))
@@ -72,7 +77,7 @@ def test_a_stream_goes_on_with_what_comes(kit: Kit):
     assert json.loads(str(progress["latestOffset"]).replace("'", '"')) == {topic: {"0": 4, "1": 4}}
 
 
-def test_a_query_that_starts_again_goes_on_where_it_was(kit: Kit, twenty: str):
+def test_a_query_that_starts_again_goes_on_where_it_was(kit: Kit, twenty: str) -> None:
     first = kit.run(subscribe=twenty, startingOffsets={twenty: {"0": 5, "1": 10}})
     assert first.values == [10, 12, 14, 16, 18]
     kit.send(twenty, range(20, 24))
@@ -100,22 +105,22 @@ def test_a_query_that_starts_again_goes_on_where_it_was(kit: Kit, twenty: str):
     ],
     ids=str,
 )
-def test_limits_of_a_batch(kit: Kit, twenty: str, options: dict, batches: list[int]):
-    chosen = {"startingOffsets": "earliest"} | {
+def test_limits_of_a_batch(kit: Kit, twenty: str, options: dict[str, Any], batches: list[int]) -> None:
+    chosen: dict[str, Any] = {"startingOffsets": "earliest"} | {
         name: {twenty: value["TOPIC"]} if isinstance(value, dict) else value for name, value in options.items()
     }
     assert kit.run(subscribe=twenty, **chosen).batches == batches
 
 
 @when_long
-def test_a_trigger_for_once_takes_everything(kit: Kit, twenty: str):
+def test_a_trigger_for_once_takes_everything(kit: Kit, twenty: str) -> None:
     frame = kit.stream(subscribe=twenty, startingOffsets="earliest", maxOffsetsPerTrigger=7)
     query = kit.start(frame, once=True)
     query.query.awaitTermination(60)
     assert query.batches == [20]
 
 
-def test_a_batch_is_held_back_until_there_is_enough(kit: Kit):
+def test_a_batch_is_held_back_until_there_is_enough(kit: Kit) -> None:
     topic = kit.topic(1)
     kit.send(topic, [0], partition=0)
     query = kit.start(kit.stream(subscribe=topic, startingOffsets="earliest", minOffsetsPerTrigger=3))
@@ -126,7 +131,7 @@ def test_a_batch_is_held_back_until_there_is_enough(kit: Kit):
     kit.wait_for(lambda: query.values == [0, 1, 2, 3])
 
 
-def test_a_batch_is_not_held_back_longer_than_the_delay(kit: Kit):
+def test_a_batch_is_not_held_back_longer_than_the_delay(kit: Kit) -> None:
     topic = kit.topic(1)
     kit.send(topic, [0], partition=0)
     frame = kit.stream(subscribe=topic, startingOffsets="earliest", minOffsetsPerTrigger=3, maxTriggerDelay="2s")
@@ -136,7 +141,7 @@ def test_a_batch_is_not_held_back_longer_than_the_delay(kit: Kit):
     kit.wait_for(lambda: query.values == [0, 1])
 
 
-def test_what_is_available_now_does_not_grow_while_it_is_read(kit: Kit, twenty: str):
+def test_what_is_available_now_does_not_grow_while_it_is_read(kit: Kit, twenty: str) -> None:
     frame = kit.stream(subscribe=twenty, startingOffsets="earliest", maxOffsetsPerTrigger=8)
     query = kit.start(frame, availableNow=True)
     kit.wait_for(lambda: bool(query.batches))
@@ -156,20 +161,20 @@ def test_what_is_available_now_does_not_grow_while_it_is_read(kit: Kit, twenty: 
     ],
     ids=str,
 )
-def test_batches_are_divided_among_tasks(kit: Kit, twenty: str, options: dict, tasks: int):
+def test_batches_are_divided_among_tasks(kit: Kit, twenty: str, options: dict[str, Any], tasks: int) -> None:
     frame = kit.stream(subscribe=twenty, startingOffsets="earliest", **options).withColumn("task", spark_partition_id())
     query = kit.start(frame)
     assert query.process() == list(range(20))
     assert len({row.task for row in query.rows}) == tasks
 
 
-def test_only_assigned_partitions_are_read(kit: Kit, twenty: str):
+def test_only_assigned_partitions_are_read(kit: Kit, twenty: str) -> None:
     query = kit.run(assign={twenty: [1, 7]}, startingOffsets="earliest")
     assert query.values == list(range(1, 20, 2))
     assert offsets_of(query, 0) == {twenty: {"1": 10}}
 
 
-def test_a_stream_shows_of_a_record_what_a_batch_query_shows(kit: Kit):
+def test_a_stream_shows_of_a_record_what_a_batch_query_shows(kit: Kit) -> None:
     topic = kit.topic(1)
     headers = [("a", b"1"), ("a", None), ("ü", b"")]
     kit.send(
@@ -199,8 +204,10 @@ def test_a_stream_shows_of_a_record_what_a_batch_query_shows(kit: Kit):
     ],
     ids=str,
 )
-def test_a_stream_that_makes_no_sense_is_refused(kit: Kit, twenty: str, options: dict):
-    chosen = {name: {twenty: value["TOPIC"]} if isinstance(value, dict) else value for name, value in options.items()}
+def test_a_stream_that_makes_no_sense_is_refused(kit: Kit, twenty: str, options: dict[str, Any]) -> None:
+    chosen: dict[str, Any] = {
+        name: {twenty: value["TOPIC"]} if isinstance(value, dict) else value for name, value in options.items()
+    }
     with pytest.raises(Exception):  # noqa: B017  each format has its own kind, and its own time
         kit.run(subscribe=twenty, **chosen)
 
@@ -208,7 +215,7 @@ def test_a_stream_that_makes_no_sense_is_refused(kit: Kit, twenty: str, options:
 # Topics that change
 
 
-def test_partitions_that_are_added_are_read_from_their_start(kit: Kit):
+def test_partitions_that_are_added_are_read_from_their_start(kit: Kit) -> None:
     topic = kit.topic(1)
     kit.send(topic, [0], partition=0)
     query = kit.start(kit.stream(subscribe=topic))
@@ -224,7 +231,7 @@ def test_partitions_that_are_added_are_read_from_their_start(kit: Kit):
 
 
 @when_long
-def test_partitions_that_are_added_share_the_limit(kit: Kit):
+def test_partitions_that_are_added_share_the_limit(kit: Kit) -> None:
     topic = kit.topic(1)
     kit.send(topic, range(4), partition=0)
     assert kit.run(subscribe=topic, startingOffsets="earliest").values == list(range(4))
@@ -237,7 +244,7 @@ def test_partitions_that_are_added_share_the_limit(kit: Kit):
 
 
 @when_long
-def test_topics_that_match_later_are_read_from_their_start(kit: Kit):
+def test_topics_that_match_later_are_read_from_their_start(kit: Kit) -> None:
     name = kit.topic().replace("t", "p")
     kit.send(kit.topic(1, f"{name}-a"), [0], partition=0)
     query = kit.start(kit.stream(subscribePattern=f"{name}-.*"))
@@ -247,7 +254,7 @@ def test_topics_that_match_later_are_read_from_their_start(kit: Kit):
 
 
 @when_long
-def test_a_topic_that_is_taken_out_of_the_query_counts_as_loss(kit: Kit):
+def test_a_topic_that_is_taken_out_of_the_query_counts_as_loss(kit: Kit) -> None:
     first, second = kit.topic(1), kit.topic(1)
     kit.send(first, [0], partition=0)
     kit.send(second, [1], partition=0)
@@ -260,7 +267,7 @@ def test_a_topic_that_is_taken_out_of_the_query_counts_as_loss(kit: Kit):
 
 
 @pytest.mark.parametrize("fail", [pytest.param("true", marks=when_long), "false"])
-def test_a_subscribed_topic_that_is_deleted_ends_the_query(kit: Kit, fail: str):
+def test_a_subscribed_topic_that_is_deleted_ends_the_query(kit: Kit, fail: str) -> None:
     topic = kit.topic(1)
     kit.send(topic, [0], partition=0)
     options = {"failOnDataLoss": fail, "fetchOffset.retryIntervalMs": 10}
@@ -272,12 +279,12 @@ def test_a_subscribed_topic_that_is_deleted_ends_the_query(kit: Kit, fail: str):
 
 
 @when_long
-def test_a_matching_topic_that_is_deleted_is_loss_or_forgotten(kit: Kit):
+def test_a_matching_topic_that_is_deleted_is_loss_or_forgotten(kit: Kit) -> None:
     name = kit.topic().replace("t", "p")
     first, second = kit.topic(1, f"{name}-a"), kit.topic(1, f"{name}-b")
     kit.send(first, [0], partition=0)
     kit.send(second, [1], partition=0)
-    options = {"subscribePattern": f"{name}-.*", "fetchOffset.retryIntervalMs": 10}
+    options: dict[str, Any] = {"subscribePattern": f"{name}-.*", "fetchOffset.retryIntervalMs": 10}
     assert kit.run(startingOffsets="earliest", **options).values == [0, 1]
     shutil.copytree(kit.directory / "q", kit.directory / "copy")
     kit.delete(second)
@@ -287,7 +294,7 @@ def test_a_matching_topic_that_is_deleted_is_loss_or_forgotten(kit: Kit):
     assert kit.run("copy", failOnDataLoss="false", **options).values == [2]
 
 
-def test_a_topic_that_is_made_anew_and_is_shorter_is_loss_or_silence(kit: Kit):
+def test_a_topic_that_is_made_anew_and_is_shorter_is_loss_or_silence(kit: Kit) -> None:
     topic = kit.topic(1)
     kit.send(topic, range(10), partition=0)
     options = {"fetchOffset.retryIntervalMs": 10}
@@ -305,7 +312,7 @@ def test_a_topic_that_is_made_anew_and_is_shorter_is_loss_or_silence(kit: Kit):
 
 
 @when_long
-def test_a_topic_that_is_made_anew_and_is_longer_is_read_on_from_the_old_offset(kit: Kit):
+def test_a_topic_that_is_made_anew_and_is_longer_is_read_on_from_the_old_offset(kit: Kit) -> None:
     topic = kit.topic(1)
     kit.send(topic, range(10), partition=0)
     assert kit.run(subscribe=topic, startingOffsets="earliest").values == list(range(10))
@@ -315,7 +322,7 @@ def test_a_topic_that_is_made_anew_and_is_longer_is_read_on_from_the_old_offset(
     assert kit.run(subscribe=topic).values == [110, 111]
 
 
-def test_records_that_are_gone_end_the_stream_or_are_stepped_over(kit: Kit):
+def test_records_that_are_gone_end_the_stream_or_are_stepped_over(kit: Kit) -> None:
     topic = kit.topic_that_lost(5)
     kit.send(topic, range(5, 20), partition=0)
     start = {topic: {"0": 2}}
@@ -326,7 +333,7 @@ def test_records_that_are_gone_end_the_stream_or_are_stepped_over(kit: Kit):
 
 
 @when_long
-def test_an_added_partition_that_does_not_start_at_zero_is_loss(kit: Kit):
+def test_an_added_partition_that_does_not_start_at_zero_is_loss(kit: Kit) -> None:
     topic = kit.topic_that_lost(3)
     kit.send(topic, [3], partition=0)
     other = kit.topic(1)

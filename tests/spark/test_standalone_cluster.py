@@ -11,6 +11,8 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow
+import pyspark
 import pytest
 from connector import CHECKOUT, LONG
 from sink_kit import SETTINGS, App, Broker, Orders, check_exactly_once
@@ -25,7 +27,7 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs a JDK"),
 ]
 
-HOME = Path(__import__("pyspark").__file__).parent
+HOME = Path(pyspark.__file__).parent
 EXECUTORS = {
     "spark.executor.memory": "500m",
     "spark.executor.cores": "1",
@@ -142,7 +144,7 @@ def test_a_packed_environment(running: TwofoldServer, tmp_path: Path, cluster: S
     )
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     site = environment / "lib" / version / "site-packages"
-    ours = Path(__import__("pyarrow").__file__).parents[1]
+    ours = Path(pyarrow.__file__).parents[1]
     for path in ours.iterdir():
         # Spark brings PySpark; what only tests need stays behind.
         if not re.match(r"pyspark|twofold|__editable__|mypy|ruff|pip|hypothesis|confluent|setuptools", path.name):
@@ -156,7 +158,7 @@ def test_a_packed_environment(running: TwofoldServer, tmp_path: Path, cluster: S
     conf = {"spark.archives": f"{archive}#environment", "spark.pyspark.python": "./environment/bin/python"}
     # Spark as it comes, whose own PySpark the environment uses.
     python = {"PYSPARK_PYTHON": "./environment/bin/python", "SPARK_HOME": str(HOME)}
-    executor, driver = run_pipeline(running, tmp_path, cluster, conf, **python)
+    executor, driver = run_pipeline(running, tmp_path, cluster, conf, False, **python)
     assert driver.startswith(str(environment)), driver
     assert "/environment/lib/" in executor and str(cluster.directory) in executor
 

@@ -28,7 +28,7 @@ def delete(probe: Probe, label: str, version: int, *topics: tuple[str, dict[int,
     return probe.ask(label, "DeleteRecords", version, {"topics": rows, "timeout": timeout})
 
 
-def filled(probe: Probe, batches: int = 5, **configs: str) -> Topic:
+def filled(probe: Probe, batches: int = 5, **configs: Any) -> Topic:
     """So many batches of two records, one second after the other."""
     topic = probe.topic(**configs)
     for number in range(batches):

@@ -1,7 +1,7 @@
 """OffsetCommit, OffsetFetch and OffsetDelete: what is kept, for whom, and who may change it."""
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from interop.cases.groups_kit import (
@@ -205,7 +205,7 @@ def topics_by_id(probe: Probe) -> None:
     fetch(probe, "all by name", 9, group_id)
     fetch(probe, "by id", 10, group_id, [(topic, (0, 1, 2)), (other, (0,))])
     fetch(probe, "unknown id fetched", 10, group_id, [(Topic("unknown", UNKNOWN_ID), (0, 1)), (topic, (0,))])
-    fetch(probe, "zero id fetched", 10, group_id, [(Topic("zero", None), (0,))])  # type: ignore[list-item]
+    fetch(probe, "zero id fetched", 10, group_id, [(Topic("zero", None), (0,))])  # type: ignore[arg-type]
 
 
 @case()
@@ -345,7 +345,7 @@ def unknown_topics_are_fetched_as_never_committed(probe: Probe) -> None:
     group_id, topic = new_group(probe), probe.topic()
     committed(probe, group_id, topic, {0: 5})
     for version in range(1, 10):
-        topics = [(probe.name("none"), (0, 1)), (topic, (0, 7, -1))]
+        topics: list[tuple[Topic | str, Sequence[int]]] = [(probe.name("none"), (0, 1)), (topic, (0, 7, -1))]
         fetch(probe, f"v{version}", version, group_id, topics)
 
 

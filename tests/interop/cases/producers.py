@@ -137,13 +137,14 @@ def a_new_epoch_starts_at_zero(probe: Probe) -> None:
 def identities_that_are_not_whole(probe: Probe) -> None:
     topic = probe.topic().name
     pid = probe.producer_id()
-    for label, fields in (
+    identities: list[tuple[str, dict[str, Any]]] = [
         ("no sequence", {"producer_id": pid, "producer_epoch": 0, "base_sequence": -1}),
         ("sequence -2", {"producer_id": pid, "producer_epoch": 0, "base_sequence": -2}),
         ("no epoch", {"producer_id": pid, "producer_epoch": -1, "base_sequence": 0}),
         ("epoch and sequence only", {"producer_id": -1, "producer_epoch": 3, "base_sequence": 9}),
         ("producer id -2", {"producer_id": -2, "producer_epoch": 0, "base_sequence": 0}),
-    ):
+    ]
+    for label, fields in identities:
         for version in (7, 8):
             send(probe, f"{label} v{version}", topic, batch(**fields), version)
     rows(probe, "producers", topic)

@@ -93,7 +93,7 @@ def partition_counts_and_replication_factors(probe: Probe) -> None:
 
 @case()
 def explicit_assignments(probe: Probe) -> None:
-    for label, partitions, factor, assignments in (
+    asked: list[tuple[str, int, int, dict[int, list[int]]]] = [
         ("good", -1, -1, {0: [1], 1: [1]}),
         ("good, out of order", -1, -1, {1: [1], 0: [1]}),
         ("with a partition count", 2, -1, {0: [1], 1: [1]}),
@@ -107,7 +107,8 @@ def explicit_assignments(probe: Probe) -> None:
         ("a broker twice", -1, -1, {0: [1, 1]}),
         ("no brokers", -1, -1, {0: []}),
         ("unlike replica counts", -1, -1, {0: [1], 1: []}),
-    ):
+    ]
+    for label, partitions, factor, assignments in asked:
         row = topic(probe.name(label.replace(" ", "-").replace(",", "")), partitions, factor, assignments)
         create(probe, label, 7, row)
     same = topic(probe.name("partition-twice"), -1, -1, {0: [1]})

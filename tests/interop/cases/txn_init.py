@@ -89,8 +89,7 @@ def an_identity_that_is_not_whole(probe: Probe) -> None:
     for version in FENCING_VERSIONS:
         for producer_id, epoch in ((producer.producer_id, -1), (-1, 0), (5, -1), (-1, 32767)):
             name = "own" if producer_id == producer.producer_id else producer_id
-            over = {"producer_id": producer_id, "producer_epoch": epoch}
-            producer.init(f"{name}/{epoch} v{version}", version, **over)
+            producer.init(f"{name}/{epoch} v{version}", version, producer_id=producer_id, producer_epoch=epoch)
     producer.describe("untouched")
 
 

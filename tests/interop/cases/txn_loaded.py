@@ -352,7 +352,7 @@ def open_transactions_go_on(probe: Loaded) -> None:
 # Ids that are not used for long
 
 
-AGES = {
+AGES: dict[str, dict[str, Any]] = {
     "empty": {"updated_ago_ms": 8 * DAY_MS},
     "committed": {"state": "CompleteCommit", "updated_ago_ms": 8 * DAY_MS, "started_ago_ms": 8 * DAY_MS},
     "aborted": {"state": "CompleteAbort", "updated_ago_ms": 8 * DAY_MS, "started_ago_ms": 8 * DAY_MS},
@@ -375,7 +375,7 @@ def ids_expire(probe: Loaded) -> None:
         producer.describe(f"{name}: new")
 
 
-KEPT = {
+KEPT: dict[str, dict[str, Any]] = {
     "young": {"updated_ago_ms": 6 * DAY_MS},
     "open": {"state": "Ongoing", "updated_ago_ms": 8 * DAY_MS},
 }

@@ -181,7 +181,8 @@ def verifying_changes_nothing(probe: Probe) -> None:
 def nothing_to_add(version: int) -> Story:
     def run(probe: Probe) -> None:
         topic = probe.topic().name
-        for label, partitions in (("no topics", {}), ("a topic without partitions", {topic: []})):
+        nothing: dict[str, dict[str, list[int]]] = {"no topics": {}, "a topic without partitions": {topic: []}}
+        for label, partitions in nothing.items():
             producer = Producer(probe, label.replace(" ", "-"))
             producer.add(label, partitions, version)
             producer.describe(f"{label}, after")

@@ -3,7 +3,7 @@
 import random
 import threading
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from confluent_kafka import KafkaException
@@ -246,4 +246,5 @@ class StockList(Reader):
         self.saw_counts(since, seen)
 
 
-READERS = (AllTopics, NamedTopics, Pages, Touch, Configs, StockList)
+NewReader = Callable[[TwofoldServer, Ledger, int], Reader]
+READERS: tuple[NewReader, ...] = (AllTopics, NamedTopics, Pages, Touch, Configs, StockList)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Self
 
 from oracle.kafka import is_ready
 from oracle.processes import free_port, spawn, stop, wait_until
@@ -73,7 +74,7 @@ class TwofoldServer:
     def log_lines(self) -> int:
         return len(self.log_text().splitlines())
 
-    def __enter__(self) -> "TwofoldServer":
+    def __enter__(self) -> Self:
         self.start()
         return self
 

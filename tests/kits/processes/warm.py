@@ -75,19 +75,20 @@ class Warm:
         for stream in streams:
             os.close(stream)
         self._children[pid] = socket.socket(fileno=told)
-        self._children[pid].sendall(NUMBER.pack(pid))
+        self._tell(pid, pid)
         return None
+
+    def _tell(self, pid: int, number: int) -> None:
+        with contextlib.suppress(OSError):  # the test was stopped, and does not listen
+            self._children[pid].sendall(NUMBER.pack(number))
 
     def _tell_ends(self) -> None:
         while self._children:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
                 return
-            with self._children.pop(pid) as told:
-                try:
-                    told.sendall(NUMBER.pack(os.waitstatus_to_exitcode(status)))
-                except OSError:
-                    continue  # the test has gone on
+            self._tell(pid, os.waitstatus_to_exitcode(status))
+            self._children.pop(pid).close()
 
     def _end_all(self) -> None:
         for pid in self._children:

@@ -11,16 +11,18 @@ import asyncio
 import logging
 import posixpath
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 from twofold.config.settings import Settings
 from twofold.config.topic import LogConfig
-from twofold.log.cleaning.cleaner import CleanerOptions, LogCleaner
+from twofold.log.cleaning.cleaner import LogCleaner
 from twofold.log.directory.clock_watch import ClockWatch
 from twofold.log.directory.identity import DataDirectoryError as DataDirectoryError
 from twofold.log.directory.reserve import Reserve
 from twofold.log.environment import LogEnvironment
 from twofold.log.log import PartitionLog
+from twofold.log.options import CleanerOptions
 from twofold.log.options import LogOptions as LogOptions
 from twofold.log.producers.times import TimesToKeep
 from twofold.log.recovery.checkpoints import (
@@ -75,9 +77,8 @@ class LogManager:
         self._writer = CheckpointWriter(runtime.disk, self.directory)
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._doomed: list[tuple[int, str]] = []
-        self._gone: dict[
-            TopicPartition, set[str]
-        ] = {}  # logs that were removed, and the checkpoints that still name them
+        # Logs that were removed, and the checkpoints that still name them.
+        self._gone: dict[TopicPartition, set[str]] = {}
         self._sync_scheduled = False
         self._times_in_flight: asyncio.Future[None] | None = None
         self._closed = False
@@ -88,7 +89,12 @@ class LogManager:
         self.clock_watch = ClockWatch(runtime.clock)
         self.mender = LogMender(runtime, self, self.options.dir_failure_timeout_ms)
         self.reserve = Reserve(runtime.disk, self.directory, self.options.reserve_bytes)
-        self.environment = LogEnvironment(
+        self.environment = self._make_environment(runtime)
+        self.cleaner = LogCleaner(runtime, self, self.options.cleaner)
+
+    def _make_environment(self, runtime: Runtime) -> LogEnvironment:
+        """What all logs of the directory share."""
+        return LogEnvironment(
             disk=runtime.disk,
             clock=runtime.clock,
             random=runtime.random,
@@ -99,18 +105,6 @@ class LogManager:
             verification_enabled=self.options.transaction_verification_enabled,
             producer_id_expiration_ms=self.options.producer_id_expiration_ms,
             reserve=self.reserve,
-        )
-        options = self.options
-        self.cleaner = LogCleaner(
-            runtime,
-            self,
-            CleanerOptions(
-                options.cleaner_enabled,
-                options.cleaner_backoff_ms,
-                options.cleaner_dedupe_buffer_bytes,
-                options.cleaner_load_factor,
-                options.cleaner_max_bytes_per_second,
-            ),
         )
 
     # Starting
@@ -346,11 +340,8 @@ class LogManager:
         """Take over what may change while the broker runs."""
         self.environment.verification_enabled = settings.bool("transaction.partition.verification.enable")
         self.environment.producer_id_expiration_ms = settings.int("producer.id.expiration.ms")
-        cleaner = self.cleaner.options
-        cleaner.backoff_ms = settings.int("log.cleaner.backoff.ms")
-        cleaner.dedupe_buffer_bytes = settings.int("log.cleaner.dedupe.buffer.size")
-        cleaner.load_factor = settings.float("log.cleaner.io.buffer.load.factor")
-        cleaner.max_bytes_per_second = settings.float("log.cleaner.io.max.bytes.per.second")
+        # Whether there is a cleaner at all is read at the start only.
+        self.cleaner.options = replace(CleanerOptions.from_settings(settings), enabled=self.cleaner.options.enabled)
 
     # What logs ask for
 

@@ -6,6 +6,25 @@ from twofold.config.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
+class CleanerOptions:
+    enabled: bool = True
+    backoff_ms: int = 15_000
+    dedupe_buffer_bytes: int = 134_217_728
+    load_factor: float = 0.9
+    max_bytes_per_second: float = 1.7976931348623157e308
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> "CleanerOptions":
+        return cls(
+            enabled=settings.bool("log.cleaner.enable"),
+            backoff_ms=settings.int("log.cleaner.backoff.ms"),
+            dedupe_buffer_bytes=settings.int("log.cleaner.dedupe.buffer.size"),
+            load_factor=settings.float("log.cleaner.io.buffer.load.factor"),
+            max_bytes_per_second=settings.float("log.cleaner.io.max.bytes.per.second"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class LogOptions:
     """The names are those of server.properties."""
 
@@ -20,11 +39,7 @@ class LogOptions:
     producer_id_expiration_ms: int = 86_400_000
     producer_id_expiration_check_interval_ms: int = 600_000
     transaction_verification_enabled: bool = True
-    cleaner_enabled: bool = True
-    cleaner_backoff_ms: int = 15_000
-    cleaner_dedupe_buffer_bytes: int = 134_217_728
-    cleaner_load_factor: float = 0.9
-    cleaner_max_bytes_per_second: float = 1.7976931348623157e308
+    cleaner: CleanerOptions = CleanerOptions()
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "LogOptions":
@@ -39,9 +54,5 @@ class LogOptions:
             producer_id_expiration_ms=settings.int("producer.id.expiration.ms"),
             producer_id_expiration_check_interval_ms=settings.int("producer.id.expiration.check.interval.ms"),
             transaction_verification_enabled=settings.bool("transaction.partition.verification.enable"),
-            cleaner_enabled=settings.bool("log.cleaner.enable"),
-            cleaner_backoff_ms=settings.int("log.cleaner.backoff.ms"),
-            cleaner_dedupe_buffer_bytes=settings.int("log.cleaner.dedupe.buffer.size"),
-            cleaner_load_factor=settings.float("log.cleaner.io.buffer.load.factor"),
-            cleaner_max_bytes_per_second=settings.float("log.cleaner.io.max.bytes.per.second"),
+            cleaner=CleanerOptions.from_settings(settings),
         )

@@ -12,7 +12,7 @@ from kits.log.cleaning import DAY_MS, CleanKit, batches, committed_view, keyed, 
 from kits.log.partition import DATA, NOW, TP
 from kits.log.replay import assert_indexes, stored_batches
 from twofold.log.api import Bound
-from twofold.log.manager import LogOptions
+from twofold.log.options import CleanerOptions, LogOptions
 from twofold.records.batch import DELETE_HORIZON, BatchBuilder, iter_headers
 from twofold.records.compression import Codec
 from twofold.runtime.files import read_file
@@ -206,7 +206,9 @@ def test_only_compacted_logs_are_cleaned() -> None:
 
 
 def test_keys_that_do_not_fit_into_memory_wait_for_the_next_pass() -> None:
-    kit = CleanKit(options=LogOptions(transaction_verification_enabled=False, cleaner_dedupe_buffer_bytes=1000))
+    kit = CleanKit(
+        options=LogOptions(transaction_verification_enabled=False, cleaner=CleanerOptions(dedupe_buffer_bytes=1000))
+    )
     for round_number in range(3):
         for index in range(10):
             kit.put((f"k{index}", str(round_number)))
@@ -696,7 +698,9 @@ def test_gaps_between_segments_are_no_holes(lost: str) -> None:
 
 
 def test_the_rate_is_bounded() -> None:
-    kit = CleanKit(options=LogOptions(transaction_verification_enabled=False, cleaner_max_bytes_per_second=1000.0))
+    kit = CleanKit(
+        options=LogOptions(transaction_verification_enabled=False, cleaner=CleanerOptions(max_bytes_per_second=1000.0))
+    )
     slept: list[float] = []
 
     async def sleep(delay_s: float) -> None:
@@ -714,7 +718,7 @@ def test_the_rate_is_bounded() -> None:
 
 def test_the_cleaner_runs_in_the_background_and_can_be_disabled() -> None:
     for enabled in (True, False):
-        options = LogOptions(transaction_verification_enabled=False, cleaner_enabled=enabled)
+        options = LogOptions(transaction_verification_enabled=False, cleaner=CleanerOptions(enabled=enabled))
         kit = CleanKit(options=options)
         kit.put(("a", "1"))
         kit.put(("a", "2"), roll=True)

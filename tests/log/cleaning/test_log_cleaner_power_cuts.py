@@ -16,7 +16,7 @@ import pytest
 from kits.log.cleaning import COMPACTED, CleanKit, Pair, committed_view, pairs
 from kits.log.partition import DATA, NOW, TP
 from kits.log.replay import assert_entries, stored_batches
-from twofold.log.manager import LogOptions
+from twofold.log.options import CleanerOptions, LogOptions
 from twofold.records.compression import Codec
 from twofold.runtime.sim.disk import CutMode, PowerCut
 
@@ -42,7 +42,7 @@ class History:
             delete_retention_ms=self.random.choice((0, 0, 1000)),
             options=LogOptions(
                 transaction_verification_enabled=False,
-                cleaner_dedupe_buffer_bytes=self.random.choice((1000, 10_000, 1 << 20)),
+                cleaner=CleanerOptions(dedupe_buffer_bytes=self.random.choice((1000, 10_000, 1 << 20))),
             ),
         )
         self.opened: dict[int, int] = {}

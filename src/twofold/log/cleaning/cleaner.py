@@ -14,12 +14,12 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from twofold.log.cleaning.rewriting import CleaningPass, Rewritten
 from twofold.log.indexes.offset_index import CorruptIndex
 from twofold.log.log import PartitionLog
+from twofold.log.options import CleanerOptions
 from twofold.log.segments.scan import InvalidBatch
 from twofold.runtime.api import Runtime
 from twofold.types import TopicPartition
@@ -31,15 +31,6 @@ T = TypeVar("T")
 REST_S = 0.001
 REST_AFTER_DISK_ERROR_S = 300.0
 YIELD_EVERY = 8
-
-
-@dataclass(slots=True)
-class CleanerOptions:
-    enabled: bool = True
-    backoff_ms: int = 15_000
-    dedupe_buffer_bytes: int = 134_217_728
-    load_factor: float = 0.9
-    max_bytes_per_second: float = 1.7976931348623157e308
 
 
 class CleanerHost(Protocol):

@@ -25,12 +25,13 @@ from twofold.metadata_log.quorum_state import QuorumState
 from twofold.records.batch import BatchBuilder
 from twofold.records.compression import Codec, compress
 from twofold.records.control import end_transaction_marker
-from twofold.types import TopicPartition
+from twofold.types import ProducerEpoch, ProducerId, TopicPartition
 from twofold.wire.apis import APIS
 from twofold.wire.compile import FieldInfo, schema_fields
 from twofold.wire.schema import schema_of
 
 T0 = 1_600_000_000_000
+PRODUCER, EPOCH_1 = ProducerId(7), ProducerEpoch(1)
 TOPIC_ID = uuid.UUID("11111111-2222-3333-4444-555555555555")
 BITS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
 NAMES = ["t", "", "g", "nobody", "ü" * 3, "x" * 300, "cleanup.policy", "__consumer_offsets"]
@@ -201,11 +202,12 @@ def group_records() -> list[bytes]:
 def transaction_records() -> list[bytes]:
     partitions = frozenset([TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 5)])
     values = [
-        transaction.TransactionMetadata(7, 1, 60_000, State.ONGOING, partitions, T0, T0),
-        transaction.TransactionMetadata(7, 1, 60_000, State.EMPTY, last_update_ms=T0),
+        transaction.TransactionMetadata(PRODUCER, EPOCH_1, 60_000, State.ONGOING, partitions, T0, T0),
+        transaction.TransactionMetadata(PRODUCER, EPOCH_1, 60_000, State.EMPTY, last_update_ms=T0),
         transaction.TransactionMetadata(
-            7, 1, 60_000, State.PREPARE_COMMIT, partitions, T0, T0,
-            previous_producer_id=3, next_producer_id=9, client_version=2, next_producer_epoch=4,
+            PRODUCER, EPOCH_1, 60_000, State.PREPARE_COMMIT, partitions, T0, T0,
+            previous_producer_id=ProducerId(3), next_producer_id=ProducerId(9), client_version=2,
+            next_producer_epoch=ProducerEpoch(4),
         ),
     ]  # fmt: skip
     key = transaction.encode_key("tx")
@@ -244,15 +246,15 @@ def metadata_records() -> list[bytes]:
 
 
 def snapshots() -> list[bytes]:
-    entry = ProducerEntry(7, 1, 3, T0, 40, (BatchMetadata(3, 42, 2, T0),))
-    idle = ProducerEntry(8, 0, -1, T0, -1, ())
+    entry = ProducerEntry(PRODUCER, EPOCH_1, 3, T0, 40, (BatchMetadata(3, 42, 2, T0),))
+    idle = ProducerEntry(ProducerId(8), ProducerEpoch(0), -1, T0, -1, ())
     return [b"\x01" + encode_snapshot([entry, idle]), b"\x00" + encode_snapshot([])]
 
 
 def index_files() -> list[bytes]:
     aborted = TxnIndex()
-    aborted.append(AbortedEntry(7, 100, 120, 110))
-    aborted.append(AbortedEntry(8, 121, 130, 121))
+    aborted.append(AbortedEntry(PRODUCER, 100, 120, 110))
+    aborted.append(AbortedEntry(ProducerId(8), 121, 130, 121))
     offsets = b"".join(struct.pack(">ii", number * 10, number * 4096) for number in range(1, 6))
     times = b"".join(struct.pack(">qi", T0 + number, number * 10) for number in range(1, 6))
     return [b"\0" + offsets, b"\1" + times, b"\2" + aborted.encode()]

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kits.log.partition import DATA, TP, Kit, data_batch
-from twofold.log.api import Origin, TransactionMarker
+from kits.log.partition import DATA, TP, Kit, data_batch, marker_of
+from twofold.log.api import Origin
 from twofold.log.appending.stamping import StoredBatch
 from twofold.log.appending.writer import BatchWriter
 from twofold.log.segments.scan import find_batch, iter_headers, read_producer_fields
@@ -37,7 +37,7 @@ def produce(kit: Kit) -> list[Any]:
         results.append(kit.append(data_batch(pid=8, seq=sequence, txn=True, timestamp=time_ms)))
         results.append(kit.log.append_record(b"key", b"value" * sequence, leader_epoch=sequence // 9))
         if sequence % 4 == 3:
-            marker = TransactionMarker(8, 0, 0, sequence % 8 == 3, transaction_version=0)
+            marker = marker_of(8, 0, 0, sequence % 8 == 3, version=0)
             results.append(kit.log.append_markers([marker], leader_epoch=sequence // 9))
             kit.log.advance_high_watermark(kit.log.log_end_offset)
     bounds = kit.log._bounds
@@ -64,11 +64,11 @@ def test_one_batch_is_written_as_a_list_of_one_is(config: dict[str, Any], monkey
 def test_one_marker_is_written_as_one_of_several_is(config: dict[str, Any]) -> None:
     """The general way takes a list; a second marker that is refused leaves no trace in it."""
     quick, general = Kit(**config), Kit(**config)
-    refused = TransactionMarker(9, 0, 0, True, transaction_version=0)
+    refused = marker_of(9, 0, 0, True, version=0)
     for kit in (quick, general):
         kit.data(pid=9, epoch=5)
     for at, commit in enumerate((True, False, True)):
-        marker = TransactionMarker(1, 0, at, commit, transaction_version=0)
+        marker = marker_of(1, 0, at, commit, version=0)
         for kit in (quick, general):
             kit.data(pid=1, seq=at, txn=True)
         one = quick.log.append_markers([marker], leader_epoch=0)
@@ -80,7 +80,7 @@ def test_one_marker_is_written_as_one_of_several_is(config: dict[str, Any]) -> N
 def test_a_refused_marker_is_refused_alike_alone_and_among_others() -> None:
     kit = Kit()
     kit.data(pid=9, epoch=5)
-    refused = TransactionMarker(9, 0, 0, True, transaction_version=0)
+    refused = marker_of(9, 0, 0, True, version=0)
     alone = kit.log.append_markers([refused], leader_epoch=0)
     among = kit.log.append_markers([refused, refused], leader_epoch=0)
     assert alone.appended is among.appended is None

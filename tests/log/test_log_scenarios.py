@@ -8,12 +8,13 @@ import importlib
 
 import pytest
 
-from kits.log.partition import DATA, NOW, TP, Kit, headers, marker
+from kits.log.partition import DATA, NOW, TP, Kit, headers, marker, marker_of
 from twofold.log.api import AbortedTransaction, Bound, MarkersResult, Origin, TransactionMarker
 from twofold.log.manager import LogOptions
 from twofold.log.producers.snapshots import CorruptProducerSnapshot, decode_snapshot
 from twofold.records.batch import crc_is_valid, iter_headers
 from twofold.records.control import ControlType, EndMarker, read_end_marker
+from twofold.types import ProducerEpoch, ProducerId
 from twofold.wire.errors import InvalidProducerEpoch, InvalidTxnState, TransactionCoordinatorFenced
 
 P = 7
@@ -82,11 +83,11 @@ def test_markers_of_several_transactions_are_one_write_with_an_outcome_each() ->
         kit.data(pid, 0, epoch=5, txn=True)
     outcomes, appended = mark(
         kit,
-        TransactionMarker(1, 6, 9, True),
-        TransactionMarker(2, 5, 9, True),  # not higher
-        TransactionMarker(3, 5, 9, False, 1),
-        TransactionMarker(4, 0, 9, False),
-        TransactionMarker(1, 6, 8, True),  # an older coordinator than the first one's
+        marker_of(1, 6, 9, True),
+        marker_of(2, 5, 9, True),  # not higher
+        marker_of(3, 5, 9, False, 1),
+        marker_of(4, 0, 9, False),
+        marker_of(1, 6, 8, True),  # an older coordinator than the first one's
     )
     assert [outcome if isinstance(outcome, int) else type(outcome) for outcome in outcomes] == [
         3,
@@ -99,15 +100,15 @@ def test_markers_of_several_transactions_are_one_write_with_an_outcome_each() ->
     assert (appended.base_offset, appended.last_offset) == (3, 5)
     assert kit.log.last_stable_offset == 1, "the transaction of producer 2 is open"
     assert kit.log.read(0, 1000, Bound.LAST_STABLE).aborted == ()
-    mark(kit, TransactionMarker(2, 6, 9, True))
-    assert kit.log.read(0, 1000, Bound.LAST_STABLE).aborted == (AbortedTransaction(3, 2),)
+    mark(kit, marker_of(2, 6, 9, True))
+    assert kit.log.read(0, 1000, Bound.LAST_STABLE).aborted == (AbortedTransaction(ProducerId(3), 2),)
 
 
 def test_refused_markers_alone_write_nothing() -> None:
     kit = Kit()
     kit.data(P, 0, epoch=5, txn=True)
     size = kit.log.size_bytes
-    outcomes, appended = mark(kit, TransactionMarker(P, 4, 0, True))
+    outcomes, appended = mark(kit, marker_of(P, 4, 0, True))
     assert [type(outcome) for outcome in outcomes] == [InvalidProducerEpoch]
     assert (appended, kit.log.size_bytes, kit.log.log_end_offset) == (None, size, 1)
 
@@ -119,7 +120,7 @@ def test_a_marker_that_the_log_makes_is_the_one_that_it_would_take(timestamps: s
     kits = [Kit(message_timestamp_type=timestamps) for _ in range(2)]
     for kit in kits:
         kit.data(P, 0, epoch=1, txn=True)
-    mark(kits[0], TransactionMarker(P, 2, 4, commit))
+    mark(kits[0], marker_of(P, 2, 4, commit))
     kits[1].append(marker(P, 2, commit=commit, coordinator_epoch=4), origin=Origin.COORDINATOR, transaction_version=2)
     first, second = (kit.log.read(0, 1000, Bound.LAST_STABLE) for kit in kits)
     assert first == second
@@ -134,7 +135,7 @@ def test_a_marker_that_the_log_makes_is_the_one_that_it_would_take(timestamps: s
 def test_the_segments_roll_under_markers_too() -> None:
     kit = Kit(segment_bytes=300)
     for number in range(12):
-        mark(kit, TransactionMarker(number, 0, 0, True))
+        mark(kit, marker_of(number, 0, 0, True))
     assert kit.log.segment_count == 4
     kit.restart()
     assert len(kit.log.producers()) == 12
@@ -142,7 +143,7 @@ def test_the_segments_roll_under_markers_too() -> None:
 
 def test_a_coordinator_epoch_below_none_is_fenced_for_an_unknown_producer() -> None:
     kit = Kit()
-    outcomes, _ = mark(kit, TransactionMarker(P, 0, -2, True), TransactionMarker(P, 0, -1, True))
+    outcomes, _ = mark(kit, marker_of(P, 0, -2, True), marker_of(P, 0, -1, True))
     assert [type(outcome) for outcome in outcomes] == [TransactionCoordinatorFenced, int]
 
 
@@ -151,11 +152,11 @@ def test_the_marker_of_an_administrator_never_lowers_the_coordinator_epoch(how: 
     """It has none (KIP-664): -1 passes, is in the log, and the entry keeps what it had, in replay too."""
     kit = Kit()
     kit.data(P, 0, txn=True)
-    mark(kit, TransactionMarker(P, 0, 5, True, 0))
+    mark(kit, marker_of(P, 0, 5, True, 0))
     kit.data(P, 1, txn=True)
     if how == "snapshot":
         kit.log.roll()  # what comes now is replayed onto the snapshot of before
-    (offset,), _ = mark(kit, TransactionMarker(P, 0, -1, False, 0, by_hand=True))
+    (offset,), _ = mark(kit, marker_of(P, 0, -1, False, 0, by_hand=True))
     assert offset == 3 and kit.log.last_stable_offset == 4
     assert read_end_marker(kit.log.read(3, 10_000, Bound.LOG_END).records) == EndMarker(ControlType.ABORT, -1)
     if how == "replica":
@@ -173,9 +174,9 @@ def test_the_marker_of_an_administrator_never_lowers_the_coordinator_epoch(how: 
     (row,) = kit.log.producers()
     assert (row.producer_epoch, row.coordinator_epoch, row.current_txn_start_offset) == (0, 5, -1)
     kit.data(P, 2, txn=True)
-    (refused,), _ = mark(kit, TransactionMarker(P, 0, 4, True, 0))
+    (refused,), _ = mark(kit, marker_of(P, 0, 4, True, 0))
     assert isinstance(refused, TransactionCoordinatorFenced), "an older coordinator is still known as one"
-    (refused,), _ = mark(kit, TransactionMarker(P, 0, -1, True, 0))
+    (refused,), _ = mark(kit, marker_of(P, 0, -1, True, 0))
     assert isinstance(refused, TransactionCoordinatorFenced), "only an administrator has none"
 
 
@@ -183,9 +184,9 @@ def test_markers_keep_the_guard_of_the_next_transaction_by_version() -> None:
     """80: a TV2 marker with the epoch that is being verified keeps the guard, an older client's ends it."""
     for version, kept in ((2, True), (0, False)):
         kit = Kit(options=LogOptions(transaction_verification_enabled=True))
-        kit.data(P, 0, txn=True, guard=kit.log.start_verification(P, 0, 0, True))
-        guard = kit.log.start_verification(P, 1, 0, True)
-        mark(kit, TransactionMarker(P, 1, 0, True, version))
+        kit.data(P, 0, txn=True, guard=kit.log.start_verification(ProducerId(P), ProducerEpoch(0), 0, True))
+        guard = kit.log.start_verification(ProducerId(P), ProducerEpoch(1), 0, True)
+        mark(kit, marker_of(P, 1, 0, True, version))
         if kept:
             assert kit.data(P, 0, epoch=1, txn=True, guard=guard) == 2
         else:
@@ -209,9 +210,9 @@ def test_an_open_transaction_is_as_old_as_its_first_append_whatever_happens_to_t
     kit.keep_times()
     kit.clock.now_ms += 5000
     assert kit.crash(power_cut=False).oldest_open_transaction() == (0, P, 0, NOW, True)
-    mark(kit, TransactionMarker(P, 1, 0, True))
+    mark(kit, marker_of(P, 1, 0, True))
     assert kit.log.oldest_open_transaction() == (1, 8, 0, NOW + 5000, True)
-    mark(kit, TransactionMarker(8, 1, 0, True))
+    mark(kit, marker_of(8, 1, 0, True))
     assert kit.log.oldest_open_transaction() is None
 
 
@@ -244,13 +245,16 @@ def test_truncating_between_two_markers_opens_the_second_transaction_again() -> 
     kit = Kit()
     for epoch in range(2):
         kit.data(P, 0, epoch=epoch, txn=True)
-        mark(kit, TransactionMarker(P, epoch + 1, 3, False))
-    assert kit.log.read(0, 1000, Bound.LAST_STABLE).aborted == (AbortedTransaction(P, 0), AbortedTransaction(P, 2))
+        mark(kit, marker_of(P, epoch + 1, 3, False))
+    assert kit.log.read(0, 1000, Bound.LAST_STABLE).aborted == (
+        AbortedTransaction(ProducerId(P), 0),
+        AbortedTransaction(ProducerId(P), 2),
+    )
     kit.log.truncate_to(3)
     assert kit.log.last_stable_offset == 2
     (row,) = kit.log.producers()
     assert (row.producer_epoch, row.coordinator_epoch, row.current_txn_start_offset) == (1, 3, 2)
-    assert kit.log.read(0, 1000, Bound.LAST_STABLE).aborted == (AbortedTransaction(P, 0),)
+    assert kit.log.read(0, 1000, Bound.LAST_STABLE).aborted == (AbortedTransaction(ProducerId(P), 0),)
 
 
 # 82
@@ -261,12 +265,12 @@ def test_an_abort_is_found_however_many_segments_lie_between() -> None:
     kit.data(P, 0, txn=True)
     for _ in range(20):
         kit.data(count=2)
-    mark(kit, TransactionMarker(P, 1, 0, False))
+    mark(kit, marker_of(P, 1, 0, False))
     assert kit.log.segment_count > 10
     for _ in range(2):
         result = kit.log.read(0, 100, Bound.LAST_STABLE)
         assert [header.producer_id for header in headers(result.records)] == [P]
-        assert result.aborted == (AbortedTransaction(P, 0),)
+        assert result.aborted == (AbortedTransaction(ProducerId(P), 0),)
         kit.restart()
     tail = kit.log.read(kit.log.log_end_offset - 1, 1000, Bound.LAST_STABLE).records
     found = read_end_marker(tail)

@@ -22,6 +22,7 @@ from twofold.records.batch import (
     stamp,
 )
 from twofold.records.compression import Codec
+from twofold.types import ProducerEpoch, ProducerId
 from twofold.wire.errors import CorruptMessage, InvalidRecord
 
 T0 = 1_600_000_000_000
@@ -63,7 +64,7 @@ def test_header_fields_are_read_from_their_places():
         "0000000a"
     )
     header = read_header(b"zz" + batch, 2)
-    assert header == Header(0x102, 49, 3, 2, 0xA1B2C3D4, 0x7C, 4, 5, 6, 7, 8, 9, 10)
+    assert header == Header(0x102, 49, 3, 2, 0xA1B2C3D4, 0x7C, 4, 5, 6, ProducerId(7), ProducerEpoch(8), 9, 10)
     assert (header.size, header.last_offset, header.next_offset, header.last_sequence) == (61, 0x106, 0x107, 13)
     assert header.codec == Codec.ZSTD
     assert header.is_log_append_time

@@ -15,6 +15,7 @@ from twofold.records.control import (
     read_control_type,
     read_end_marker,
 )
+from twofold.types import ProducerEpoch, ProducerId
 from twofold.wire.errors import InvalidRecord
 
 COMMIT = bytes.fromhex(
@@ -81,7 +82,7 @@ def test_unknown_types_are_none_so_that_readers_skip_them():
 
 
 def test_a_control_batch_that_compaction_emptied_has_no_effect():
-    empty = assemble(Header(5, 0, 0, 2, 0, 0x30, 0, 0, 0, 7, 1, -1, 0), b"")
+    empty = assemble(Header(5, 0, 0, 2, 0, 0x30, 0, 0, 0, ProducerId(7), ProducerEpoch(1), -1, 0), b"")
     assert read_end_marker(empty) is None
     assert read_control_type(empty) is None
 

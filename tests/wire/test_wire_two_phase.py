@@ -18,7 +18,7 @@ from twofold.coordinator.transaction.records import (
     encode_value,
 )
 from twofold.coordinator.transaction.states import State
-from twofold.types import Ending, TopicPartition
+from twofold.types import Ending, ProducerEpoch, ProducerId, TopicPartition
 from twofold.wire import codec
 from twofold.wire.apis import APIS, KEYS
 from twofold.wire.messages.describe_transactions import DescribeTransactionsResponse
@@ -182,7 +182,7 @@ RECORDS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "kept by a producer without the vow": (
         f"{ONGOING}  06  00 08 000000000000002a  01 08 0000000000000049  02 02 0002  03 02 0000"
         "  65 0b 000000000000002a 0005 01  66 08 0000ea60 00001388",
-        (42, 73, 2, 0, -1, 0, Ended(42, 5, Ending.COMMITTED), NextTerms(60_000, 5000)),
+        (42, 73, 2, 0, -1, 0, Ended(ProducerId(42), ProducerEpoch(5), Ending.COMMITTED), NextTerms(60_000, 5000)),
     ),
 }
 
@@ -210,8 +210,8 @@ def test_responses_are_these_bytes(name: str) -> None:
 def test_records_of_a_prepared_transaction_are_these_bytes(name: str) -> None:
     text, tags = RECORDS[name]
     value = TransactionMetadata(
-        42,
-        32_766,
+        ProducerId(42),
+        ProducerEpoch(32_766),
         NEVER_MS,
         State.ONGOING,
         frozenset({TopicPartition("t", 0)}),

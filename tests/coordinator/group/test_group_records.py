@@ -25,6 +25,7 @@ from twofold.coordinator.group.records import (
     encode_value,
 )
 from twofold.machine.schema import MalformedRecord
+from twofold.types import ProducerEpoch, ProducerId
 
 TOPIC_ID = UUID("eb642d80-0f0c-48cb-ac1b-dcb65de58b54")
 KEY = bytes.fromhex("00010002673100017400000000")
@@ -85,7 +86,8 @@ def test_groups_are_written_and_read_as_kafka_does(raw: str, value: GroupValue) 
 def test_keys_are_written_and_read_as_kafka_does() -> None:
     assert encode_key(OffsetRecord("g1", "t", 0, None)) == KEY
     assert decode(KEY, None) == OffsetRecord("g1", "t", 0, None)
-    assert decode(KEY, None, 7, 1) == OffsetRecord("g1", "t", 0, None, 7, 1)
+    pair = ProducerId(7), ProducerEpoch(1)
+    assert decode(KEY, None, *pair) == OffsetRecord("g1", "t", 0, None, *pair)
     assert encode_key(GroupRecord("g1", None)).hex() == "000200026731"
     assert decode(bytes.fromhex("000200026731"), None) == GroupRecord("g1", None)
 

@@ -29,6 +29,7 @@ from twofold.coordinator.transaction.states import (
     next_state,
     table,
 )
+from twofold.types import ProducerEpoch, ProducerId
 
 ROOT = Path(__file__).parent.parent.parent.parent
 
@@ -83,7 +84,9 @@ def test_dead_and_epoch_fence_are_never_written():
 
 
 BUILDERS = {
-    Event.INIT: lambda entry: transitions.initialized(entry, (1, 2), 1, -1, 1000, 0, 0),
+    Event.INIT: lambda entry: transitions.initialized(
+        entry, (ProducerId(1), ProducerEpoch(2)), ProducerId(1), ProducerEpoch(-1), 1000, 0, 0
+    ),
     Event.KEEP: lambda entry: transitions.kept(entry, ids_from(9), 1000, 0, 0),
     Event.ADD: lambda entry: transitions.added(entry, frozenset(), 2, 0),
     Event.COMMIT: lambda entry: transitions.ended_with_epoch_kept(entry, True, 0),

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any, cast
 
 from twofold.config.topic import LogConfig
-from twofold.log.api import AppendResult, Origin
+from twofold.log.api import AppendResult, Origin, TransactionMarker
 from twofold.log.log import PartitionLog
 from twofold.log.manager import LogManager, LogOptions
 from twofold.records.batch import BatchBuilder, Header, iter_headers
@@ -15,7 +15,7 @@ from twofold.records.compression import Codec
 from twofold.records.control import end_transaction_marker
 from twofold.runtime.api import Disk, Network, Runtime
 from twofold.runtime.sim.disk import CutMode, SimDisk
-from twofold.types import TopicPartition
+from twofold.types import ProducerEpoch, ProducerId, TopicPartition
 
 NOW = 1_700_000_000_000
 TP = TopicPartition("events", 0)
@@ -182,6 +182,12 @@ class Kit:
     def mark(self, pid: int, epoch: int = 0, *, commit: bool = True, tv: int = 0, ce: int = 0, **more: Any) -> int:
         batch = marker(pid, epoch, commit=commit, coordinator_epoch=ce, **more)
         return self.append(batch, origin=Origin.COORDINATOR, transaction_version=tv).base_offset
+
+
+def marker_of(
+    pid: int, epoch: int, coordinator_epoch: int = 0, commit: bool = True, version: int = 2, *, by_hand: bool = False
+) -> TransactionMarker:
+    return TransactionMarker(ProducerId(pid), ProducerEpoch(epoch), coordinator_epoch, commit, version, by_hand)
 
 
 def headers(records: bytes) -> list[Header]:

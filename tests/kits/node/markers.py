@@ -8,19 +8,13 @@ from kits.node.running import Node, batch
 from kits.node.sim_node import SimNode
 from twofold.config.internal_topics import CONSUMER_OFFSETS
 from twofold.controller.delta import ImageDelta, TopicChange
-from twofold.log.api import Bound, Origin, TransactionMarker
+from twofold.log.api import Bound, Origin
 from twofold.log.log import PartitionLog
 from twofold.records.batch import BatchBuilder, iter_headers
 from twofold.records.control import read_end_marker
 from twofold.types import ProducerEpoch, ProducerId
 from twofold.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from twofold.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-
-
-def marker_of(
-    pid: int, epoch: int, coordinator_epoch: int = 0, commit: bool = True, version: int = 2
-) -> TransactionMarker:
-    return TransactionMarker(ProducerId(pid), ProducerEpoch(epoch), coordinator_epoch, commit, version)
 
 
 def begin(node: Node, topic: str, index: int = 0, pid: int = 7, epoch: int = 0, *, ago_ms: int = 0) -> int:

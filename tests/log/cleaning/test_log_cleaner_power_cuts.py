@@ -16,6 +16,7 @@ import pytest
 from kits.log.cleaning import COMPACTED, CleanKit, Pair, committed_view, pairs
 from kits.log.partition import DATA, NOW, TP
 from kits.log.replay import assert_entries, stored_batches
+from twofold.log.api import ProducerRow
 from twofold.log.options import CleanerOptions, LogOptions
 from twofold.records.compression import Codec
 from twofold.runtime.sim.disk import CutMode, PowerCut
@@ -70,7 +71,7 @@ class History:
         ]
 
     def put(self, pid: int = -1, *, txn: bool = False) -> None:
-        rows = {row.producer_id: row for row in self.kit.log.producers()}
+        rows: dict[int, ProducerRow] = {row.producer_id: row for row in self.kit.log.producers()}
         seq = rows[pid].last_sequence + 1 if pid in rows else 0
         epoch = rows[pid].producer_epoch if pid in rows else 0
         codec = self.random.choice((Codec.NONE, Codec.NONE, Codec.GZIP))
@@ -86,7 +87,7 @@ class History:
     def transactional(self) -> None:
         pid = 10 + self.random.randrange(3)
         self.put(pid, txn=True)
-        rows = {row.producer_id: row for row in self.kit.log.producers()}
+        rows: dict[int, ProducerRow] = {row.producer_id: row for row in self.kit.log.producers()}
         self.opened[pid] = rows[pid].producer_epoch
 
     def end(self) -> None:

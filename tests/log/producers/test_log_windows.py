@@ -6,21 +6,23 @@ from collections.abc import Callable
 import pytest
 
 from kits.log.partition import DATA, TP, Kit, data_batch
-from twofold.log.producers.entry import WINDOW
+from twofold.log.producers.entry import WINDOW, BatchMetadata
 from twofold.log.producers.windows import deepen_windows
+from twofold.log.segments.segment import Segment
 from twofold.records.batch import SEQUENCE_MAX
+from twofold.types import ProducerId
 from twofold.wire.errors import InvalidProducerEpoch, OutOfOrderSequenceNumber
 
-P = 7
+P = ProducerId(7)
 
 
 def known(kit: Kit, pid: int = P) -> list[int]:
     """The first sequence numbers in a producer's window."""
     kit.log.ensure_open()
-    return [batch.first_sequence for batch in kit.log._producers.table.entries[pid].window]
+    return [batch.first_sequence for batch in kit.log._producers.table.entries[ProducerId(pid)].window]
 
 
-def whole_windows(kit: Kit) -> dict[int, object]:
+def whole_windows(kit: Kit) -> dict[ProducerId, tuple[BatchMetadata, ...]]:
     kit.log.ensure_open()
     return {pid: entry.window for pid, entry in kit.log._producers.table.entries.items()}
 
@@ -154,7 +156,7 @@ def count_reads(monkeypatch: pytest.MonkeyPatch) -> Callable[[Kit], list[int]]:
         segment = type(kit.log._segments.all[0])
         real = segment.producer_fields_before
 
-        def counted(self: object, offset: int) -> object:
+        def counted(self: Segment, offset: int) -> object:
             found = real(self, offset)
             steps.append(len(found))
             return found

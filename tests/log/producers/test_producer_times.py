@@ -21,7 +21,7 @@ from twofold.log.producers.times import (
 )
 from twofold.runtime.files import read_file
 from twofold.runtime.real import RealDisk
-from twofold.types import TopicPartition
+from twofold.types import ProducerId, TopicPartition
 
 P = 7
 YEAR_MS = 365 * 86_400_000
@@ -192,7 +192,7 @@ def test_the_file_goes_when_the_log_is_cut() -> None:
     assert kit.data(P, 0) == 1
     assert not kit.disk.exists(PATH)
     kit.crash(power_cut=False)
-    assert kit.log._producers.table.entries[P].appended_ms == kit.clock.now_ms
+    assert kit.log._producers.table.entries[ProducerId(P)].appended_ms == kit.clock.now_ms
 
 
 def test_a_cut_keeps_what_is_known_of_the_rest() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from kits.log.partition import marker_of
 from kits.node.admin_world import Deny
-from kits.node.markers import marker_of
 from kits.node.sim_node import Asked, SimNode
 from kits.node.sim_node import simulated as simulated_node
 from twofold.broker.coordinators import shard as coordinator_shard

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from kits.log.partition import marker_of
 from kits.node.markers import (
     begin,
     begin_offsets,
@@ -13,7 +14,6 @@ from kits.node.markers import (
     delete,
     is_open,
     lead,
-    marker_of,
     on_append_markers,
     on_sync,
     register,

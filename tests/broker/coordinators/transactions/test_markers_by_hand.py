@@ -5,7 +5,8 @@ import logging
 
 import pytest
 
-from kits.node.markers import begin, begin_offsets, create_offsets_topic, is_open, lead, marker_of, written
+from kits.log.partition import marker_of
+from kits.node.markers import begin, begin_offsets, create_offsets_topic, is_open, lead, written
 from kits.node.running import running
 from kits.node.sockets import on_loop
 from twofold.config.internal_topics import CONSUMER_OFFSETS

@@ -10,7 +10,7 @@ from twofold.coordinator.transaction.records import TransactionMetadata
 from twofold.coordinator.transaction.states import State
 from twofold.log.api import OpenTransaction
 from twofold.records.batch import BatchBuilder
-from twofold.types import TopicPartition
+from twofold.types import ProducerEpoch, ProducerId, TopicPartition
 
 LATE = f"{REPLICAS}partitionswithlatetransactionscount"
 OPEN_FOR = "twofold_txn_partition_open_seconds"
@@ -115,11 +115,12 @@ async def test_an_idempotent_producer_with_old_timestamps_is_not_forgotten_while
 
 def test_the_coordinator_says_since_when_only_of_the_transaction_that_it_has_open() -> None:
     here, elsewhere = TopicPartition("t", 0), TopicPartition("t", 1)
-    opened = OpenTransaction(5, 7, 3, since_ms=2000, is_exact=False)
-    ongoing = TransactionMetadata(7, 3, 60_000, State.ONGOING, frozenset({here}), start_ms=1000)
+    producer_id, epoch, following = ProducerId(7), ProducerEpoch(3), ProducerEpoch(4)
+    opened = OpenTransaction(5, producer_id, epoch, since_ms=2000, is_exact=False)
+    ongoing = TransactionMetadata(producer_id, epoch, 60_000, State.ONGOING, frozenset({here}), start_ms=1000)
     assert open_since(opened, here, ongoing) == (1000, True)
     assert open_since(opened, here, None) == (2000, False)
-    assert open_since(opened, here, ongoing._replace(producer_epoch=4)) == (2000, False), "that is the next one"
+    assert open_since(opened, here, ongoing._replace(producer_epoch=following)) == (2000, False), "that is the next one"
     assert open_since(opened, here, ongoing._replace(partitions=frozenset({elsewhere}))) == (2000, False)
-    ending = ongoing._replace(producer_epoch=4, state=State.PREPARE_COMMIT)
+    ending = ongoing._replace(producer_epoch=following, state=State.PREPARE_COMMIT)
     assert open_since(opened, here, ending) == (1000, True), "its marker comes with a higher epoch"

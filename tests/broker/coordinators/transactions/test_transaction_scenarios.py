@@ -11,6 +11,7 @@ from twofold.coordinator.transaction.states import State
 from twofold.records.batch import iter_records, single_record_batch
 from twofold.records.crc import crc32c
 from twofold.records.filtering import visible_batches
+from twofold.types import ProducerEpoch, ProducerId
 
 UNSTABLE = "error 88"
 
@@ -272,7 +273,8 @@ async def test_115_multiple_markers_one_leader(node: Story) -> None:
 
 @exact()
 async def test_117_epoch_overflow_recovery(node: Node) -> None:
-    near = TransactionMetadata(4000, 32_765, 60_000, State.EMPTY, last_update_ms=node.broker.runtime.clock.wall_ms())
+    now_ms = node.broker.runtime.clock.wall_ms()
+    near = TransactionMetadata(ProducerId(4000), ProducerEpoch(32_765), 60_000, State.EMPTY, last_update_ms=now_ms)
     node.write_raw("x", near)
     await node.restart()
     await node.sleep(0.1)

@@ -520,6 +520,16 @@ def test_options_come_from_the_settings_of_the_broker() -> None:
     assert kit.manager.environment.producer_id_expiration_ms == 5000
 
 
+def test_the_cleaner_takes_over_new_settings_but_whether_it_runs_is_decided_at_the_start() -> None:
+    kit = Kit()
+    before = kit.manager.cleaner.options
+    kit.manager.apply_settings(
+        Settings.from_mapping({"log.cleaner.enable": "false", "log.cleaner.dedupe.buffer.size": "2097152"})
+    )
+    assert kit.manager.cleaner.options == replace(before, dedupe_buffer_bytes=2_097_152)
+    assert before.enabled and kit.manager.options.cleaner == before
+
+
 def test_a_close_that_cannot_sync_claims_nothing() -> None:
     kit = Kit()
     kit.data(count=3)

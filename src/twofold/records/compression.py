@@ -163,7 +163,6 @@ def _read_raw_snappy(data: memoryview, limit: int) -> bytes:
 # -- lz4 --------------------------------------------------------------------------------------------------------------
 
 _LZ4_MAGIC = 0x184D2204
-_LZ4_SKIPPABLE = 0x184D2A50  # the low four bits are free; zstd shares these frames
 _LZ4_HEADER = bytes.fromhex(
     "04224d18604082"
 )  # version 1, independent blocks, no checksums, 64 KiB blocks, header checksum
@@ -195,34 +194,24 @@ def _write_lz4(data: Buffer, level: int | None) -> bytes:
 
 
 def _read_lz4(data: Buffer, limit: int) -> bytes:
-    return _decode_into(cramjam.lz4.decompress_into, data, _lz4_bound(memoryview(data)), limit)
+    return _decode_into(cramjam.lz4.decompress_into, data, _bound("lz4", _LZ4_MAGIC, _lz4_frame, data), limit)
 
 
-def _lz4_bound(view: memoryview) -> int:
-    """The most that these frames can decode to, from their block headers. IndexError or struct.error when cut off."""
+def _lz4_frame(view: memoryview, position: int) -> tuple[int, int]:
+    """The most that the frame after its magic number can decode to, from its block headers, and where it ends."""
     bound = 0
-    position = 0
-    while position < len(view):
-        (magic,) = struct.unpack_from("<I", view, position)
-        if magic & 0xFFFFFFF0 == _LZ4_SKIPPABLE:
-            position += 8 + int.from_bytes(view[position + 4 : position + 8], "little")
-            continue
-        if magic != _LZ4_MAGIC:
-            raise InvalidRecord(f"lz4 frame starts with {magic:#010x} instead of {_LZ4_MAGIC:#010x}")
-        flags, descriptor = view[position + 4], view[position + 5]
-        largest = 1 << (8 + 2 * max(4, descriptor >> 4 & 7))  # 4..7 stand for 64 KiB to 4 MiB
-        checksum = 4 if flags & 0x10 else 0
-        position += 7 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
-        while True:
-            (size,) = struct.unpack_from("<I", view, position)
-            position += 4
-            if size == 0:
-                break
-            stored = size & ~_LZ4_STORED
-            bound += min(largest, stored if size & _LZ4_STORED else stored * _LZ4_MAX_RATIO)
-            position += stored + checksum
-        position += 4 if flags & 0x04 else 0
-    return bound
+    flags, descriptor = view[position], view[position + 1]
+    largest = 1 << (8 + 2 * max(4, descriptor >> 4 & 7))  # 4..7 stand for 64 KiB to 4 MiB
+    checksum = 4 if flags & 0x10 else 0
+    position += 3 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
+    while True:
+        (size,) = struct.unpack_from("<I", view, position)
+        position += 4
+        if size == 0:
+            return bound, position + (4 if flags & 0x04 else 0)
+        stored = size & ~_LZ4_STORED
+        bound += min(largest, stored if size & _LZ4_STORED else stored * _LZ4_MAX_RATIO)
+        position += stored + checksum
 
 
 # -- zstd -------------------------------------------------------------------------------------------------------------
@@ -237,29 +226,18 @@ def _write_zstd(data: Buffer, level: int | None) -> bytes:
 
 
 def _read_zstd(data: Buffer, limit: int) -> bytes:
-    return _decode_into(cramjam.zstd.decompress_into, data, _zstd_bound(memoryview(data)), limit)
+    return _decode_into(cramjam.zstd.decompress_into, data, _bound("zstd", _ZSTD_MAGIC, _zstd_frame, data), limit)
 
 
-def _zstd_bound(view: memoryview) -> int:
-    """The most that these frames can decode to, from their headers. IndexError or struct.error when cut off."""
-    bound = 0
-    position = 0
-    while position < len(view):
-        (magic,) = struct.unpack_from("<I", view, position)
-        if magic & 0xFFFFFFF0 == _LZ4_SKIPPABLE:
-            position += 8 + int.from_bytes(view[position + 4 : position + 8], "little")
-            continue
-        if magic != _ZSTD_MAGIC:
-            raise InvalidRecord(f"zstd frame starts with {magic:#010x} instead of {_ZSTD_MAGIC:#010x}")
-        flags = view[position + 4]
-        single_segment = flags & 0x20
-        position += 5 + (0 if single_segment else 1) + (0, 1, 2, 4)[flags & 3]
-        size_bytes = (1 if single_segment else 0, 2, 4, 8)[flags >> 6]
-        declared = int.from_bytes(view[position : position + size_bytes], "little") + (256 if size_bytes == 2 else 0)
-        frame, position = _zstd_blocks(view, position + size_bytes)
-        bound += min(frame, declared) if size_bytes else frame
-        position += 4 if flags & 0x04 else 0
-    return bound
+def _zstd_frame(view: memoryview, position: int) -> tuple[int, int]:
+    """The most that the frame after its magic number can decode to, from its headers, and where it ends."""
+    flags = view[position]
+    single_segment = flags & 0x20
+    position += 1 + (0 if single_segment else 1) + (0, 1, 2, 4)[flags & 3]
+    size_bytes = (1 if single_segment else 0, 2, 4, 8)[flags >> 6]
+    declared = int.from_bytes(view[position : position + size_bytes], "little") + (256 if size_bytes == 2 else 0)
+    bound, position = _zstd_blocks(view, position + size_bytes)
+    return (min(bound, declared) if size_bytes else bound), position + (4 if flags & 0x04 else 0)
 
 
 def _zstd_blocks(view: memoryview, position: int) -> tuple[int, int]:
@@ -273,6 +251,28 @@ def _zstd_blocks(view: memoryview, position: int) -> tuple[int, int]:
         position += 3 + (1 if kind == 1 else size)
         if block & 1:
             return bound, position
+
+
+# -- lz4 and zstd: how much room their frames need --------------------------------------------------------------------
+
+_SKIPPABLE = 0x184D2A50  # the low four bits are free; both may have such frames
+
+
+def _bound(name: str, magic: int, frame: Callable[[memoryview, int], tuple[int, int]], data: Buffer) -> int:
+    """The most that these frames can decode to, from their headers. IndexError or struct.error when cut off."""
+    view = memoryview(data)
+    bound = 0
+    position = 0
+    while position < len(view):
+        (found,) = struct.unpack_from("<I", view, position)
+        if found & 0xFFFFFFF0 == _SKIPPABLE:
+            position += 8 + int.from_bytes(view[position + 4 : position + 8], "little")
+            continue
+        if found != magic:
+            raise InvalidRecord(f"{name} frame starts with {found:#010x} instead of {magic:#010x}")
+        size, position = frame(view, position + 4)
+        bound += size
+    return bound
 
 
 def _decode_into(decode: Callable[[Buffer, bytearray], int], data: Buffer, bound: int, limit: int) -> bytes:

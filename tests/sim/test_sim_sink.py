@@ -289,24 +289,26 @@ def same(plan: SinkPlan) -> SinkPlan:
 
 CRASHES = ("step kill", "step kill", "process kill", "driver kill")
 TWO = ("second driver", "second driver", "pause", "step kill", "process kill")
-BUGS: list[tuple[Broken, tuple[str, ...], Callable[[SinkPlan], SinkPlan]]] = [
-    (no_owner_before_the_sweep, TWO, same),
-    (no_fence, TWO, same),
-    (aborts_what_was_decided, CRASHES, same),
-    (done_before_it_is_complete, CRASHES, same),
-    (nothing_is_completed, CRASHES, same),
-    (a_slot_for_every_task, (), one_at_a_time),
-    (a_decision_that_is_not_on_disk, ("power", "step crash", "step crash", "driver kill"), unsynced),
-    (decided_batches_are_written_again, CRASHES, same),
-    (a_batch_is_known_by_its_number_alone, (RESTORE,), same),
-    (a_commit_that_forgets_one, (), same),
-    (offsets_that_are_forgotten, (), same),
+Bug = tuple[Broken, int, tuple[str, ...], Callable[[SinkPlan], SinkPlan]]
+# With the seed that finds it: those before it cost time.
+BUGS: list[Bug] = [
+    (no_owner_before_the_sweep, 8007, TWO, same),
+    (no_fence, 8005, TWO, same),
+    (aborts_what_was_decided, 8002, CRASHES, same),
+    (done_before_it_is_complete, 8013, CRASHES, same),
+    (nothing_is_completed, 8004, CRASHES, same),
+    (a_slot_for_every_task, 8000, (), one_at_a_time),
+    (a_decision_that_is_not_on_disk, 8001, ("power", "step crash", "step crash", "driver kill"), unsynced),
+    (decided_batches_are_written_again, 8002, CRASHES, same),
+    (a_batch_is_known_by_its_number_alone, 8000, (RESTORE,), same),
+    (a_commit_that_forgets_one, 8000, (), same),
+    (offsets_that_are_forgotten, 8000, (), same),
 ]
 
 
-def found(faults: tuple[str, ...], change: Callable[[SinkPlan], SinkPlan]) -> str:
+def found(first: int, faults: tuple[str, ...], change: Callable[[SinkPlan], SinkPlan]) -> str:
     """What the first seed says that notices."""
-    for seed in range(8000, 8020):
+    for seed in range(first, first + 20):
         plan = change(dataclasses.replace(make_sink_plan(seed), faults=faults, tasks=4, cores=4, keys=9, batches=4))
         try:
             simulate_sink(seed, plan)
@@ -318,13 +320,11 @@ def found(faults: tuple[str, ...], change: Callable[[SinkPlan], SinkPlan]) -> st
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bug", BUGS, ids=[broken.__name__ for broken, _, _ in BUGS])
-def test_a_broken_sink_is_found_out(
-    bug: tuple[Broken, tuple[str, ...], Callable[[SinkPlan], SinkPlan]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    broken, faults, change = bug
+@pytest.mark.parametrize("bug", BUGS, ids=[broken.__name__ for broken, *_ in BUGS])
+def test_a_broken_sink_is_found_out(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken, first, faults, change = bug
     broken(monkeypatch)
-    text = found(faults, change)
+    text = found(first, faults, change)
     print(f"{broken.__name__}: {text}")
     assert any(
         word in text for word in ("lost", "missing", "doubled", "stuck", "decided more than once", "left open", "group")

@@ -7,6 +7,7 @@ import struct
 import subprocess
 import sys
 import typing
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,7 @@ def plain_values(kafka_type: str) -> st.SearchStrategy:
     raise AssertionError(kafka_type)
 
 
+@cache
 def instances(cls: type) -> st.SearchStrategy:
     """Random instances of a kio class. (kio's own types do not resolve as strategies for every field.)"""
     hints = typing.get_type_hints(cls)

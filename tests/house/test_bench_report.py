@@ -4,6 +4,7 @@ import json
 import sys
 from pathlib import Path
 
+import pytest
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -25,6 +26,7 @@ def test_a_table_keeps_its_rows_and_loses_its_colours():
     assert lines == ["## growth", "", "| size | cost |", "|---|---|", "| 1 | 2.5 |", "", "goal: flat"]
 
 
+@pytest.mark.slow
 def test_every_suite_that_was_run_has_its_plot_and_the_others_have_none(tmp_path: Path):
     report = Report(quiet=True)
     report.add("throughput", "produce 1 KB plain", RATES)

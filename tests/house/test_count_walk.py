@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 TOOL = Path(__file__).resolve().parents[2] / "tools" / "count_walk.py"
 WALKS = [
     "Produce, one batch",
@@ -15,6 +17,7 @@ WALKS = [
 ]
 
 
+@pytest.mark.slow
 def test_the_walks_from_socket_to_answer_are_counted() -> None:
     command = [sys.executable, str(TOOL), "--format", "json", "--repeats", "2"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)

@@ -464,6 +464,7 @@ class Alarm:
         self.clock.now_ms = end
 
 
+@pytest.mark.slow
 def test_background_work_runs_at_its_intervals_and_survives_failures() -> None:
     clock = FakeClock()
     disk = SimDisk(Random(0), now_ms=clock.wall_ms)

@@ -107,6 +107,7 @@ def test_a_commit_that_finds_its_decision_taken_back_does_not_say_that_it_is_the
     play(story, Mode.RESUME, timeout_ms=2000)
 
 
+@pytest.mark.slow
 def test_a_decision_whose_ids_are_forgotten_is_not_taken_back() -> None:
     """Without two-phase commit: all is committed, nobody has said so, and nobody comes until the ids are forgotten."""
 

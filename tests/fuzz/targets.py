@@ -93,7 +93,7 @@ class _Logged(logging.Handler):
 _LOGGER = logging.getLogger("twofold.broker.network.dispatch")
 _LOGGED = _Logged(logging.ERROR)
 _NO_SERVICES: Any = None
-_DISPATCHER = _Undone(_NO_SERVICES, _no_task)
+_DISPATCHER = _Undone(_NO_SERVICES, _no_task, lambda: 0.0)
 _PEER = Peer("10.0.0.1", 4711, "PLAINTEXT")
 
 

@@ -1,7 +1,7 @@
 """What the docs' blocks are run with: files that a page shows, its commands, and stand-ins for addresses of others.
 
 1. A block of Python or TOML whose first line is a comment with a path is a file, and is written, not run.
-2. The broker has the settings that the page gives to `twofold serve`.
+2. The broker has the settings that the page gives to `twofold serve`, on ports of its own.
 3. An address that only exists elsewhere is replaced: `spark://master:7077` by a Spark cluster on this machine,
    `kafka:9092` by Apache Kafka. Blocks with one of them run when there is time for it (TWOFOLD_LONG=1).
 """
@@ -17,6 +17,7 @@ from pathlib import Path
 
 from kits.processes.spark import spark_environment
 from oracle.kafka import EXACT_SETTINGS, running_oracle
+from oracle.processes import free_port
 
 ROOT = Path(__file__).parent.parent.parent
 LONG = os.environ.get("TWOFOLD_LONG") == "1"
@@ -33,7 +34,10 @@ def file_of(text: str) -> str | None:
 
 def broker_settings(page: Path) -> dict[str, str]:
     served = [line for line in page.read_text().splitlines() if line.startswith("twofold serve")]
-    return {name: value for line in served for name, value in _SETTING.findall(line)}
+    settings = {name: value for line in served for name, value in _SETTING.findall(line)}
+    if any("--metrics" in line for line in served):
+        settings["metrics.listener"] = f"127.0.0.1:{free_port()}"
+    return settings
 
 
 def commands(text: str) -> list[str]:
@@ -119,3 +123,10 @@ def check_extras(command: str) -> None:
     for extra in re.findall(r"\[([a-z,]+)\]", command):
         for name in extra.split(","):
             assert f"\n{name} = [" in project, f"{command}: no extra {name}"
+
+
+def check_files(command: str) -> None:
+    """There is no container engine, and a test changes no system: that the files exist is what is checked here.
+    `test_deploy_containers.py` runs what the engine and systemd would run."""
+    for name in re.findall(r"\bdeploy/[\w./-]+", command):
+        assert (ROOT / name).is_file(), f"{command}: no file {name}"

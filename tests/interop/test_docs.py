@@ -19,6 +19,7 @@ from interop.docs_kit import (
     Elsewhere,
     broker_settings,
     check_extras,
+    check_files,
     commands,
     file_of,
     run_until_stopped,
@@ -86,6 +87,7 @@ def test_every_block_of_the_page_runs(page: Path, tmp_path: Path):
         for language, text in listed:
             assert language in KNOWN, f"{page.name}: a block of {language}; known are {KNOWN}"
             text = text.replace("127.0.0.1:9092", server.bootstrap_servers).replace(DATA_FOLDER, str(server.data))
+            text = text.replace("127.0.0.1:9464", server.settings.get("metrics.listener", ""))
             if file_of(text) is not None:
                 write_file(language, text, directory)
             elif language == "python":
@@ -126,6 +128,8 @@ def run_shell(text: str, environment: dict[str, str], directory: Path) -> None:
             check_extras(command)
         elif command.startswith("twofold serve"):
             check_serve_options(command, environment)
+        elif "docker " in command or command.startswith("sudo "):
+            check_files(command)
         elif runs_until_stopped(command):
             run_until_stopped(command, environment, directory)
         else:

@@ -120,8 +120,10 @@ def test_what_a_transactional_client_did_is_told(server: Server) -> None:
     for name, count in (("committed", 2), ("aborted", 1)):
         name = f"{COORDINATOR}transactions_{name}_total"
         assert (value(after, name) or 0) - (value(before, name) or 0) == count
-    end_txn = [count for (name, labels), count in after.items() if ("request", "EndTxn") in labels]
+    requests = "kafka_network_requestmetrics_requests_total"
+    end_txn = [count for (name, labels), count in after.items() if name == requests and ("request", "EndTxn") in labels]
     assert end_txn == [3]
+    assert value(after, "twofold_request_seconds_count", request="EndTxn") == 3
     producer.abort_transaction()
     lag = "kafka_cluster_partition_laststableoffsetlag"
     wait_for(lambda: value(scrape(server.url), lag, **where) == 0)

@@ -52,6 +52,8 @@ from twofold.wire.messages.broker_registration import Feature
 
 STOP_TIMEOUT_S = 10.0
 LOADING_S = 0.1
+LOADING_TURN_S = 0.05
+LOADING_REST_S = 0.001
 OTHER_FILES = 64  # listeners, locks, the metadata log, those of a pass of the cleaner, ...
 
 log = logging.getLogger(__name__)
@@ -95,7 +97,8 @@ class Broker:
             aside=Aside(runtime.blocking),
             max_response_bytes=lambda: self.server.max_response_bytes(),
         )
-        dispatcher = Dispatcher(self.services, runtime.spawn, heartbeats=settings.bool("transaction.heartbeat.enable"))
+        heartbeats = settings.bool("transaction.heartbeat.enable")
+        dispatcher = Dispatcher(self.services, runtime.spawn, runtime.clock.monotonic, heartbeats=heartbeats)
         options = server_options(settings, runtime.disk.open_file_limit())
         self.server = Server(runtime, dispatcher, options, self.attention.monotonic)
         self.listeners: list[ListenerAddress] = []
@@ -161,7 +164,7 @@ class Broker:
         identity.complete(self.runtime.disk, self.logs.directory)
         for kept in without_effect(controller.image):
             log.warning("%s holds, and keeps, %s", self.logs.directory, kept)
-        self.logs.load()
+        await self._load_logs()
         self.missing_markers.look()
         self.controller.subscribe(self._apply)
         self.replicas.set_strays_aside()
@@ -185,6 +188,15 @@ class Broker:
         self._run(self.first_look.run(), "first look at partitions")
         self.producer_ids.prefetch()  # or the first idempotent producer would have to ask twice
         self.server.open()
+
+    async def _load_logs(self) -> None:
+        """In turns: a probe that asks for the state of the broker is answered while many logs are recovered."""
+        clock = self.runtime.clock
+        turn_began_s = clock.monotonic()
+        for _ in self.logs.load_step_by_step():
+            if clock.monotonic() - turn_began_s > LOADING_TURN_S:
+                await self.runtime.timers.sleep(LOADING_REST_S)
+                turn_began_s = clock.monotonic()
 
     async def _listen(self, addresses: list[ListenerAddress]) -> None:
         for address in addresses:

@@ -28,9 +28,9 @@ async def serve(
 ) -> None:
     """Run a broker until `stop` is set; `ready(host, port)` tells where its first listener is.
 
-    `on_metrics(host, port)` tells, before that, where the metrics are, if they are served, and `on_looked()` that the
-    first look at all partitions is over. What keeps the broker from
-    starting is raised (OSError, DataDirectoryError, ListenerError, ConfigError), and so is what makes it give up.
+    `on_metrics(host, port)` tells, before the broker starts, where metrics and probes are, if they are served, and
+    `on_looked()` that the first look at all partitions is over. What keeps the broker from starting is raised (OSError,
+    DataDirectoryError, ListenerError, ConfigError), and so is what makes it give up.
     """
     metrics_at = _metrics_address(settings)
     broker = Broker(real_runtime(), settings, data_dir, hostname=socket.gethostname())
@@ -42,18 +42,21 @@ async def serve(
 
     broker.first_look.on_walked = on_looked
     metrics = None if metrics_at is None else _metrics_server(broker)
-    await broker.start(fail)
     try:
         if metrics is not None and metrics_at is not None:
+            # First of all and to the last: probes tell how far a start, and a stop, has come.
             bound = await _listen(metrics, metrics_at)
             if on_metrics is not None:
                 on_metrics(bound.host, bound.port)
-        ready(broker.listeners[0].host, broker.listeners[0].port)
-        await stop.wait()
+        await broker.start(fail)
+        try:
+            ready(broker.listeners[0].host, broker.listeners[0].port)
+            await stop.wait()
+        finally:
+            await broker.stop()
     finally:
         if metrics is not None:
             metrics.stop()
-        await broker.stop()
     if failures:
         raise OSError(f"the broker gave up: {failures[0]}")
 
@@ -65,11 +68,20 @@ def _metrics_address(settings: Settings) -> ListenerAddress | None:
 
 def _metrics_server(broker: Broker) -> "MetricsServer":
     # Only where they are wanted: the library of metrics takes longer to import than a broker takes to start.
-    from twofold.broker.metrics.http import MetricsServer
+    from twofold.broker.metrics.http import MetricsServer, NotNow
+    from twofold.broker.metrics.probes import HEALTH_PATH, READY_PATH, Readiness, health
     from twofold.broker.metrics.reading import BrokerCollector, Scraper
 
-    collector = BrokerCollector(broker.services, broker.server, broker.first_look, broker.listeners)
-    return MetricsServer(broker.runtime, Scraper(collector, broker.runtime).page)
+    server = broker.server
+    scraper = Scraper(BrokerCollector(broker.services, server, broker.first_look, broker.listeners), broker.runtime)
+    readiness = Readiness(server, broker.listeners, broker.logs, broker.groups, broker.transactions)
+
+    async def page() -> bytes:
+        if not server.is_open or server.draining:
+            raise NotNow(f"the broker is {'stopping' if server.draining else 'starting'}; {READY_PATH} tells more")
+        return await scraper.page()
+
+    return MetricsServer(broker.runtime, page, {HEALTH_PATH: health, READY_PATH: readiness.probe})
 
 
 async def _listen(metrics: "MetricsServer", address: ListenerAddress) -> ListenerAddress:

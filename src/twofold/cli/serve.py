@@ -15,6 +15,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from twofold.cli.systemd import READY, STOPPING, tell_systemd
 from twofold.logging import FORMATS, LEVELS, configure_logging
 from twofold.version import VERSION
 
@@ -63,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--listen", metavar="HOST:PORT", help=f"where clients connect (default {DEFAULT_LISTEN})")
     parser.add_argument("--data", metavar="DIR", help=f"where the logs are kept (default {DEFAULT_DATA})")
-    parser.add_argument("--metrics", metavar="HOST:PORT", help="serve http://HOST:PORT/metrics (default: do not)")
+    parser.add_argument("--metrics", metavar="HOST:PORT", help="serve http://HOST:PORT/metrics, /healthz, /readyz")
     parser.add_argument("--config", metavar="FILE", help="a server.properties file")
     parser.add_argument(
         "-o", "--option", metavar="KEY=VALUE", action="append", default=[], help="one setting; may be repeated"
@@ -159,10 +160,11 @@ async def _serve(settings: "Settings", data_dir: str) -> int:
         gc.freeze()  # what was made while starting stays: no collection needs to look at it
         gc.enable()
         print(f"twofold {VERSION} ready on {host}:{port}, data in {data_dir}", flush=True)
+        tell_systemd(READY)
 
     def on_metrics(host: str, port: int) -> None:
         where = f"[{host}]" if ":" in host else host
-        logging.getLogger(__name__).info("metrics are at http://%s:%d/metrics", where, port)
+        logging.getLogger(__name__).info("http://%s:%d serves /metrics, /healthz and /readyz", where, port)
 
     def on_looked() -> None:
         gc.freeze()  # logs that were opened stay open
@@ -178,6 +180,7 @@ def _stop_on_signals(stop: asyncio.Event) -> None:
     def on_signal(number: int) -> None:
         if stop.is_set():
             os._exit(128 + number)
+        tell_systemd(STOPPING)
         stop.set()
 
     loop = asyncio.get_running_loop()

@@ -10,7 +10,7 @@
 import asyncio
 import logging
 import posixpath
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -83,6 +83,7 @@ class LogManager:
         self._times_in_flight: asyncio.Future[None] | None = None
         self._closed = False
         self._loaded = False  # the directory is this node's, so it may be written to
+        self.unrecovered: int | None = None  # how many logs are still to be recovered; None before `load`
         self.was_unclean = False  # the process before this one was killed or lost its power, so every log was recovered
         self.on_mended: Callable[[PartitionLog], None] | None = None
         self.on_directory_failure: Callable[[KafkaStorageError], None] | None = None
@@ -123,6 +124,11 @@ class LogManager:
 
     def load(self) -> None:
         """Load everything in the directory, which is locked first unless `take` did that."""
+        for _ in self.load_step_by_step():
+            pass
+
+    def load_step_by_step(self) -> Iterator[None]:
+        """The same; each log that is recovered is a step, because many may take minutes."""
         disk = self._disk
         if self._lock is None:
             self.take()
@@ -145,7 +151,8 @@ class LogManager:
                 )
         if not clean:
             self.was_unclean = not self._is_new
-            self._recover_all()
+            yield from self._recover_all()
+        self.unrecovered = 0
         if self._is_new:
             log.info("%s: a new data directory", self.directory)
         else:
@@ -207,8 +214,10 @@ class LogManager:
         loaded.clamp_high_watermark()
         return loaded
 
-    def _recover_all(self) -> None:
-        for partition in self._logs.values():
+    def _recover_all(self) -> Iterator[None]:
+        for done, partition in enumerate(list(self._logs.values())):
+            self.unrecovered = len(self._logs) - done
+            yield
             try:
                 partition.ensure_open()
             except KafkaStorageError as error:

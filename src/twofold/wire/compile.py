@@ -39,10 +39,10 @@ def plain_name(name: str, kafka_type: str) -> str:
     return f"{name}_ms" if kafka_type.startswith(("timedelta", "datetime")) else name
 
 
-def _entity_in(hint: Any) -> type | None:
+def entity_in(hint: Any) -> type | None:
     if isinstance(hint, type) and (issubclass(hint, Message) or dataclasses.is_dataclass(hint)):
         return hint
-    return next((found for argument in typing.get_args(hint) if (found := _entity_in(argument))), None)
+    return next((found for argument in typing.get_args(hint) if (found := entity_in(argument))), None)
 
 
 def schema_fields(schema: type) -> list[FieldInfo]:
@@ -51,7 +51,7 @@ def schema_fields(schema: type) -> list[FieldInfo]:
     for item in dataclasses.fields(schema):
         hint = hints[item.name]
         arguments = typing.get_args(hint)
-        entity = _entity_in(hint)
+        entity = entity_in(hint)
         kind = "entity" if entity else item.metadata["kafka_type"]
         array = typing.get_origin(hint) is tuple or any(typing.get_origin(a) is tuple for a in arguments)
         nullable = type(None) in arguments
@@ -223,7 +223,7 @@ def _converter(schema: type, shape: type, scope: dict[str, Any], lines: list[str
     for info in schema_fields(schema):
         source = f"m.{info.name}"
         if info.kind == "entity":
-            inner_shape = _entity_in(hints[info.plain])
+            inner_shape = entity_in(hints[info.plain])
             assert info.entity is not None and inner_shape is not None
             inner = _converter(info.entity, inner_shape, scope, lines)
             if info.array:

@@ -147,8 +147,8 @@ async def test_how_long_it_took_until_every_marker_was_written_is_counted(node: 
     before = page(f"{name}_bucket", result="commit", le="1.0")
     assert before is not None
     markers = node.broker.transactions.markers
-    markers.committing.add(1500)
-    markers.committing.add(-5)
+    markers.committing.add(1.5)
+    markers.committing.add(-0.005)
     page = await scrape(node)
     assert page(f"{name}_bucket", result="commit", le="1.0") == before + 1, "a clock that was set back"
     assert page(f"{name}_bucket", result="commit", le="2.0") == before + 2

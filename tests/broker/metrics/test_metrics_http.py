@@ -17,6 +17,7 @@ from twofold.broker.metrics.http import (
     REQUEST_TIMEOUT_S,
     BadRequest,
     MetricsServer,
+    NotNow,
     parse,
 )
 from twofold.runtime.sim import Simulation
@@ -74,7 +75,8 @@ class World:
         self.error: Exception | None = None
         self.gate: asyncio.Event | None = None
         self.page = PAGE
-        self.server = MetricsServer(self.runtime, self.make)
+        self.is_well = True
+        self.server = MetricsServer(self.runtime, self.make, {"/readyz": lambda: (self.is_well, "why\n")})
 
     @property
     def now(self) -> float:
@@ -156,6 +158,42 @@ async def test_head_has_the_length_of_the_page_and_no_body(world: World) -> None
     assert client.data.startswith(b"HTTP/1.1 200 OK\r\n")
     assert f"Content-Length: {len(PAGE)}\r\n".encode() in client.data
     assert client.data.endswith(b"\r\n\r\n")
+
+
+@story
+async def test_a_probe_is_answered_with_200_or_503_and_its_reasons(world: World) -> None:
+    asked = GOOD.replace(b"/metrics", b"/readyz")
+    client = await world.ask(asked)
+    world.is_well = False
+    client.send(asked)
+    await world.sleep(1)
+    assert client.answers() == [(200, b"why\n"), (503, b"why\n")]
+    assert client.closed_at is None and world.made == 0
+    refused = await world.ask(asked.replace(b"GET", b"POST"))
+    assert refused.statuses == [405]
+
+
+@story
+async def test_a_probe_is_answered_while_the_page_is_being_made(world: World) -> None:
+    world.gate = asyncio.Event()
+    waiting = await world.ask(GOOD)
+    assert (await world.ask(GOOD.replace(b"/metrics", b"/readyz"))).statuses == [200]
+    assert waiting.statuses == []
+    world.gate.set()
+    await world.sleep(1)
+    assert waiting.statuses == [200]
+
+
+@story
+async def test_a_page_that_cannot_be_made_at_this_moment_is_a_503_with_the_reason(world: World) -> None:
+    world.error = NotNow("the broker is starting")
+    assert (await world.ask(GOOD)).answers() == [(503, b"the broker is starting\n")]
+
+
+@story
+async def test_another_path_is_told_which_ones_there_are(world: World) -> None:
+    client = await world.ask(GOOD.replace(b"/metrics", b"/health"))
+    assert client.answers() == [(404, b"/health is not here: /metrics, /readyz\n")]
 
 
 @pytest.mark.parametrize(

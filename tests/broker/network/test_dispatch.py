@@ -88,7 +88,7 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0_and_the_con
 
 def dispatcher_of(services: Any = None, spawn: Any = None) -> Dispatcher:
     """Without the broker behind it."""
-    return Dispatcher(services, spawn)
+    return Dispatcher(services, spawn, lambda: 0.0)
 
 
 def test_every_served_api_has_a_handler_that_loads():

@@ -163,7 +163,7 @@ class World:
         self.logs = KnownLogs()
         self._machine = MetadataMachine()
         self._state = self._machine.initial()
-        self.dispatcher = Dispatcher(self, self.runtime.spawn)  # type: ignore[arg-type]
+        self.dispatcher = Dispatcher(self, self.runtime.spawn, self.runtime.clock.monotonic)  # type: ignore[arg-type]
         self.peer = Peer("10.0.0.1", 4711, LISTENER)
         self.apply(FeatureLevel("metadata.version", 30), FeatureLevel("transaction.version", 2))
         self.register(1)

@@ -43,7 +43,7 @@ class SimNode:
         runtime = self.sim.runtime(NODE)
         self.broker = Broker(runtime, Settings.from_mapping(self.settings), "/data", hostname=NODE)
         await runtime.spawn(self.broker.start(), name="start")
-        self._dispatcher = Dispatcher(self.broker.services, runtime.spawn)
+        self._dispatcher = Dispatcher(self.broker.services, runtime.spawn, runtime.clock.monotonic)
         self._peer = Peer("10.0.0.1", 4711, "PLAINTEXT")
         await self.coordinator()
         return self

@@ -129,8 +129,8 @@ class _Fetch:
     """One request while it is carried out."""
 
     __slots__ = (
-        "_answer", "_asked", "_bound", "_services", "_bytes", "_context", "_entries", "_is_replica", "_max_bytes",
-        "_request", "_urgent",
+        "_answer", "_asked", "_bound", "_services", "_bytes", "_context", "_entries", "_failed", "_is_replica",
+        "_max_bytes", "_request", "_urgent",
     )  # fmt: skip
 
     def __init__(
@@ -150,6 +150,7 @@ class _Fetch:
         self._bound = BOUNDS[request.isolation_level]
         self._bytes = 0
         self._urgent = False
+        self._failed = False
         self._max_bytes = min(
             request.max_bytes, services.settings.int("fetch.max.bytes"), services.max_response_bytes()
         )
@@ -229,6 +230,7 @@ class _Fetch:
 
     def _fail(self, entry: Entry, error: KafkaError, aborted: tuple[()] | None = None) -> None:
         leader = None
+        self._failed = True
         if (
             error.code in (NotLeaderOrFollower.code, FencedLeaderEpoch.code)
             and self._context.version >= LEADERS_VERSION
@@ -380,7 +382,7 @@ class _Fetch:
         if told.session_id and not told.error_code:
             for entry, _ in rows:
                 entry.settle()
-        return fetch_codec.encode_response(
+        frame = fetch_codec.encode_response(
             self._context.correlation_id,
             self._context.version,
             topics,
@@ -388,6 +390,10 @@ class _Fetch:
             session_id=told.session_id,
             endpoints=endpoints,
         )
+        if not (self._failed or told.error_code):
+            return frame
+        codes = (told.error_code, *(row.error_code for _, row in told.rows))
+        return frame._replace(errors=[code for code in codes if code])
 
 
 def _diverging_epoch(partition: Partition, asked: FetchPartition) -> tuple[int, int] | None:

@@ -338,7 +338,8 @@ class _Produce:
         endpoints = [
             found for node in sorted(leaders) if (found := self._services.endpoint(node, self._context.listener))
         ]
-        return produce_codec.encode_response(self._context.correlation_id, version, self._rows, endpoints)
+        frame = produce_codec.encode_response(self._context.correlation_id, version, self._rows, endpoints)
+        return _with_errors(frame, self._rows) if self._failed else frame
 
     def _name_leaders(self, leaders: set[int]) -> None:
         """Tell a client that came to the wrong broker where to go."""
@@ -420,7 +421,11 @@ def _refuse(context: RequestContext, request: ProduceRequest, topics: Topics, er
     rows = [
         (key, [ProduceRow(index, error.code, error_message=error.message) for index, _ in rows]) for key, rows in asked
     ]
-    return produce_codec.encode_response(context.correlation_id, context.version, rows)
+    return _with_errors(produce_codec.encode_response(context.correlation_id, context.version, rows), rows)
+
+
+def _with_errors(frame: Frame, rows: list[tuple[TopicKey, list[ProduceRow]]]) -> Frame:
+    return frame._replace(errors=[row.error_code for _, found in rows for row in found if row.error_code])
 
 
 def _names_twice(topics: Topics) -> bool:

@@ -1,32 +1,32 @@
-"""How long things took, counted in buckets: a search among sixteen numbers and two additions, no list that grows."""
+"""How long things took, counted in buckets: a search among twenty numbers and two additions, no list that grows."""
 
 from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import accumulate
 
-# Upper bounds, inclusive. The wall clock has milliseconds: below one there is nothing to tell apart.
-BOUNDS_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000)
+# Upper bounds in seconds, inclusive. What is measured with the wall clock has milliseconds: nothing is finer there.
+OF_TRANSACTIONS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+OF_REQUESTS_S = (0.0001, 0.0002, 0.0005, *OF_TRANSACTIONS_S[:-1])
 
 
 class Durations:
-    __slots__ = ("total_ms", "_counts")
+    __slots__ = ("total_s", "counts", "_bounds_s")
 
-    def __init__(self) -> None:
-        self.total_ms = 0
-        self._counts = [0] * (len(BOUNDS_MS) + 1)
+    def __init__(self, bounds_s: tuple[float, ...]) -> None:
+        self.total_s = 0.0
+        self._bounds_s = bounds_s
+        self.counts = [0] * (len(bounds_s) + 1)  # by bucket, the last one without a bound
 
-    def add(self, took_ms: int) -> None:
+    def add(self, took_s: float) -> None:
         """Less than nothing, where the clock was set back, counts as nothing."""
-        if took_ms > 0:
-            self._counts[bisect_left(BOUNDS_MS, took_ms)] += 1
-            self.total_ms += took_ms
-        else:
-            self._counts[0] += 1
+        self.counts[bisect_left(self._bounds_s, took_s)] += 1
+        if took_s > 0:
+            self.total_s += took_s
 
     @property
     def count(self) -> int:
-        return sum(self._counts)
+        return sum(self.counts)
 
     def buckets(self) -> Iterator[tuple[float, int]]:
         """Upper bounds in seconds, and how many took that long or less."""
-        yield from zip((*(bound / 1000 for bound in BOUNDS_MS), float("inf")), accumulate(self._counts), strict=True)
+        yield from zip((*self._bounds_s, float("inf")), accumulate(self.counts), strict=True)

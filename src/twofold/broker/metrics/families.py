@@ -72,6 +72,17 @@ REQUESTS = _kafka(
     "kafka.network:type=RequestMetrics,name=RequestsPerSec,request=Produce,version=10:Count",
     "Requests of each API and version.", "request", "version",
 )  # fmt: skip
+REQUEST_ERRORS = _kafka(
+    "kafka.network:type=RequestMetrics,name=ErrorsPerSec,request=Produce,error=NONE:Count",
+    "Errors in answers: one for each partition, group, transaction or answer that has one. NONE is not counted.",
+    "request", "error",
+)  # fmt: skip
+REQUEST_TIME = _own(
+    "request_seconds",
+    "From the moment the broker takes up a request until its answer goes out; a Fetch may wait for data meanwhile. "
+    "_bucket, _sum and _count.",
+    "request", kind=HISTOGRAM,
+)  # fmt: skip
 CONNECTIONS = _kafka(
     "kafka.server:type=socket-server-metrics,listener=PLAINTEXT,networkProcessor=0:connection-count",
     "Open connections of clients. There is one network processor, 0.", "listener", "networkProcessor",

@@ -1,19 +1,21 @@
-"""`/metrics` over HTTP/1.1: enough of it for scrapers and people with curl, and nothing that can hurt the broker.
+"""`/metrics` and the probes (`/healthz`, `/readyz`) over HTTP/1.1: enough of it for scrapers, orchestrators and people
+with curl, and nothing that can hurt the broker.
 
-1. GET and HEAD of /metrics are answered with the page (200), other paths 404, other methods 405, what is no request
-   400, a head of more than 8 KiB 431, another version of HTTP 505, a page that could not be made 500.
+1. GET and HEAD of /metrics are answered with the page (200), of a probe with what it finds (200 or 503), other paths
+   404, other methods 405, what is no request 400, a head of more than 8 KiB 431, another version of HTTP 505, a page
+   that could not be made 500, one that cannot be made before the broker has started or while it stops 503.
 2. A request has no body: one that announces a body is answered and the connection closed.
 3. One request of a connection is handled at a time; nothing more is read meanwhile.
 4. Everything that a client can hold has an end: 10 s for a request to arrive, 60 s between requests, 30 s to take the
    answer, 16 connections. A client that comes when all are taken replaces the one that has been idle longest.
-5. One page is made at a time: a client that asks meanwhile gets the same one.
+5. One page is made at a time: a client that asks meanwhile gets the same one. A probe is answered at once.
 """
 
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable
-from typing import NamedTuple, cast
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple, TypeAlias, cast
 
 from twofold.runtime.api import Listener, Runtime, TimerHandle
 
@@ -40,6 +42,13 @@ _REQUEST_LINE = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+) (\S+) HTTP/(\d)\.(\d)
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*(.*?)[ \t]*")
 
 log = logging.getLogger(__name__)
+
+Probe: TypeAlias = Callable[[], tuple[bool, str]]
+"""Whether all is well, and a text that says so or says why not."""
+
+
+class NotNow(Exception):
+    """There is no page at this moment; the text says why."""
 
 
 class BadRequest(Exception):
@@ -96,10 +105,13 @@ def encode(status: int, body: bytes, *, keeps_alive: bool, only_head: bool = Fal
 
 
 class MetricsServer:
-    """Serves the page that `make_page` makes."""
+    """Serves the page that `make_page` makes, and probes by their paths."""
 
-    def __init__(self, runtime: Runtime, make_page: Callable[[], Awaitable[bytes]]) -> None:
+    def __init__(
+        self, runtime: Runtime, make_page: Callable[[], Awaitable[bytes]], probes: Mapping[str, Probe] | None = None
+    ) -> None:
         self.runtime = runtime
+        self.probes: Mapping[str, Probe] = probes or {}
         self.sessions: dict[Session, None] = {}  # in the order of their last answer
         self._make_page = make_page
         self._making: asyncio.Task[bytes] | None = None
@@ -208,10 +220,14 @@ class Session(asyncio.Protocol):
             return
         if not request.keeps_alive:
             self._closes = True
-        if request.path != PATH:
-            self._reply(404, f"the metrics are at {PATH}\n", request)
+        probe = self._server.probes.get(request.path)
+        if probe is None and request.path != PATH:
+            self._reply(404, f"{request.path} is not here: {', '.join((PATH, *self._server.probes))}\n", request)
         elif request.method not in ("GET", "HEAD"):
             self._reply(405, "GET and HEAD are known\n", request)
+        elif probe is not None:
+            is_well, text = probe()
+            self._reply(200 if is_well else 503, text, request)
         else:
             self._wait(ANSWER_TIMEOUT_S)
             self._answer = self._server.runtime.spawn(self._reply_with_page(request), name="answer metrics")
@@ -236,6 +252,8 @@ class Session(asyncio.Protocol):
     async def _reply_with_page(self, request: Request) -> None:
         try:
             status, page = 200, await self._server.page()
+        except NotNow as reason:
+            status, page = 503, f"{reason}\n".encode()
         except Exception:
             log.exception("the metrics could not be read")
             status, page = 500, b"the metrics could not be read; the broker's log says why\n"

@@ -1,6 +1,6 @@
 """The metrics of a broker, read from its state at the moment of a scrape.
 
-1. Nothing is kept up to date for metrics but a few plain numbers: a broker that is not scraped pays for none of this.
+1. Nothing is kept up to date for metrics but a few plain numbers: a broker that is not scraped pays for nothing else.
 2. Reading goes in pieces of about a millisecond, with other work of the loop in between. What is told is therefore
    not of one instant, but every number was true during the scrape.
 3. Nothing is opened or loaded for a scrape: the broker itself looks at every partition soon after the start
@@ -34,6 +34,7 @@ from twofold.log.log import PartitionLog
 from twofold.runtime.api import Runtime
 from twofold.types import TopicPartition
 from twofold.version import VERSION
+from twofold.wire.errors import error_for
 
 if TYPE_CHECKING:
     from twofold.broker.coordinators.shard import CoordinatorShard
@@ -151,6 +152,16 @@ class BrokerCollector:
         requests = self._server.dispatcher.requests()
         counts = [({"request": api, "version": str(version)}, count) for api, version, count in requests]
         yield _metric(families.REQUESTS, counts)
+        calls = self._server.dispatcher.calls()
+        errors = [
+            ({"request": api, "error": error_for(code).name}, count)
+            for api, found in calls.items()
+            for code, count in found.errors.items()
+        ]
+        yield _metric(families.REQUEST_ERRORS, errors)
+        yield _histogram(families.REQUEST_TIME, {})
+        for api, found in calls.items():  # one piece each: a histogram has some twenty lines
+            yield _histogram(families.REQUEST_TIME, {api: found.times})
 
     def _connections(self) -> list[Sample]:
         counts = {listener.name: 0 for listener in self._listeners}
@@ -398,7 +409,7 @@ def _histogram(family: Family, by_label: Mapping[str, Durations]) -> Metric:
         for bound_s, count in durations.buckets():
             metric.add_sample(f"{family.name}_bucket", labels | {"le": _bound(bound_s)}, count)
         metric.add_sample(f"{family.name}_count", labels, durations.count)
-        metric.add_sample(f"{family.name}_sum", labels, durations.total_ms / 1000)
+        metric.add_sample(f"{family.name}_sum", labels, durations.total_s)
     return metric
 
 

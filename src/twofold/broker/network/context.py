@@ -1,9 +1,11 @@
 """The context that every handler gets, and what a handler gives back (`HandlerResult`)."""
 
 import asyncio
-from collections.abc import Awaitable
+from bisect import bisect_left
+from collections.abc import Awaitable, Sequence
 from typing import NamedTuple, TypeAlias
 
+from twofold.broker.metrics.durations import OF_REQUESTS_S, Durations
 from twofold.wire.message import Message
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -49,9 +51,29 @@ class RequestContext(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """A response that its handler encoded itself, length included; written in one go without being joined."""
+    """A response, encoded, length included; written in one go without being joined."""
 
     parts: list[Buffer]
+    errors: Sequence[int] = ()
+    """The error codes in it, for metrics; none where all is well."""
+
+
+class Calls:
+    """How long the calls of one API took, and which errors were answered. A call ends when its answer goes out."""
+
+    __slots__ = ("times", "errors")
+
+    def __init__(self) -> None:
+        self.times = Durations(OF_REQUESTS_S)
+        self.errors: dict[int, int] = {}  # how often, by code
+
+    def add(self, took_s: float, answer: "Answer | CloseConnection") -> None:
+        times = self.times  # what `Durations.add` does, without the call: this is done for every request
+        times.counts[bisect_left(OF_REQUESTS_S, took_s)] += 1
+        times.total_s += took_s
+        if type(answer) is Frame and answer.errors:
+            for code in answer.errors:
+                self.errors[code] = self.errors.get(code, 0) + 1
 
 
 class NoResponse:
@@ -63,15 +85,25 @@ class NoResponse:
 NO_RESPONSE = NoResponse()
 
 
-class Later(NamedTuple):
+class Later:
     """An answer that comes later, encoded.
 
     `overlaps`: everything whose order matters is done and only the waiting is left, so that the next request of the
     same kind may be handled meanwhile. Answers leave in request order all the same.
     """
 
-    answer: "asyncio.Future[Frame | NoResponse]"
-    overlaps: bool = False
+    __slots__ = ("answer", "overlaps", "calls", "started_s")
+
+    def __init__(self, answer: "asyncio.Future[Frame | NoResponse]", overlaps: bool = False) -> None:
+        self.answer = answer
+        self.overlaps = overlaps
+        self.calls: Calls | None = None  # the dispatcher says where the call is to be counted, and since when it lasts
+        self.started_s = 0.0
+
+    def end(self, now_s: float, answer: "Answer | CloseConnection") -> None:
+        """The answer goes out."""
+        if self.calls is not None:
+            self.calls.add(now_s - self.started_s, answer)
 
     def give_up(self) -> None:
         """The client is gone: end what only waits. A task has begun its work, which goes on to its end."""

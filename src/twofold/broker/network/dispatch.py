@@ -6,6 +6,7 @@
 3. The arrays of a request are counted before it is decoded: what a client makes us hold is in proportion to what it
    sends (`wire/entries.py`). A large one is decoded in a thread.
 4. Nothing but `CloseConnection` escapes from here, whatever a handler raises.
+5. How long each call took is counted, from here until its answer goes out; so are the error codes of answers.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ import importlib
 import logging
 import pkgutil
 import struct
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -21,6 +22,7 @@ from typing import Any, TypeAlias
 from twofold.broker import api as api_package
 from twofold.broker.network.context import (
     Answer,
+    Calls,
     CloseConnection,
     Frame,
     HandlerResult,
@@ -34,6 +36,7 @@ from twofold.runtime.api import Spawn
 from twofold.wire import codec
 from twofold.wire.apis import APIS, Api
 from twofold.wire.entries import LyingCount, check_entries, request_walk
+from twofold.wire.error_codes import compile_look
 from twofold.wire.errors import KafkaError, UnknownServerError
 from twofold.wire.message import Message
 
@@ -74,7 +77,7 @@ def served_apis(*, heartbeats: bool = True) -> tuple[Api, ...]:
 class Handler:
     """One API: its row and, once a client has asked for it, the functions of its module."""
 
-    __slots__ = ("api", "flexible", "handle", "decode", "error_response", "requests")
+    __slots__ = ("api", "flexible", "handle", "decode", "error_response", "requests", "calls", "error_codes")
 
     def __init__(self, api: Api) -> None:
         module = importlib.import_module(f"{api_package.__name__}.{api.module}")
@@ -85,6 +88,8 @@ class Handler:
         self.error_response: Callable[[Any, KafkaError, int], Any] | None = getattr(module, "error_response", None)
         self.flexible: dict[int, bool] = {}  # of versions that were asked for
         self.requests = [0] * (api.max_version + 1)  # how many came, by version
+        self.calls = Calls()
+        self.error_codes: Callable[[Any], Sequence[int]] | None = None  # of a response, once there was one
 
     def is_flexible(self, version: int) -> bool | None:
         """None for a version that is not served. Looks at a schema only when its version is first used."""
@@ -93,21 +98,33 @@ class Handler:
             known = self.flexible[version] = codec.is_flexible(self.api.key, version)
         return known
 
+    def encode(self, context: RequestContext, response: Message) -> Frame:
+        frame = codec.encode_response(response, context.api_key, context.version, context.correlation_id)
+        look = self.error_codes
+        if look is None:
+            look = self.error_codes = compile_look(type(response))
+        return Frame([frame], look(response))
+
 
 class Dispatcher:
     """Handles requests for one broker."""
 
-    __slots__ = ("_services", "_spawn", "_served", "_handlers", "_client_ids")
+    __slots__ = ("_services", "_spawn", "_served", "_handlers", "_client_ids", "_now_s")
 
-    def __init__(self, services: Services, spawn: Spawn, *, heartbeats: bool = True) -> None:
+    def __init__(
+        self, services: Services, spawn: Spawn, now_s: Callable[[], float], *, heartbeats: bool = True
+    ) -> None:
+        """`now_s` is a clock that only goes ahead."""
         self._services = services
         self._spawn = spawn
         self._served = {api.key: api for api in served_apis(heartbeats=heartbeats)}
         self._handlers: dict[int, Handler] = {}
         self._client_ids: dict[bytes, str] = {}
+        self._now_s = now_s
 
     def dispatch(self, peer: Peer, frame: Request) -> Result:
         """Start handling one request (without its length)."""
+        started_s = self._now_s()
         if len(frame) < HEADER_SIZE:
             raise CloseConnection(f"a request of {len(frame)} bytes is shorter than its header")
         api_key, version, correlation_id, id_length = _unpack_header(frame)
@@ -135,7 +152,16 @@ class Dispatcher:
         elif id_length < -1:
             raise CloseConnection(f"a client id of negative length {id_length}")
         context = _new_tuple(RequestContext, (api_key, version, correlation_id, client_id, peer))
-        return self._handle(handler, context, frame, position)
+        result = self._handle(handler, context, frame, position)
+        if isinstance(result, Later):
+            result.calls, result.started_s = handler.calls, started_s
+        else:
+            handler.calls.add(self._now_s() - started_s, result)
+        return result
+
+    def calls(self) -> dict[str, Calls]:
+        """By API, of those that were asked for."""
+        return {handler.api.name: handler.calls for handler in self._handlers.values()}
 
     def requests(self) -> Iterator[tuple[str, int, int]]:
         """How many requests came: (API, version, count)."""
@@ -233,7 +259,7 @@ class Dispatcher:
 
     def _encoded(self, handler: Handler, context: RequestContext, request: Any, response: Any) -> Answer:
         try:
-            return _encode(context, response)
+            return handler.encode(context, response)
         except Exception as error:  # for example a text that does not fit its field
             return self._failed(handler, context, request, error)
 
@@ -252,7 +278,7 @@ class Dispatcher:
             raise CloseConnection(f"{name} has no form for the error {error}")
         try:
             response = handler.error_response(request, error, context.version)
-            return response if isinstance(response, Frame | NoResponse) else _encode(context, response)
+            return response if isinstance(response, Frame | NoResponse) else handler.encode(context, response)
         except Exception as second:
             log.error("%s version %d: no answer with the error %s", name, context.version, error, exc_info=second)
             raise CloseConnection(f"{name} cannot be answered with the error {error}") from None
@@ -273,10 +299,6 @@ def _decode(handler: Handler, context: RequestContext, frame: Request, position:
 def _give_up_too(waiting: Later, answer: "asyncio.Future[Answer]") -> None:
     if answer.cancelled():
         waiting.give_up()
-
-
-def _encode(context: RequestContext, response: Any) -> Frame:
-    return Frame([codec.encode_response(response, context.api_key, context.version, context.correlation_id)])
 
 
 def _slow_header(frame: Request) -> codec.RequestHeader:

@@ -508,7 +508,8 @@ class ServerConnection(asyncio.BufferedProtocol):
             if isinstance(answer, Later):
                 if not answer.answer.done():
                     return
-                answer = self._result(answer.answer)
+                later, answer = answer, self._result(answer.answer)
+                later.end(self._server.runtime.clock.monotonic(), answer)
             unanswered.popleft()
             if type(answer) is Frame:
                 self._write(answer)

@@ -185,7 +185,8 @@ KEYS = (
             doc="The length of such a sample."),
     # Twofold's own; DescribeConfigs shows Kafka's only.
     setting("metrics.listener", STRING, None, internal=True,
-            doc="Where /metrics is served over HTTP: host:port; without, it is not. Twofold's own setting."),
+            doc="Where /metrics, /healthz and /readyz are served over HTTP: host:port; without, they are not. "
+                "Twofold's own setting."),
     setting("metrics.max.partitions", INT, 1000, rule=at_least(0), internal=True,
             doc="How many partitions have metrics of their own. Twofold's own setting."),
 )  # fmt: skip

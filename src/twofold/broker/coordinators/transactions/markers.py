@@ -22,7 +22,7 @@ from typing import TypeAlias
 
 from twofold.broker.coordinators.groups.service import GroupService
 from twofold.broker.core import BrokerCore
-from twofold.broker.metrics.durations import Durations
+from twofold.broker.metrics.durations import OF_TRANSACTIONS_S, Durations
 from twofold.broker.partitions.append_fate import append_fate
 from twofold.broker.partitions.purgatory import DelayedProduce
 from twofold.config.internal_topics import CONSUMER_OFFSETS
@@ -234,7 +234,8 @@ class MarkerSender:
         self._remote = remote
         self.committed = 0  # transactions that ended, for metrics
         self.aborted = 0
-        self.committing, self.aborting = Durations(), Durations()  # from the decision to the last marker
+        self.committing = Durations(OF_TRANSACTIONS_S)  # from the decision to the last marker
+        self.aborting = Durations(OF_TRANSACTIONS_S)
         self._endings: dict[Key, _Ending] = {}
         self._parked: deque[Parcel] = deque()  # to be looked up and tried again
         self._due = 0  # how many of them the round that is under way has still to try
@@ -395,10 +396,10 @@ class MarkerSender:
             )
         elif ending.marker.commit:
             self.committed += 1
-            self.committing.add(took_ms)
+            self.committing.add(took_ms / 1000)
         else:
             self.aborted += 1
-            self.aborting.add(took_ms)
+            self.aborting.add(took_ms / 1000)
         self._drop(ending)
         ending.on_done()
 

@@ -1,7 +1,7 @@
-"""The dashboard and the alert rules in deploy/ ask for what a running broker really tells: names, labels, values.
+"""The dashboards and the alert rules in deploy/ ask for what a running broker really tells: names, labels, values.
 
-Prometheus is not run here: expressions are taken apart with regular expressions, which is enough for the few forms
-that they have. What is not understood fails.
+Prometheus is not run here (`test_deploy_prometheus.py` does that): expressions are taken apart with regular
+expressions, which is enough for the few forms that they have. What is not understood fails.
 """
 
 import json
@@ -18,23 +18,27 @@ import twofold
 from twofold.broker.metrics.families import FAMILIES
 from twofold.embedded import Broker
 from twofold.wire.apis import APIS
+from twofold.wire.errors import error_for
 
 pytestmark = pytest.mark.interop
 
 ROOT = Path(__file__).parent.parent.parent
-DASHBOARD = ROOT / "deploy" / "grafana" / "twofold-transactions.json"
+DASHBOARDS = sorted((ROOT / "deploy" / "grafana").glob("*.json"))
 ALERTS = ROOT / "deploy" / "prometheus" / "alerts.yml"
 GUIDE = ROOT / "docs" / "guide" / "monitoring.md"
 
+ERROR_NAMES = {error_for(code).name for code in range(-1, 200)}
 OF_PROMETHEUS = {"instance", "job"}  # it adds them to what it scrapes
 OF_COUNTERS = {"rate", "increase"}
 FUNCTIONS = OF_COUNTERS | {
-    "sum", "max", "avg", "by", "topk", "histogram_quantile", "min_over_time", "delta", "vector", "label_values",
+    "sum", "min", "max", "avg", "by", "topk", "histogram_quantile", "min_over_time", "delta", "vector", "label_values",
+    "time",
 }  # fmt: skip
-OPERATORS = {"and", "or"}
+OPERATORS = {"and", "or", "bool"}
+NAME = r"(?:kafka|twofold|process)_\w+|up\b"
 
 _STRING = re.compile(r'"[^"]*"')
-_SELECTOR = re.compile(r"\b((?:kafka|twofold)_\w+)(?:\{([^}]*)\})?")
+_SELECTOR = re.compile(rf"\b({NAME})(?:\{{([^}}]*)\}})?")
 _MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"([^"]*)"')
 _BY = re.compile(r"\bby \(([\w, ]+)\)")
 
@@ -62,7 +66,7 @@ def told() -> Told:
             producer.send("orders", b"open")
             producer.flush()
             text = urllib.request.urlopen(broker.metrics_url, timeout=20).read().decode()
-    labels: dict[str, dict[str, set[str]]] = {}
+    labels: dict[str, dict[str, set[str]]] = {"up": {}}  # Prometheus's own
     types: dict[str, str] = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.M))
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -78,9 +82,10 @@ def told() -> Told:
 
 def panels() -> Iterator[tuple[str, str, str]]:
     """Title, expression, legend."""
-    for panel in json.loads(DASHBOARD.read_text())["panels"]:
-        for target in panel.get("targets", ()):
-            yield panel["title"], target["expr"], target["legendFormat"]
+    for dashboard in DASHBOARDS:
+        for panel in json.loads(dashboard.read_text())["panels"]:
+            for target in panel.get("targets", ()):
+                yield panel["title"], target["expr"], target["legendFormat"]
 
 
 def rules() -> Iterator[tuple[str, str, str]]:
@@ -111,7 +116,7 @@ def test_every_metric_label_and_value_of_an_expression_is_told(
         assert ",".join(f'{label}{how}"{value}"' for label, how, value in parsed) == matchers, "not understood"
         for label, how, value in parsed:
             assert label in known or label in OF_PROMETHEUS, f"{name} has no label {label}"
-            if not value.startswith("$"):
+            if not value.startswith("$") and label not in OF_PROMETHEUS:
                 check_values(name, label, value.split("|") if how == "=~" else [value], known[label])
     grouped = {label.strip() for group in _BY.findall(expression) for label in group.split(",")}
     assert grouped <= available | OF_PROMETHEUS, grouped - available
@@ -120,7 +125,7 @@ def test_every_metric_label_and_value_of_an_expression_is_told(
 
 
 def check_values(name: str, label: str, values: list[str], known: set[str]) -> None:
-    possible = {api.name for api in APIS.values()} if label == "request" else known
+    possible = {"request": {api.name for api in APIS.values()}, "error": ERROR_NAMES}.get(label, known)
     assert set(values) <= possible, f"{name}: {label} is never one of {set(values) - possible}"
 
 
@@ -134,22 +139,36 @@ def test_every_word_of_an_expression_is_known_and_rates_are_of_counters(
     words = set(re.findall(r"[A-Za-z_]\w*", bare))
     assert words <= FUNCTIONS | OPERATORS | told.labels.keys(), f"{where}: {expression}"
     assert bare.count("(") == bare.count(")")
-    for function, name in re.findall(r"(\w+)\(((?:kafka|twofold)_\w+)", bare):
+    for function, name in re.findall(rf"(\w+)\(({NAME})", bare):
         if function in OF_COUNTERS:
             assert told.types[name] in ("counter", "histogram"), f"{function} of the {told.types[name]} {name}"
         else:
             assert told.types[name] == "gauge", f"{function} of the {told.types[name]} {name}"
 
 
-def test_the_variables_of_the_dashboard_are_read_from_metrics_that_exist(told: Told) -> None:
-    dashboard = json.loads(DASHBOARD.read_text())
+@pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
+def test_the_variables_of_a_dashboard_are_read_from_metrics_that_exist(path: Path, told: Told) -> None:
+    dashboard = json.loads(path.read_text())
     queries = [one["query"] for one in dashboard["templating"]["list"] if one["type"] == "query"]
     for name, label in (re.fullmatch(r"label_values\((\w+), (\w+)\)", query).groups() for query in queries):  # type: ignore[union-attr]
         assert label in told.labels[name] or label in OF_PROMETHEUS
     declared = {one["name"] for one in dashboard["templating"]["list"]} | {"__rate_interval"}
-    assert set(re.findall(r"\$\{?(\w+)", DASHBOARD.read_text())) <= declared
+    assert set(re.findall(r"\$\{?(\w+)", path.read_text())) <= declared
     ids = [panel["id"] for panel in dashboard["panels"]]
     assert len(set(ids)) == len(ids)
+    assert dashboard["uid"] == path.stem
+
+
+@pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
+def test_no_panel_of_a_dashboard_covers_another(path: Path) -> None:
+    taken: dict[tuple[int, int], str] = {}
+    for panel in json.loads(path.read_text())["panels"]:
+        place = panel["gridPos"]
+        assert place["x"] + place["w"] <= 24, panel["title"]
+        for x in range(place["x"], place["x"] + place["w"]):
+            for y in range(place["y"], place["y"] + place["h"]):
+                assert (x, y) not in taken, f"{panel['title']} covers {taken[x, y]}"
+                taken[x, y] = panel["title"]
 
 
 def test_every_metric_of_the_issue_is_watched() -> None:
@@ -157,6 +176,7 @@ def test_every_metric_of_the_issue_is_watched() -> None:
     for part in (
         "partitionswithlatetransactionscount", "laststableoffsetlag", "partition_open_seconds", "partition_load_time",
         "unknowndestinationqueuesize", "markers_pending", "heartbeat_expired_total", "txn_end_seconds_bucket",
+        "request_seconds_bucket", "requestmetrics_requests_total", "requestmetrics_errors_total",
     ):  # fmt: skip
         assert part in text, part
 

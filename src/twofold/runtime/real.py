@@ -17,7 +17,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from twofold.runtime.api import Data, File, ProtocolFactory, Runtime, Volume
 from twofold.runtime.tasks import report_if_unobserved
@@ -205,6 +205,8 @@ class RealDiskLock:
 class RealDisk:
     __slots__ = ("_make_room",)
 
+    file_type: ClassVar[type[RealFile]] = RealFile
+
     def __init__(self) -> None:
         self._make_room: Callable[[], bool] | None = None
 
@@ -216,7 +218,7 @@ class RealDisk:
             if not self.makes_room(error):
                 raise
             fd = os.open(path, flags, 0o644)
-        return RealFile(path, fd, self)
+        return self.file_type(path, fd, self)
 
     def when_full(self, make_room: Callable[[], bool]) -> None:
         self._make_room = make_room

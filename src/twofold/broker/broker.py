@@ -23,7 +23,7 @@ from twofold.broker.fetch.entry import Entry
 from twofold.broker.fetch.sessions import FetchSessionCache
 from twofold.broker.lifecycle import Lifecycle
 from twofold.broker.network.aside import Aside
-from twofold.broker.network.dispatch import Dispatcher
+from twofold.broker.network.dispatch import Dispatcher, Wrap
 from twofold.broker.network.server import MAX_REQUEST_MEMORY, Server, ServerOptions
 from twofold.broker.partitions.first_look import FirstLook
 from twofold.broker.partitions.held_lso import HeldLso
@@ -60,7 +60,15 @@ log = logging.getLogger(__name__)
 
 
 class Broker:
-    def __init__(self, runtime: Runtime, settings: Settings, data_dir: str, *, hostname: str = "localhost") -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        settings: Settings,
+        data_dir: str,
+        *,
+        hostname: str = "localhost",
+        wrap: Wrap | None = None,
+    ) -> None:
         self.runtime = runtime
         self.logs = LogManager(
             runtime, data_dir, LogOptions.from_settings(settings), default_config=LogConfig.resolve({}, settings)
@@ -98,7 +106,7 @@ class Broker:
             max_response_bytes=lambda: self.server.max_response_bytes(),
         )
         heartbeats = settings.bool("transaction.heartbeat.enable")
-        dispatcher = Dispatcher(self.services, runtime.spawn, runtime.clock.monotonic, heartbeats=heartbeats)
+        dispatcher = Dispatcher(self.services, runtime.spawn, runtime.clock.monotonic, heartbeats=heartbeats, wrap=wrap)
         options = server_options(settings, runtime.disk.open_file_limit())
         self.server = Server(runtime, dispatcher, options, self.attention.monotonic)
         self.listeners: list[ListenerAddress] = []

@@ -12,6 +12,7 @@ from twofold.runtime.real import real_runtime
 from twofold.wire.errors import KafkaError
 
 if TYPE_CHECKING:
+    from twofold.broker.faults.local import LocalFaults
     from twofold.broker.metrics.http import MetricsServer
 
 METRICS = "metrics.listener"
@@ -25,15 +26,18 @@ async def serve(
     *,
     on_metrics: Callable[[str, int], None] | None = None,
     on_looked: Callable[[], None] | None = None,
+    on_started: Callable[[Broker], None] | None = None,
+    faults: "LocalFaults | None" = None,
 ) -> None:
     """Run a broker until `stop` is set; `ready(host, port)` tells where its first listener is.
 
     `on_metrics(host, port)` tells, before the broker starts, where metrics and probes are, if they are served, and
-    `on_looked()` that the first look at all partitions is over. What keeps the broker from starting is raised (OSError,
-    DataDirectoryError, ListenerError, ConfigError), and so is what makes it give up.
+    `on_looked()` that the first look at all partitions is over. `on_started(broker)` hands the broker over before
+    `ready`. With `faults` it is a broker for tests, which can be asked for faults. What keeps the broker from starting
+    is raised (OSError, DataDirectoryError, ListenerError, ConfigError), and so is what makes it give up.
     """
     metrics_at = _metrics_address(settings)
-    broker = Broker(real_runtime(), settings, data_dir, hostname=socket.gethostname())
+    broker = _make_broker(settings, data_dir, faults)
     failures: list[KafkaError] = []
 
     def fail(error: KafkaError) -> None:
@@ -50,15 +54,28 @@ async def serve(
                 on_metrics(bound.host, bound.port)
         await broker.start(fail)
         try:
+            if faults is not None:
+                faults.attach(broker.server)
+            if on_started is not None:
+                on_started(broker)
             ready(broker.listeners[0].host, broker.listeners[0].port)
             await stop.wait()
         finally:
+            if faults is not None:
+                faults.detach()
             await broker.stop()
     finally:
         if metrics is not None:
             metrics.stop()
     if failures:
         raise OSError(f"the broker gave up: {failures[0]}")
+
+
+def _make_broker(settings: Settings, data_dir: str, faults: "LocalFaults | None") -> Broker:
+    hostname = socket.gethostname()
+    if faults is None:
+        return Broker(real_runtime(), settings, data_dir, hostname=hostname)
+    return Broker(faults.make_runtime(), settings, data_dir, hostname=hostname, wrap=faults.requests.wrap)
 
 
 def _metrics_address(settings: Settings) -> ListenerAddress | None:

@@ -20,6 +20,8 @@ from twofold.logging import FORMATS, LEVELS, configure_logging
 from twofold.version import VERSION
 
 if TYPE_CHECKING:
+    from twofold.broker.faults.http import FaultServer
+    from twofold.broker.faults.local import LocalFaults
     from twofold.config.settings import Settings, Source
 
 DEFAULT_LISTEN = "127.0.0.1:9092"
@@ -47,7 +49,7 @@ def serve_command(arguments: Sequence[str]) -> int:
     configure_logging(log_format=options.log_format, level=options.log_level)
     try:
         settings = _settings(_collect_sources(options))
-        return _run(settings, _data_dir(options, settings))
+        return _run(settings, _data_dir(options, settings), options.test_faults)
     except KeyboardInterrupt:
         return 130  # before the loop took over the signals
     except Exception as error:
@@ -71,6 +73,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--log-format", choices=FORMATS, default="human", help="how to log (default human)")
     parser.add_argument("--log-level", choices=LEVELS, default="info", help="what to log (default info)")
+    parser.add_argument(
+        "--test-faults",
+        metavar="HOST:PORT",
+        help="for tests only: let http://HOST:PORT pause this broker, move its clock, fail requests (default: do not)",
+    )
     return parser
 
 
@@ -141,14 +148,39 @@ def _data_dir(options: argparse.Namespace, settings: "Settings") -> str:
         raise UsageError(f"{error} with --data") from None
 
 
-def _run(settings: "Settings", data_dir: str) -> int:
+def _run(settings: "Settings", data_dir: str, test_faults: str | None) -> int:
     from twofold.runtime.real import raise_open_file_limit, run
 
     raise_open_file_limit()
-    return run(_serve(settings, data_dir))
+    if test_faults is None:
+        return run(_serve(settings, data_dir))
+    from twofold.broker.faults.local import LocalFaults
+
+    faults = LocalFaults()
+    server = _listen_for_faults(faults, test_faults)
+    try:
+        return run(_serve(settings, data_dir, faults))
+    finally:
+        server.stop()
 
 
-async def _serve(settings: "Settings", data_dir: str) -> int:
+def _listen_for_faults(faults: "LocalFaults", address: str) -> "FaultServer":
+    from twofold.broker.faults.http import FaultServer
+    from twofold.config.listeners import parse_host_port
+
+    at = parse_host_port(address, "--test-faults")
+    try:
+        server = FaultServer(faults, at.host, at.port)
+    except OSError as error:
+        raise OSError(f"--test-faults {address} cannot be listened on: {error.strerror}") from error
+    logging.getLogger(__name__).warning(
+        "this broker is for tests: every program that reaches http://%s can pause it, move its clock and fail its "
+        "requests (--test-faults)", server.address,
+    )  # fmt: skip
+    return server
+
+
+async def _serve(settings: "Settings", data_dir: str, faults: "LocalFaults | None" = None) -> int:
     from twofold.broker.run import serve
 
     stop = asyncio.Event()
@@ -170,7 +202,7 @@ async def _serve(settings: "Settings", data_dir: str) -> int:
         gc.freeze()  # logs that were opened stay open
         gc.set_threshold(young, middle, old)
 
-    await serve(settings, data_dir, ready, stop, on_metrics=on_metrics, on_looked=on_looked)
+    await serve(settings, data_dir, ready, stop, on_metrics=on_metrics, on_looked=on_looked, faults=faults)
     return 0
 
 

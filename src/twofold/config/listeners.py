@@ -52,6 +52,13 @@ def listen_addresses(settings: Settings) -> list[ListenerAddress]:
     return found
 
 
+def with_ports(settings: Settings, bound: list[ListenerAddress]) -> str:
+    """The setting `listeners` with the ports that were chosen for 0."""
+    ports = {address.name: address.port for address in bound}
+    found = [parse_address(text, "listeners") for text in settings.list("listeners")]
+    return ",".join(str(ListenerAddress(at.name, at.host, ports.get(at.name, at.port))) for at in found)
+
+
 def protocols(settings: Settings) -> dict[str, str]:
     """The security protocol of each listener by its name."""
     pairs = (entry.partition(":") for entry in settings.string("listener.security.protocol.map").split(","))

@@ -735,6 +735,17 @@ def error_for(code: int) -> type[KafkaError]:
     return _BY_CODE.get(code, UnknownServerError)
 
 
+def error_named(name: str) -> type[KafkaError]:
+    """The class of Kafka's name, for example NOT_LEADER_OR_FOLLOWER."""
+    for error in _BY_CODE.values():
+        if error.name == name:
+            return error
+    from difflib import get_close_matches  # only where a message needs it
+
+    near = get_close_matches(name.upper(), [error.name for error in _BY_CODE.values()], 1, 0.0)
+    raise ValueError(f"there is no error {name!r}: perhaps {near[0]}")
+
+
 def raise_for(code: int, message: str | None = None) -> None:
     """Raise the error of a code; do nothing for NONE."""
     if code != NONE:

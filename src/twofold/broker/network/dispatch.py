@@ -74,15 +74,20 @@ def served_apis(*, heartbeats: bool = True) -> tuple[Api, ...]:
     )
 
 
+Handle: TypeAlias = Callable[[Services, RequestContext, Any], HandlerResult]
+Wrap: TypeAlias = Callable[[str, Handle], Handle]
+"""What a broker for tests puts around the handler of each API, by its name (`broker/faults`)."""
+
+
 class Handler:
     """One API: its row and, once a client has asked for it, the functions of its module."""
 
     __slots__ = ("api", "flexible", "handle", "decode", "error_response", "requests", "calls", "error_codes")
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Api, wrap: Wrap | None) -> None:
         module = importlib.import_module(f"{api_package.__name__}.{api.module}")
         self.api = api
-        self.handle: Callable[[Services, RequestContext, Any], HandlerResult] = module.handle
+        self.handle: Handle = module.handle if wrap is None else wrap(api.name, module.handle)
         # Produce reads its own bytes: records are views into the frame and not copies.
         self.decode: Callable[[Request, int, int], Any] | None = getattr(module, "decode", None)
         self.error_response: Callable[[Any, KafkaError, int], Any] | None = getattr(module, "error_response", None)
@@ -109,10 +114,16 @@ class Handler:
 class Dispatcher:
     """Handles requests for one broker."""
 
-    __slots__ = ("_services", "_spawn", "_served", "_handlers", "_client_ids", "_now_s")
+    __slots__ = ("_services", "_spawn", "_served", "_handlers", "_client_ids", "_now_s", "_wrap")
 
     def __init__(
-        self, services: Services, spawn: Spawn, now_s: Callable[[], float], *, heartbeats: bool = True
+        self,
+        services: Services,
+        spawn: Spawn,
+        now_s: Callable[[], float],
+        *,
+        heartbeats: bool = True,
+        wrap: Wrap | None = None,
     ) -> None:
         """`now_s` is a clock that only goes ahead."""
         self._services = services
@@ -121,6 +132,7 @@ class Dispatcher:
         self._handlers: dict[int, Handler] = {}
         self._client_ids: dict[bytes, str] = {}
         self._now_s = now_s
+        self._wrap = wrap
 
     def dispatch(self, peer: Peer, frame: Request) -> Result:
         """Start handling one request (without its length)."""
@@ -174,7 +186,7 @@ class Dispatcher:
         api = self._served.get(api_key)
         if api is None:
             raise CloseConnection(f"API key {api_key} is not served")
-        handler = self._handlers[api_key] = Handler(api)
+        handler = self._handlers[api_key] = Handler(api, self._wrap)
         return handler
 
     def _client_id(self, raw: bytes, length: int) -> str:

@@ -92,6 +92,7 @@ class Server:
         self.request_bytes = 0  # of requests that are not handled yet, whole or not
         self.draining = False
         self.is_open = False
+        self.is_cut = False  # by a test: no client can connect
         self._per_host: dict[str, int] = {}
         self._listeners: list[Listener] = []
         self._sweep: TimerHandle | None = None
@@ -132,6 +133,13 @@ class Server:
             log.warning("closing %s although it is not done after %.1f s", connection.peer, timeout_s)
             connection.abort()
 
+    def drop_all(self) -> int:
+        """Close every connection at once, unanswered, and return how many there were."""
+        dropped = list(self.connections)
+        for connection in dropped:
+            connection.abort()
+        return len(dropped)
+
     def max_response_bytes(self) -> int:
         """How large an answer may be whose size is ours to choose."""
         return max(MIN_RESPONSE_BYTES, min(MAX_RESPONSE_BYTES, MAX_HELD_BYTES - self.held_bytes))
@@ -156,7 +164,7 @@ class Server:
         """Count a new connection, unless there are too many."""
         host = connection.peer.client_host
         options = self.options
-        if self.draining:
+        if self.draining or self.is_cut:
             return False
         if len(self.connections) >= options.max_connections:
             self.quiet.warning(

@@ -17,6 +17,7 @@ from bench import (
     spark_sink,
     spark_source,
     start,
+    testing,
     throughput,
     transaction_curves,
     transactions,
@@ -45,6 +46,7 @@ SUITES: dict[str, Callable[..., None]] = {
 # What a suite consists of, to be asked for by name.
 PARTS: dict[str, Callable[..., None]] = {
     "start.after_kill": first_look.run,
+    "start.testing": testing.run,
     "metadata.creation": metadata.run_creation,
     "metadata.meanwhile": metadata.run_meanwhile,
     "metadata.lookup": metadata.run_lookup,

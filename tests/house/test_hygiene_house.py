@@ -52,6 +52,9 @@ def test_the_simulator_is_used_by_tests_only() -> None:
     assert users == set()
 
 
+CALLED_BY_OTHERS = ("__", "pytest_")  # by Python, and by pytest in a plugin
+
+
 def words(*folders: str) -> Counter[str]:
     """How often each name stands in the modules and pages below these folders."""
     files = [path for folder in folders for ending in ("py", "md") for path in (ROOT / folder).rglob(f"*.{ending}")]
@@ -69,7 +72,9 @@ def test_what_only_tests_use_is_not_shipped() -> None:
             assigned = [target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets]
             defined.update(target.id for target in assigned if isinstance(target, ast.Name))
     shipped, told, tested = words("src", "examples"), words("docs", "bench", "tools"), words("tests")
-    alone = {name for name, count in defined.items() if shipped[name] == count and not name.startswith("__")}
+    alone = {
+        name for name, count in defined.items() if shipped[name] == count and not name.startswith(CALLED_BY_OTHERS)
+    }
     assert sorted(name for name in alone if tested[name] and not told[name]) == []
 
 

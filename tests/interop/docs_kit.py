@@ -40,6 +40,11 @@ def broker_settings(page: Path) -> dict[str, str]:
     return settings
 
 
+def broker_flags(page: Path) -> list[str]:
+    """The address for faults, if the page starts a broker for tests."""
+    return ["--test-faults", f"127.0.0.1:{free_port()}"] if "twofold serve --test-faults" in page.read_text() else []
+
+
 def commands(text: str) -> list[str]:
     """One a line, unless a line ends with a backslash; without comments."""
     lines = text.replace("\\\n", " ").splitlines()

@@ -17,6 +17,7 @@ from interop.docs_kit import (
     ROOT,
     SPARK_TIMEOUT_S,
     Elsewhere,
+    broker_flags,
     broker_settings,
     check_extras,
     check_files,
@@ -42,6 +43,7 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.M | re.S)
 KNOWN = {"bash", "python", "toml"}
 PICTURES = {"mermaid"}
 DATA_FOLDER = "/var/lib/twofold/data"  # of the page's server
+FAULTS = "127.0.0.1:9191"  # where the page's server takes faults
 SPARK_COMMANDS = ("twofold pipeline run", "spark-submit")
 
 
@@ -73,6 +75,7 @@ def test_every_block_of_the_page_runs(page: Path, tmp_path: Path):
     if uses_spark and shutil.which("java") is None:
         pytest.skip("Spark needs a JDK: install openjdk-17-jdk-headless")
     server = TwofoldServer(tmp_path / "server", broker_settings(page))
+    server.flags = broker_flags(page)
     environment = os.environ | {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "TWOFOLD_BOOTSTRAP_SERVER": server.bootstrap_servers,
@@ -88,6 +91,7 @@ def test_every_block_of_the_page_runs(page: Path, tmp_path: Path):
             assert language in KNOWN, f"{page.name}: a block of {language}; known are {KNOWN}"
             text = text.replace("127.0.0.1:9092", server.bootstrap_servers).replace(DATA_FOLDER, str(server.data))
             text = text.replace("127.0.0.1:9464", server.settings.get("metrics.listener", ""))
+            text = text.replace(FAULTS, server.flags[-1] if server.flags else FAULTS)
             if file_of(text) is not None:
                 write_file(language, text, directory)
             elif language == "python":

@@ -15,7 +15,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from immutables import Map
 
 from kits.metadata.files import (
     BEGIN,
@@ -35,6 +34,7 @@ from twofold.cli.metadata.image import Loaded, load_image
 from twofold.cli.metadata.shell import Shell
 from twofold.controller.image import MetadataImage, TopicImage
 from twofold.controller.records import Config
+from twofold.machine.maps import Map
 
 folder, story, folders, run = empty_folder, story_folder, real_folders, run_metadata
 

@@ -28,7 +28,7 @@ LAYERS = [
     ("config",),
     ("wire",),
     ("runtime",),
-    ("types", "version", "logging"),
+    ("types", "version", "logging", "extras"),
 ]
 LEVEL = {name: depth for depth, names in enumerate(reversed(LAYERS)) for name in names}
 PURE = ("coordinator", "controller")  # decisions and replay: no event loop either

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from immutables import Map
 
 from sim.transactions.plan import TxnPlan, make_txn_plan
 from sim.transactions.world import simulate_txn
@@ -23,6 +22,7 @@ from twofold.coordinator.transaction.states import PREPARING, State
 from twofold.coordinator.transaction.transitions import ended_with_epoch_kept
 from twofold.log.indexes.aborted import AbortedIndex
 from twofold.log.producers.table import ProducerTable
+from twofold.machine.maps import Map
 from twofold.types import ProducerEpoch, ProducerId
 
 pytestmark = pytest.mark.slow

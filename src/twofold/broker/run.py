@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from twofold.broker.broker import Broker
 from twofold.config.listeners import ListenerAddress, parse_host_port
 from twofold.config.settings import Settings
+from twofold.extras import require
 from twofold.runtime.real import real_runtime
 from twofold.wire.errors import KafkaError
 
@@ -34,8 +35,9 @@ async def serve(
     `on_metrics(host, port)` tells, before the broker starts, where metrics and probes are, if they are served, and
     `on_looked()` that the first look at all partitions is over. `on_started(broker)` hands the broker over before
     `ready`. With `faults` it is a broker for tests, which can be asked for faults. What keeps the broker from starting
-    is raised (OSError, DataDirectoryError, ListenerError, ConfigError), and so is what makes it give up.
+    is raised (MissingExtra, OSError, DataDirectoryError, ListenerError, ConfigError), and so is what makes it give up.
     """
+    require("server", "the broker")
     metrics_at = _metrics_address(settings)
     broker = _make_broker(settings, data_dir, faults)
     failures: list[KafkaError] = []

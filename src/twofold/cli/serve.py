@@ -224,10 +224,13 @@ def _explain(error: Exception) -> tuple[str, int]:
     """One line and an exit code. An unexpected error goes to the log with its trace."""
     from twofold.config.definition import ConfigError
     from twofold.config.listeners import ListenerError
+    from twofold.extras import MissingExtra
     from twofold.log.manager import DataDirectoryError
 
     if isinstance(error, UsageError | ConfigError | ListenerError):
         return str(error), 2
+    if isinstance(error, MissingExtra):
+        return str(error), 1
     if isinstance(error, DataDirectoryError):
         return f"{error} (--data)", 1
     if isinstance(error, OSError):

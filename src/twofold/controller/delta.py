@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 from uuid import UUID
 
-from immutables import Map
-
 from twofold.config.names import collision_key
 from twofold.controller.image import (
     METADATA_VERSION,
@@ -36,6 +34,7 @@ from twofold.controller.records import (
     Topic,
     UnregisterBroker,
 )
+from twofold.machine.maps import Map
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from immutables import Map
-
 from twofold.controller.kept_records import KeptKey
 from twofold.controller.levels import METADATA_VERSION as METADATA_VERSION
 from twofold.controller.records import NO_LEADER, RECOVERED, EndPoint, FeatureRange, MetadataRecord
+from twofold.machine.maps import Map
 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4

@@ -9,8 +9,6 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from immutables import Map
-
 from twofold.controller.image import BrokerRegistration, MetadataImage, PartitionState
 from twofold.controller.kept_records import SCRAM, TOKEN
 from twofold.controller.levels import (
@@ -20,6 +18,7 @@ from twofold.controller.levels import (
     LOG_DIRECTORIES,
     SCRAM_CREDENTIALS,
 )
+from twofold.machine.maps import Map
 
 _KEPT_SINCE = {SCRAM: SCRAM_CREDENTIALS, TOKEN: DELEGATION_TOKENS}
 

@@ -14,8 +14,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 from uuid import UUID
 
-from immutables import Map, MapMutation
-
 from twofold.config.names import collision_key
 from twofold.controller.delta import condensed
 from twofold.controller.image import (
@@ -51,6 +49,7 @@ from twofold.controller.records import (
     UnregisterBroker,
     fitted,
 )
+from twofold.machine.maps import Map, MapMutation
 from twofold.machine.runtime import Machine
 from twofold.wire.errors import KafkaError, NotController, PolicyViolation, RecordListTooLarge
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from twofold.extras import install_command
 from twofold.pipeline.config import PipelineConfig, PipelineConfigError, PipelineFailed, PipelineSink
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def import_spark() -> Any:
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
-        raise PipelineFailed(f"PySpark is missing ({error}): pip install 'twofold[spark]'") from None
+        raise PipelineFailed(f"PySpark is missing ({error}): {install_command('spark')}") from None
     return SparkSession
 
 

@@ -17,8 +17,6 @@ from typing import Any, NamedTuple, Self
 from unittest.mock import patch
 from uuid import UUID
 
-from immutables import Map
-
 from kits.log.replay import Truth, assert_aborted, assert_epochs, assert_producers, assert_times
 from twofold.broker.coordinators.transactions.producer_ids import ProducerIdBlocks
 from twofold.controller.image import MetadataImage
@@ -27,6 +25,7 @@ from twofold.controller.replay import MetadataMachine
 from twofold.log.appending.writer import BatchWriter
 from twofold.log.log import PartitionLog
 from twofold.log.manager import LogManager
+from twofold.machine.maps import Map
 from twofold.metadata_log.metadata_log import METADATA_PARTITION
 from twofold.quorum.controller import Controller
 from twofold.records.batch import crc_is_valid, iter_headers, iter_records, read_header

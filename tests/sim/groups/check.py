@@ -15,12 +15,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest.mock import patch
 
-from immutables import Map
-
 from sim.broker.watch import Violation, require
 from twofold.broker.coordinators.groups.shard import GroupPort, GroupShard
 from twofold.coordinator.group.membership import Membership
 from twofold.coordinator.group.state import SIMPLE_GROUP, GroupMachine, GroupsState
+from twofold.machine.maps import Map
 from twofold.types import TopicPartition
 
 GROUP = "group"

@@ -21,8 +21,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from immutables import Map
-
 from sim.broker.watch import Violation, require
 from twofold.controller.delta import ImageDelta
 from twofold.controller.image import MetadataImage
@@ -42,6 +40,7 @@ from twofold.controller.records import (
     Topic,
 )
 from twofold.controller.replay import ControllerState, MetadataMachine
+from twofold.machine.maps import Map
 
 Entry = tuple[int, MetadataRecord]
 Fact = tuple[Any, ...]

@@ -4,22 +4,27 @@
    is COORDINATOR_LOAD_IN_PROGRESS (14); stopping: COORDINATOR_NOT_AVAILABLE (15).
 2. Filters of different kinds are joined by "and", values of one kind by "or": states by their exact names (unknown ones
    are given back and match nothing), producer ids, from version 1 on a duration that must be exceeded, from version 2
-   on a pattern of RE2 that matches the whole id, else INVALID_REGULAR_EXPRESSION (128). Empty and negative filters are
-   none.
+   on a pattern of RE2 that matches the whole id, else INVALID_REGULAR_EXPRESSION (128). A broker without RE2 refuses
+   every pattern with UNSUPPORTED_VERSION (35), and its log says what to install. Empty and negative filters are none.
 3. Ids that may not be described are left out.
 4. Many ids are looked at in slices; other connections are served in between.
 """
+
+import logging
 
 from twofold.broker.network.authorizer import AclResourceType, Operation
 from twofold.broker.network.context import RequestContext
 from twofold.broker.services import Services
 from twofold.coordinator.transaction.overview import Filter, Listing, list_transactions
-from twofold.wire.errors import NONE, KafkaError
+from twofold.extras import install_command
+from twofold.wire.errors import NONE, KafkaError, UnsupportedVersion
 from twofold.wire.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
     TransactionState,
 )
+
+log = logging.getLogger(__name__)
 
 KEY = 66
 
@@ -30,9 +35,7 @@ async def handle(
     services: Services, context: RequestContext, request: ListTransactionsRequest
 ) -> ListTransactionsResponse:
     shards = services.transactions.all_active()
-    wanted = Filter.of(
-        request.state_filters, request.producer_id_filters, request.duration_filter, request.transactional_id_pattern
-    )
+    wanted = _filter(request)
     now_ms = services.runtime.clock.wall_ms()
     found: list[Listing] = []
     for shard in shards:
@@ -53,6 +56,19 @@ async def handle(
             if authorize(context, Operation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID, row.transactional_id)
         ],
     )
+
+
+def _filter(request: ListTransactionsRequest) -> Filter:
+    try:
+        return Filter.of(
+            request.state_filters,
+            request.producer_id_filters,
+            request.duration_filter,
+            request.transactional_id_pattern,
+        )
+    except UnsupportedVersion as error:
+        log.warning("a client filters transactions by a pattern: %s: %s", error.message, install_command("re2"))
+        raise
 
 
 def error_response(request: ListTransactionsRequest, error: KafkaError, version: int) -> ListTransactionsResponse:

@@ -41,6 +41,7 @@ from twofold.wire.errors import (
     KafkaError,
     ProducerFenced,
     TransactionCoordinatorFenced,
+    UnsupportedVersion,
     error_for,
 )
 from twofold.wire.messages.describe_transactions import (
@@ -124,6 +125,11 @@ class TransactionAdminCalls(ABC):
             response: ListTransactionsResponse = await self._cluster.ask(
                 connection, request, "ListTransactions", deadline
             )
+            if response.error_code == UnsupportedVersion.code and request.transactional_id_pattern is not None:
+                raise UnsupportedByBroker(
+                    f"{connection.label} cannot filter transactions by pattern: it runs without RE2, and its log says "
+                    "what to install there (twofold[re2])"
+                )
             if response.error_code:
                 raise error_for(response.error_code)(f"{connection.label} does not list transactions")
             return tuple(

@@ -18,8 +18,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from immutables import Map, MapMutation
-
 from twofold.coordinator.group.records import (
     GroupRecord,
     GroupValue,
@@ -29,6 +27,7 @@ from twofold.coordinator.group.records import (
     TransactionEnd,
     decode_offset_value,
 )
+from twofold.machine.maps import Map, MapMutation
 from twofold.machine.runtime import Machine
 from twofold.types import NO_PRODUCER_ID, ProducerId
 from twofold.wire.errors import (

@@ -11,10 +11,9 @@
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from immutables import Map
-
 from twofold.coordinator.transaction.records import TransactionMetadata, TransactionRecord
 from twofold.coordinator.transaction.states import PREPARING, State
+from twofold.machine.maps import Map
 from twofold.machine.runtime import Machine
 from twofold.wire.errors import (
     CoordinatorNotAvailable,

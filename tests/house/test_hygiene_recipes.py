@@ -12,10 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import typer.main
-
 from twofold.broker.metrics import families
-from twofold.cli.app import make_app
+from twofold.cli.app import make_root
 from twofold.config.keys import DEFINITIONS
 from twofold.controller import kept_records, records
 from twofold.wire.apis import APIS
@@ -121,7 +119,7 @@ def test_the_steps_to_add_a_simulator_world_are_found_done_for_every_world() -> 
 
 def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """All that have a noun, as `twofold --help` shows them."""
-    for name, command in group.commands.items():
+    for name, command in ((name, group.get_command(None, name)) for name in group.list_commands(None)):
         if getattr(command, "commands", None):
             yield from commands(command, (*path, name))
         elif path and not command.hidden:
@@ -130,8 +128,7 @@ def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]
 
 def test_the_steps_to_add_a_command_are_found_done_for_every_command() -> None:
     things = {
-        " ".join(path): {"noun": path[0], "verb": path[-1], "command": " ".join(path)}
-        for path in commands(typer.main.get_command(make_app()))
+        " ".join(path): {"noun": path[0], "verb": path[-1], "command": " ".join(path)} for path in commands(make_root())
     }
     assert len(things) >= 30
     walk("a CLI command", things)

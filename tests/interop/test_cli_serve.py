@@ -142,7 +142,7 @@ def test_the_log_can_be_json(tmp_path: Path) -> None:
 def test_serving_imports_neither_tables_nor_clients() -> None:
     program = "import sys; from twofold.cli.main import main; import twofold.broker.run, twofold.cli.serve\n"
     program += (
-        "bad = [m for m in sys.modules if m.split('.')[0] in ('rich', 'typer') or m.startswith('twofold.client')]\n"
+        "bad = [m for m in sys.modules if m.split('.')[0] in ('rich', 'click') or m.startswith('twofold.client')]\n"
     )
     program += "print(bad)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)

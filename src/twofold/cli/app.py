@@ -1,97 +1,144 @@
-"""The commands other than `serve`, on typer.
+"""The commands of the command line, and where each is.
 
-A command line imports the modules of its own noun only: the others would cost more than the command itself. Help and a
-noun that is not there need all of them.
+A command line imports the modules of its own noun only: the others would cost more than the command itself. The list of
+commands in `twofold --help` imports none of them, so what each is for stands here, too. `serve` is run by
+`twofold.cli.main`; here it is for help and completion.
 """
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from enum import StrEnum
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
-import typer
+import click
 
+from twofold.cli import declare
 from twofold.cli.common import EXIT_CODES, USAGE, OutputFormat, complain, print_json
 from twofold.version import VERSION
 
-# noun -> where its app is, in the order of the help
+PROGRAM = "twofold"
+HELP = "An event log that speaks the Kafka protocol and is built around transactions."
+
+
+class Place(NamedTuple):
+    """Where a noun's app is, or the function of a verb without a noun, and the first sentence of its help."""
+
+    module: str
+    attribute: str
+    help: str
+
+
+# In the order of the help.
 NOUNS = {
-    "topic": ("twofold.cli.topic", "topic_app"),
-    "group": ("twofold.cli.group.commands", "group_app"),
-    "cluster": ("twofold.cli.cluster", "cluster_app"),
-    "log": ("twofold.cli.log.commands", "log_app"),
-    "metadata": ("twofold.cli.metadata.commands", "metadata_app"),
-    "txn": ("twofold.cli.txn.commands", "txn_app"),
-    "pipeline": ("twofold.cli.pipeline.app", "pipeline_app"),
+    "topic": Place(
+        "twofold.cli.topic", "topic_app", "Create, list, describe, alter and delete topics, and delete their records"
+    ),
+    "group": Place(
+        "twofold.cli.group.commands", "group_app", "List, describe and delete consumer groups, and set their offsets"
+    ),
+    "cluster": Place(
+        "twofold.cli.cluster", "cluster_app", "Show the cluster, its disks and its features, and change their levels"
+    ),
+    "log": Place(
+        "twofold.cli.log.commands", "log_app", "Look into the files of a data folder, Twofold's or Apache Kafka's"
+    ),
+    "metadata": Place(
+        "twofold.cli.metadata.commands",
+        "metadata_app",
+        "Look into the metadata log and its snapshots, Twofold's or Apache Kafka's",
+    ),
+    "txn": Place("twofold.cli.txn.commands", "txn_app", "See, find and end transactions"),
+    "pipeline": Place(
+        "twofold.cli.pipeline.app",
+        "pipeline_app",
+        "Run Spark pipelines exactly once; show what their sinks have decided, and end what a dead one left open",
+    ),
 }
-# verb without a noun -> where its function is
 VERBS = {
-    "produce": ("twofold.cli.records.produce", "produce"),
-    "consume": ("twofold.cli.records.consume", "consume"),
+    "produce": Place("twofold.cli.records.produce", "produce", "Send standard input to a topic, one record per line"),
+    "consume": Place(
+        "twofold.cli.records.consume", "consume", "Print the records of a topic, and wait for more unless told to stop"
+    ),
+    "version": Place("twofold.cli.app", "version", "Print the version"),
+    "completion": Place("twofold.cli.app", "completion", "Print a script that completes commands in your shell"),
 }
+SERVE = "serve"
+SERVE_HELP = "Run a broker in this process"
 
 
-def make_app(wanted: Iterable[str] = (*NOUNS, *VERBS)) -> typer.Typer:
-    """The command line with these nouns and verbs, and with what costs nothing."""
-    app = typer.Typer(
-        name="twofold",
-        help="An event log that speaks the Kafka protocol and is built around transactions.",
+class Root(declare.Group):
+    """`twofold`: its nouns and verbs are imported when they are wanted."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*NOUNS, *VERBS, SERVE]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        known = self.commands.get(cmd_name)
+        if known is None:
+            known = _find(cmd_name)
+            if known is not None:
+                self.add_command(known, cmd_name)
+        return known
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = [(name, place.help) for name, place in (NOUNS | VERBS).items()]
+        with formatter.section("Commands"):
+            formatter.write_dl([*rows, (SERVE, SERVE_HELP)])
+
+
+def _find(name: str) -> click.Command | None:
+    if name == SERVE:
+        from twofold.cli.serve import make_help
+
+        return make_help()
+    place = NOUNS.get(name) or VERBS.get(name)
+    if place is None:
+        return None
+    found = getattr(import_module(place.module), place.attribute)
+    if name in VERBS:
+        return declare.make_command(name, found, epilog=EXIT_CODES)
+    group: click.Group = found.group
+    group.name, group.epilog = name, EXIT_CODES
+    return group
+
+
+def make_root() -> Root:
+    version = click.Option(
+        ["--version", "-V"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_print_version,
+        help="Print the version and exit.",
+    )
+    return Root(
+        PROGRAM,
+        help=HELP,
         epilog=EXIT_CODES,
         no_args_is_help=True,
-        add_completion=False,
-        pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
+        params=[version],
+        context_settings=dict(declare.SETTINGS),
     )
-    for name in wanted:
-        module, attribute = NOUNS.get(name) or VERBS[name]
-        found = getattr(import_module(module), attribute)
-        if name in NOUNS:
-            app.add_typer(found, name=name)
-        else:
-            app.command(name, epilog=EXIT_CODES)(found)
-    app.callback()(main_options)
-    app.command("serve", add_help_option=False, context_settings={"ignore_unknown_options": True})(serve)
-    app.command()(version)
-    return app
 
 
 def run_app(arguments: Sequence[str]) -> int:
     """Run one command; returns its exit code."""
-    first = arguments[0] if arguments else ""
-    app = make_app([first]) if first in NOUNS or first in VERBS else make_app()
-    if first == "txn":
+    if arguments and arguments[0] == "txn":
         from twofold.cli.txn.words import normalize
 
         arguments = ["txn", *normalize(arguments[1:])]
-    try:
-        app(args=list(arguments), prog_name="twofold")
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else 0
-    return 0
+    return declare.run(make_root(), arguments, PROGRAM)
 
 
-def _print_version(wanted: bool) -> None:
+def _print_version(context: click.Context, option: click.Parameter, wanted: bool) -> None:
     if wanted:
         print(f"twofold {VERSION}")
-        raise typer.Exit
-
-
-def main_options(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-) -> None:
-    pass
-
-
-def serve(arguments: Annotated[list[str] | None, typer.Argument(hidden=True)] = None) -> None:
-    """Run a broker in this process (see `twofold serve --help`)."""
-    # `twofold.cli.main` takes every command line that begins with "serve"; this entry is for the list of commands.
-    raise typer.Exit(complain(f"write it first: twofold serve {' '.join(arguments or ())}", USAGE))
+        raise declare.Exit
 
 
 def version(
-    output: Annotated[OutputFormat, typer.Option("--format", help="How to print.")] = OutputFormat.TABLE,
+    output: Annotated[OutputFormat, declare.Option("--format", help="How to print.")] = OutputFormat.TABLE,
 ) -> None:
     """Print the version."""
     python = sys.version.split()[0]
@@ -99,3 +146,23 @@ def version(
         print_json({"twofold": VERSION, "python": python})
     else:
         print(f"twofold {VERSION} (Python {python})")
+
+
+class Shell(StrEnum):
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+def completion(shell: Annotated[Shell, declare.Argument(help="The shell that is to complete.")]) -> None:
+    """Print a script that completes commands in your shell.
+
+    bash: put `eval "$(twofold completion bash)"` into ~/.bashrc. zsh: the same with zsh, into ~/.zshrc. fish: write the
+    script to ~/.config/fish/completions/twofold.fish.
+    """
+    from click.shell_completion import get_completion_class
+
+    made = get_completion_class(shell.value)
+    if made is None:
+        raise declare.Exit(complain(f"click knows no completion for {shell.value}", USAGE))
+    print(made(make_root(), {}, PROGRAM, f"_{PROGRAM.upper()}_COMPLETE").source())

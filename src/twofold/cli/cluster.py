@@ -2,8 +2,7 @@
 
 from typing import Annotated
 
-import typer
-
+from twofold.cli import declare
 from twofold.cli.admin import connected
 from twofold.cli.common import (
     DEFAULT_SERVER,
@@ -36,11 +35,11 @@ from twofold.client import (
     UpgradeType,
 )
 
-cluster_app = typer.Typer(
+cluster_app = declare.App(
     help="Show the cluster, its disks and its features, and change their levels.", no_args_is_help=True
 )
-features_app = typer.Typer(help="List the features of the cluster; `set` changes their levels.")
-cluster_app.add_typer(features_app, name="features", epilog=EXIT_CODES)
+features_app = declare.App(help="List the features of the cluster; `set` changes their levels.")
+cluster_app.add_app(features_app, name="features", epilog=EXIT_CODES)
 
 MAX_LEVEL = 2**15 - 1
 
@@ -67,8 +66,8 @@ def describe(
 
 @cluster_app.command("log-dirs", epilog=EXIT_CODES)
 def log_dirs(
-    broker: Annotated[list[int] | None, typer.Option("--broker", help="Default: all; repeatable.")] = None,
-    topic: Annotated[list[str] | None, typer.Option("--topic", help="Default: all; repeatable.")] = None,
+    broker: Annotated[list[int] | None, declare.Option("--broker", help="Default: all; repeatable.")] = None,
+    topic: Annotated[list[str] | None, declare.Option("--topic", help="Default: all; repeatable.")] = None,
     bootstrap_server: BootstrapServer = DEFAULT_SERVER,
     output: Format = OutputFormat.TABLE,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
@@ -122,7 +121,7 @@ def _print_directory(node: int, row: LogDirDescription) -> None:
 
 @features_app.callback(invoke_without_command=True)
 def list_features(
-    context: typer.Context,
+    context: declare.Context,
     bootstrap_server: BootstrapServer = DEFAULT_SERVER,
     output: Format = OutputFormat.TABLE,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
@@ -147,13 +146,13 @@ def list_features(
 @features_app.command("set", epilog=EXIT_CODES)
 def set_features(
     levels: Annotated[
-        list[str], typer.Argument(metavar="FEATURE=LEVEL...", help="The level to have; 0 switches a feature off.")
+        list[str], declare.Argument(metavar="FEATURE=LEVEL...", help="The level to have; 0 switches a feature off.")
     ],
-    downgrade: Annotated[bool, typer.Option("--downgrade", help="To go to a lower level.")] = False,
+    downgrade: Annotated[bool, declare.Option("--downgrade", help="To go to a lower level.")] = False,
     unsafe: Annotated[
-        bool, typer.Option("--unsafe", help="With --downgrade: give up what the lower level cannot hold.")
+        bool, declare.Option("--unsafe", help="With --downgrade: give up what the lower level cannot hold.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Let the cluster check it, and change nothing.")] = False,
+    dry_run: Annotated[bool, declare.Option("--dry-run", help="Let the cluster check it, and change nothing.")] = False,
     yes: Yes = False,
     bootstrap_server: BootstrapServer = DEFAULT_SERVER,
     output: Format = OutputFormat.TABLE,
@@ -194,7 +193,7 @@ def _kind(downgrade: bool, unsafe: bool) -> UpgradeType:
     return UpgradeType.UNSAFE_DOWNGRADE if unsafe else UpgradeType.SAFE_DOWNGRADE
 
 
-def _refuse_early_options(context: typer.Context) -> None:
+def _refuse_early_options(context: declare.Context) -> None:
     """Options before `set` would be lost without a word, the server to change among them."""
     given = [
         name
@@ -203,7 +202,7 @@ def _refuse_early_options(context: typer.Context) -> None:
     ]
     if given:
         command = context.invoked_subcommand
-        raise typer.Exit(complain(f"options belong behind {command}: twofold cluster features {command} ...", USAGE))
+        raise declare.Exit(complain(f"options belong behind {command}: twofold cluster features {command} ...", USAGE))
 
 
 def _level(name: str, text: str) -> int:

@@ -7,14 +7,12 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from twofold.connections.connection import parse_addresses
-from twofold.connections.errors import BrokerUnreachable, ConnectionLost, GaveUp, NoAnswer
-from twofold.wire.errors import KafkaError, UnknownTopicOrPartition
+from twofold.cli import declare
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from twofold.wire.errors import KafkaError
 
 OK = 0
 FAILED = 1
@@ -36,7 +34,7 @@ class OutputFormat(StrEnum):
 
 BootstrapServer = Annotated[
     str,
-    typer.Option(
+    declare.Option(
         "--bootstrap-server",
         "-b",
         metavar="HOST:PORT[,...]",
@@ -44,13 +42,13 @@ BootstrapServer = Annotated[
         help="Brokers to ask first.",
     ),
 ]
-Format = Annotated[OutputFormat, typer.Option("--format", help="How to print: for people, or for programs.")]
-Count = Annotated[int | None, typer.Option("--count", "-c", min=1, help="Stop after so many records.")]
-RequiredTopic = Annotated[str, typer.Option("--topic", help="The topic.")]
-RequiredPartition = Annotated[int, typer.Option("--partition", help="Its partition.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Format = Annotated[OutputFormat, declare.Option("--format", help="How to print: for people, or for programs.")]
+Count = Annotated[int | None, declare.Option("--count", "-c", min=1, help="Stop after so many records.")]
+RequiredTopic = Annotated[str, declare.Option("--topic", help="The topic.")]
+RequiredPartition = Annotated[int, declare.Option("--partition", help="Its partition.")]
+Yes = Annotated[bool, declare.Option("--yes", "-y", help="Do not ask.")]
 Timeout = Annotated[
-    float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="How long to try before giving up.")
+    float, declare.Option("--timeout", metavar="SECONDS", min=0.1, help="How long to try before giving up.")
 ]
 
 DEFAULT_SERVER = "127.0.0.1:9092"
@@ -67,8 +65,11 @@ class CliError(Exception):
 
 def run_command(main: Callable[[], Coroutine[Any, Any, int]], bootstrap_server: str) -> None:
     """Run a command on an event loop and leave with its exit code; errors become one or two lines on stderr."""
+    # Here and below, because help and completion have no use for a client.
+    from twofold.connections.connection import parse_addresses
     from twofold.logging import configure_logging
     from twofold.runtime.real import run
+    from twofold.wire.errors import KafkaError
 
     # What the client logs, the command says itself; only what was not expected is shown.
     configure_logging(level="critical")
@@ -85,7 +86,7 @@ def run_command(main: Callable[[], Coroutine[Any, Any, int]], bootstrap_server: 
     except BrokenPipeError:
         code = BROKEN_PIPE
         silence_stdout()
-    raise typer.Exit(code)
+    raise declare.Exit(code)
 
 
 def complain(message: str, code: int) -> int:
@@ -93,8 +94,11 @@ def complain(message: str, code: int) -> int:
     return code
 
 
-def explain(error: KafkaError, bootstrap_server: str) -> tuple[str, int]:
+def explain(error: "KafkaError", bootstrap_server: str) -> tuple[str, int]:
     """A message that says what to change, and the exit code."""
+    from twofold.connections.errors import BrokerUnreachable, ConnectionLost, GaveUp, NoAnswer
+    from twofold.wire.errors import UnknownTopicOrPartition
+
     if isinstance(error, GaveUp) and isinstance(error.last, UnknownTopicOrPartition):
         return f"{error.last.message} at {bootstrap_server}; `twofold topic list` shows those that do", FAILED
     if isinstance(error, BrokerUnreachable | ConnectionLost | NoAnswer | GaveUp):
@@ -138,7 +142,7 @@ def confirm(question: str, otherwise: str) -> None:
     """Ask at a terminal; `otherwise` is what a no leads to."""
     if not sys.stdin.isatty():
         raise CliError("this needs an answer and stdin is not a terminal: add --yes", USAGE)
-    if not typer.confirm(question, err=True):
+    if not declare.confirm(question, err=True):
         raise CliError(otherwise, FAILED)
 
 

@@ -7,7 +7,7 @@
         '''Create a topic.'''
 
 The type says how a value is read: bool is a flag, an enum a choice among its values, list[...] may be repeated, and
-`... | None` may be left out. A function is looked at when its command is wanted, not when it is declared.
+`... | None` may be left out.
 """
 
 import inspect
@@ -72,16 +72,17 @@ class Argument(_Declared):
         envvar: str | None = None,
         min: float | None = None,
         max: float | None = None,
-        hidden: bool = False,
     ) -> None:
-        super().__init__((), help, metavar, envvar, min, max, False, hidden)
+        super().__init__((), help, metavar, envvar, min, max, False, False)
 
 
 class App:
     """A noun: a group of commands."""
 
     def __init__(self, *, help: str = "", no_args_is_help: bool = False) -> None:
-        self.group = Group(help=help, no_args_is_help=no_args_is_help, context_settings=dict(SETTINGS))
+        self.group = Group(
+            help=help, short_help=short_help(help), no_args_is_help=no_args_is_help, context_settings=dict(SETTINGS)
+        )
 
     def command(self, name: str, *, epilog: str | None = None, hidden: bool = False) -> Callable[[F], F]:
         def declare(function: F) -> F:
@@ -122,17 +123,17 @@ def make_command(name: str, function: Callable[..., Any], *, epilog: str | None,
 
 def short_help(text: str) -> str:
     """The first sentence, for a list of commands."""
-    return " ".join(text.split("\n\n")[0].split()).removesuffix(".")
+    return " ".join(text.split("\n\n")[0].split()).partition(". ")[0].removesuffix(".")
 
 
 class _WithArguments(click.Command):
     """Help that explains the arguments, too."""
 
     def format_options(self, ctx: Context, formatter: click.HelpFormatter) -> None:
-        shown = [one for one in self.params if isinstance(one, _Argument) and not one.hidden and one.help]
+        shown = [one for one in self.params if isinstance(one, _Argument) and one.text]
         if shown:
             with formatter.section("Arguments"):
-                formatter.write_dl([(one.make_metavar(ctx), one.help or "") for one in shown])
+                formatter.write_dl([(one.make_metavar(ctx), one.text or "") for one in shown])
         super().format_options(ctx, formatter)
 
 
@@ -141,14 +142,14 @@ class Command(_WithArguments):
 
 
 class Group(_WithArguments, click.Group):
-    pass
+    def list_commands(self, ctx: Context) -> list[str]:
+        return list(self.commands)  # as they were declared: what is wanted most comes first
 
 
 class _Argument(click.Argument):
-    def __init__(self, *args: Any, help: str | None, hidden: bool, **more: Any) -> None:
+    def __init__(self, *args: Any, text: str | None, **more: Any) -> None:
         super().__init__(*args, **more)
-        self.help = help
-        self.hidden = hidden
+        self.text = text
 
 
 class _Choice(click.Choice[str]):
@@ -203,7 +204,7 @@ def _option(name: str, kind: _Kind, declared: _Declared, default: Any, required:
         type=_type(kind.inner, declared),
         is_flag=kind.inner is bool,
         multiple=kind.is_list,
-        default=() if kind.is_list else default,
+        default=() if kind.is_list else default.value if isinstance(default, Enum) else default,
         required=required,
         help=declared.help,
         metavar=declared.metavar,
@@ -223,8 +224,7 @@ def _argument(name: str, kind: _Kind, declared: _Declared, default: Any, require
         required=required,
         metavar=declared.metavar,
         envvar=declared.envvar,
-        help=declared.help,
-        hidden=declared.hidden,
+        text=declared.help,
         **given,
     )
 

@@ -20,12 +20,16 @@ from twofold.logging import FORMATS, LEVELS, configure_logging
 from twofold.version import VERSION
 
 if TYPE_CHECKING:
+    import click
+
     from twofold.broker.faults.http import FaultServer
     from twofold.broker.faults.local import LocalFaults
     from twofold.config.settings import Settings, Source
 
 DEFAULT_LISTEN = "127.0.0.1:9092"
 DEFAULT_DATA = "./twofold-data"  # also the default of log.dir
+
+DESCRIPTION = "Run a broker in this process. Prints one line on stdout when it is ready."
 
 EPILOG = """\
 Settings are those of Apache Kafka's server.properties. The command line wins over the environment
@@ -59,7 +63,7 @@ def serve_command(arguments: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="twofold serve",
-        description="Run a broker. Prints one line on stdout when it is ready.",
+        description=DESCRIPTION,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -79,6 +83,27 @@ def _parser() -> argparse.ArgumentParser:
         help="for tests only: let http://HOST:PORT pause this broker, move its clock, fail requests (default: do not)",
     )
     return parser
+
+
+def make_help() -> "click.Command":
+    """`twofold serve --help` as the other commands have it, and what completion knows of it."""
+    import click
+
+    from twofold.cli import declare
+
+    given = [action for action in _parser()._actions if action.option_strings and action.dest != "help"]
+    options = [
+        click.Option(
+            [action.dest, *action.option_strings],
+            type=click.Choice(list(action.choices)) if action.choices else None,
+            metavar=action.metavar if isinstance(action.metavar, str) else None,
+            help=action.help,
+        )
+        for action in given
+    ]
+    return declare.Command(
+        "serve", params=[*options], help=DESCRIPTION, epilog=EPILOG, context_settings=dict(declare.SETTINGS)
+    )
 
 
 def _collect_sources(options: argparse.Namespace) -> "list[Source]":

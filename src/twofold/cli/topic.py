@@ -4,8 +4,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-import typer
-
+from twofold.cli import declare
 from twofold.cli.admin import complain_of_all, connected, print_deleted
 from twofold.cli.common import (
     DEFAULT_SERVER,
@@ -43,23 +42,27 @@ from twofold.client import (
 from twofold.types import TopicId
 from twofold.wire.errors import KafkaError, TopicAlreadyExists, UnknownTopicOrPartition
 
-topic_app = typer.Typer(
+topic_app = declare.App(
     help="Create, list, describe, alter and delete topics, and delete their records.", no_args_is_help=True
 )
 
-Topics = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of topics.")]
-Config = Annotated[list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="A topic setting; repeatable.")]
+Topics = Annotated[list[str], declare.Argument(metavar="TOPIC...", help="Names of topics.")]
+Config = Annotated[
+    list[str] | None, declare.Option("--config", metavar="KEY=VALUE", help="A topic setting; repeatable.")
+]
 
 
 @topic_app.command("create", epilog=EXIT_CODES)
 def create(
     topics: Topics,
-    partitions: Annotated[int | None, typer.Option("--partitions", "-p", min=1, help="Default: the broker's.")] = None,
+    partitions: Annotated[
+        int | None, declare.Option("--partitions", "-p", min=1, help="Default: the broker's.")
+    ] = None,
     replication_factor: Annotated[
-        int | None, typer.Option("--replication-factor", "-r", min=1, help="Default: the broker's.")
+        int | None, declare.Option("--replication-factor", "-r", min=1, help="Default: the broker's.")
     ] = None,
     config: Config = None,
-    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Succeed when the topic is there.")] = False,
+    if_not_exists: Annotated[bool, declare.Option("--if-not-exists", help="Succeed when the topic is there.")] = False,
     bootstrap_server: BootstrapServer = DEFAULT_SERVER,
     output: Format = OutputFormat.TABLE,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
@@ -92,7 +95,7 @@ def create(
 
 @topic_app.command("list", epilog=EXIT_CODES)
 def list_topics(
-    internal: Annotated[bool, typer.Option("--internal", help="Internal topics too.")] = False,
+    internal: Annotated[bool, declare.Option("--internal", help="Internal topics too.")] = False,
     bootstrap_server: BootstrapServer = DEFAULT_SERVER,
     output: Format = OutputFormat.TABLE,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
@@ -114,9 +117,9 @@ def list_topics(
 
 @topic_app.command("describe", epilog=EXIT_CODES)
 def describe(
-    topics: Annotated[list[str] | None, typer.Argument(metavar="[TOPIC...]", help="Default: all.")] = None,
+    topics: Annotated[list[str] | None, declare.Argument(metavar="[TOPIC...]", help="Default: all.")] = None,
     all_configs: Annotated[
-        bool, typer.Option("--all-configs", help="Also the settings that were never changed.")
+        bool, declare.Option("--all-configs", help="Also the settings that were never changed.")
     ] = False,
     bootstrap_server: BootstrapServer = DEFAULT_SERVER,
     output: Format = OutputFormat.TABLE,
@@ -148,13 +151,13 @@ def describe(
 
 @topic_app.command("alter", epilog=EXIT_CODES)
 def alter(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
+    topic: Annotated[str, declare.Argument(metavar="TOPIC", help="The topic.")],
     config: Config = None,
     delete_config: Annotated[
-        list[str] | None, typer.Option("--delete-config", metavar="KEY", help="Back to the default; repeatable.")
+        list[str] | None, declare.Option("--delete-config", metavar="KEY", help="Back to the default; repeatable.")
     ] = None,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", "-p", min=1, help="The new total; never less than now.")
+        int | None, declare.Option("--partitions", "-p", min=1, help="The new total; never less than now.")
     ] = None,
     bootstrap_server: BootstrapServer = DEFAULT_SERVER,
     output: Format = OutputFormat.TABLE,
@@ -193,7 +196,7 @@ def alter(
 def delete(
     topics: Topics,
     yes: Yes = False,
-    if_exists: Annotated[bool, typer.Option("--if-exists", help="Succeed when there is no such topic.")] = False,
+    if_exists: Annotated[bool, declare.Option("--if-exists", help="Succeed when there is no such topic.")] = False,
     bootstrap_server: BootstrapServer = DEFAULT_SERVER,
     output: Format = OutputFormat.TABLE,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
@@ -214,12 +217,12 @@ def delete(
 
 @topic_app.command("delete-records", epilog=EXIT_CODES)
 def delete_records(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
+    topic: Annotated[str, declare.Argument(metavar="TOPIC", help="The topic.")],
     before: Annotated[
         list[str] | None,
-        typer.Option("--before", metavar="PARTITION=OFFSET", help="`end` for all that is there now; repeatable."),
+        declare.Option("--before", metavar="PARTITION=OFFSET", help="`end` for all that is there now; repeatable."),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All records of all partitions.")] = False,
+    everything: Annotated[bool, declare.Option("--all", help="All records of all partitions.")] = False,
     yes: Yes = False,
     bootstrap_server: BootstrapServer = DEFAULT_SERVER,
     output: Format = OutputFormat.TABLE,

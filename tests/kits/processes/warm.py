@@ -22,11 +22,10 @@ from typing import Any, NoReturn
 
 import twofold.cli
 from kits.processes.commands import NUMBER
-from twofold.cli.app import make_app
 from twofold.cli.main import main
 
 # What commands import while they run.
-LATER = ("rich._emoji_codes", "rich.progress", "rich.table", "typer.rich_utils", "uvloop", "twofold.broker.run")
+LATER = ("rich._emoji_codes", "rich.progress", "rich.table", "uvloop", "twofold.broker.run")
 STREAMS = 3
 FLUSH_FAILED = 120  # what an interpreter says
 REQUEST_BYTES = 1 << 20
@@ -124,13 +123,10 @@ def leave(code: int) -> NoReturn:
 
 
 def import_all() -> None:
-    make_app()
     for module in pkgutil.walk_packages(twofold.cli.__path__, "twofold.cli."):
         importlib.import_module(module.name)
     for name in LATER:
         importlib.import_module(name)
-    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
-        main(["version"])  # typer keeps what it has found out about the commands
     gc.collect()
     gc.freeze()  # a collection in a fork need not look at, and so copy, what all of them share
 

@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Annotated
 
-import typer
-
+from twofold.cli import declare
 from twofold.cli.admin import complain_of_all, connected, print_deleted
 from twofold.cli.common import (
     DEFAULT_SERVER,
@@ -29,15 +28,15 @@ from twofold.client import GroupListing, MemberDescription, TopicPartition
 from twofold.client.cluster.metadata import group_by_topic
 from twofold.wire.errors import GroupIdNotFound, KafkaError, NonEmptyGroup
 
-group_app = typer.Typer(help="List, describe and delete consumer groups, and set their offsets.", no_args_is_help=True)
+group_app = declare.App(help="List, describe and delete consumer groups, and set their offsets.", no_args_is_help=True)
 
 STATES = ("Stable", "Empty", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling", "Dead")
 TYPES = ("classic", "consumer", "share", "streams")
 
-Groups = Annotated[list[str], typer.Argument(metavar="GROUP...", help="Names of groups.")]
+Groups = Annotated[list[str], declare.Argument(metavar="GROUP...", help="Names of groups.")]
 Exact = Annotated[
     bool,
-    typer.Option("--exact", help="Read the log to count records: without it, lag counts markers and holes too."),
+    declare.Option("--exact", help="Read the log to count records: without it, lag counts markers and holes too."),
 ]
 
 
@@ -45,11 +44,11 @@ Exact = Annotated[
 def list_groups(
     state: Annotated[
         list[str] | None,
-        typer.Option("--state", help=f"Only groups in this state; repeatable. One of {', '.join(STATES)}."),
+        declare.Option("--state", help=f"Only groups in this state; repeatable. One of {', '.join(STATES)}."),
     ] = None,
     type_: Annotated[
         list[str] | None,
-        typer.Option("--type", help=f"Only groups of this type; repeatable. One of {', '.join(TYPES)}."),
+        declare.Option("--type", help=f"Only groups of this type; repeatable. One of {', '.join(TYPES)}."),
     ] = None,
     bootstrap_server: BootstrapServer = DEFAULT_SERVER,
     output: Format = OutputFormat.TABLE,
@@ -74,7 +73,7 @@ def list_groups(
 
 @group_app.command("describe", epilog=EXIT_CODES)
 def describe(
-    groups: Annotated[list[str] | None, typer.Argument(metavar="[GROUP...]", help="Default: all.")] = None,
+    groups: Annotated[list[str] | None, declare.Argument(metavar="[GROUP...]", help="Default: all.")] = None,
     exact: Exact = False,
     bootstrap_server: BootstrapServer = DEFAULT_SERVER,
     output: Format = OutputFormat.TABLE,
@@ -104,7 +103,7 @@ def describe(
 
 @group_app.command("offsets", epilog=EXIT_CODES)
 def offsets(
-    group: Annotated[str, typer.Argument(metavar="GROUP", help="The group.")],
+    group: Annotated[str, declare.Argument(metavar="GROUP", help="The group.")],
     exact: Exact = False,
     bootstrap_server: BootstrapServer = DEFAULT_SERVER,
     output: Format = OutputFormat.TABLE,
@@ -132,7 +131,7 @@ group_app.command("reset-offsets", epilog=EXIT_CODES)(reset_offsets)
 def delete(
     groups: Groups,
     yes: Yes = False,
-    if_exists: Annotated[bool, typer.Option("--if-exists", help="Succeed when there is no such group.")] = False,
+    if_exists: Annotated[bool, declare.Option("--if-exists", help="Succeed when there is no such group.")] = False,
     bootstrap_server: BootstrapServer = DEFAULT_SERVER,
     output: Format = OutputFormat.TABLE,
     timeout: Timeout = DEFAULT_TIMEOUT_S,

@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
+from twofold.cli import declare
 from twofold.cli.admin import connected
 from twofold.cli.common import (
     DEFAULT_SERVER,
@@ -68,38 +67,39 @@ class OffsetChange:
 
 
 def reset_offsets(
-    group: Annotated[str, typer.Argument(metavar="GROUP", help="The group; it may be one that does not exist yet.")],
+    group: Annotated[str, declare.Argument(metavar="GROUP", help="The group; it may be one that does not exist yet.")],
     topic: Annotated[
         list[str] | None,
-        typer.Option("--topic", metavar="TOPIC[:0,1]", help="All or some partitions of a topic; repeatable."),
+        declare.Option("--topic", metavar="TOPIC[:0,1]", help="All or some partitions of a topic; repeatable."),
     ] = None,
-    all_topics: Annotated[bool, typer.Option("--all-topics", help="All that the group has offsets for.")] = False,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the start of the log.")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end of the log.")] = False,
+    all_topics: Annotated[bool, declare.Option("--all-topics", help="All that the group has offsets for.")] = False,
+    to_earliest: Annotated[bool, declare.Option("--to-earliest", help="To the start of the log.")] = False,
+    to_latest: Annotated[bool, declare.Option("--to-latest", help="To the end of the log.")] = False,
     to_datetime: Annotated[
         str | None,
-        typer.Option(
+        declare.Option(
             "--to-datetime",
             metavar="TIME",
             help="To the first record that is not older, like 2026-07-01T12:00:00Z; without a zone it is local time.",
         ),
     ] = None,
     by_duration: Annotated[
-        str | None, typer.Option("--by-duration", metavar="DURATION", help="So long before now, like PT1H30M or P7D.")
+        str | None, declare.Option("--by-duration", metavar="DURATION", help="So long before now, like PT1H30M or P7D.")
     ] = None,
     shift_by: Annotated[
-        int | None, typer.Option("--shift-by", metavar="N", help="On by so many from what is committed; back with -N.")
+        int | None,
+        declare.Option("--shift-by", metavar="N", help="On by so many from what is committed; back with -N."),
     ] = None,
-    to_offset: Annotated[int | None, typer.Option("--to-offset", metavar="N", min=0, help="To this offset.")] = None,
+    to_offset: Annotated[int | None, declare.Option("--to-offset", metavar="N", min=0, help="To this offset.")] = None,
     from_file: Annotated[
         str | None,
-        typer.Option(
+        declare.Option(
             "--from-file",
             metavar="FILE",
             help="Lines of topic,partition,offset, or JSON as `group offsets` and this command print it; - is stdin.",
         ),
     ] = None,
-    execute: Annotated[bool, typer.Option("--execute", help="Do it; without, only show what would be done.")] = False,
+    execute: Annotated[bool, declare.Option("--execute", help="Do it; without, only show what would be done.")] = False,
     bootstrap_server: BootstrapServer = DEFAULT_SERVER,
     output: Format = OutputFormat.TABLE,
     timeout: Timeout = DEFAULT_TIMEOUT_S,

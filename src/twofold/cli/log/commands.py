@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from twofold.cli import declare
 from twofold.cli.common import (
     BROKEN_PIPE,
     EXIT_CODES,
@@ -25,39 +24,32 @@ from twofold.cli.common import (
 from twofold.cli.log.dump import DumpOptions, FileKind, dump_file, files_of, kind_of
 from twofold.cli.log.values import json_line, text_line
 
-log_app = typer.Typer(
-    name="log",
+log_app = declare.App(
     help="Look into the files of a data folder, Twofold's or Apache Kafka's.",
     no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-
-@log_app.callback()
-def log_commands() -> None:
-    """Look into the files of a data folder, Twofold's or Apache Kafka's."""
 
 
 @log_app.command("dump", epilog=EXIT_CODES)
 def dump(
     paths: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE...", help="Files, or folders: of a partition, or a whole data folder."),
+        declare.Argument(metavar="FILE...", help="Files, or folders: of a partition, or a whole data folder."),
     ],
     records: Annotated[
-        bool, typer.Option("--records", help="Also the records: keys, values, headers; internal topics decoded.")
+        bool, declare.Option("--records", help="Also the records: keys, values, headers; internal topics decoded.")
     ] = False,
     from_offset: Annotated[
-        int, typer.Option("--from-offset", metavar="OFFSET", min=0, help="Leave out what ends before this offset.")
+        int, declare.Option("--from-offset", metavar="OFFSET", min=0, help="Leave out what ends before this offset.")
     ] = 0,
     limit: Annotated[
-        int | None, typer.Option("--limit", metavar="COUNT", min=1, help="At most so many batches or entries a file.")
+        int | None, declare.Option("--limit", metavar="COUNT", min=1, help="At most so many batches or entries a file.")
     ] = None,
     max_bytes: Annotated[
-        int, typer.Option("--max-bytes", metavar="BYTES", min=0, help="How much to show of a key or a value.")
+        int, declare.Option("--max-bytes", metavar="BYTES", min=0, help="How much to show of a key or a value.")
     ] = 200,
     kind: Annotated[
-        FileKind | None, typer.Option("--as", help="What the files are, where their names do not tell.")
+        FileKind | None, declare.Option("--as", help="What the files are, where their names do not tell.")
     ] = None,
     output: Format = OutputFormat.TABLE,
 ) -> None:
@@ -78,7 +70,7 @@ def dump(
         silence_stdout()
     except KeyboardInterrupt:
         code = INTERRUPTED
-    raise typer.Exit(code)
+    raise declare.Exit(code)
 
 
 def _files(paths: Iterable[Path], wanted: DumpOptions) -> list[Path]:

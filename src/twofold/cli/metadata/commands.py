@@ -8,8 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from twofold.cli import declare
 from twofold.cli.common import (
     BROKEN_PIPE,
     EXIT_CODES,
@@ -40,11 +39,9 @@ from twofold.cli.metadata.files import Part, open_parts
 from twofold.cli.metadata.image import Loaded, load_image
 from twofold.cli.metadata.shell import interact, run_script, run_words, warnings
 
-metadata_app = typer.Typer(
-    name="metadata",
+metadata_app = declare.App(
     help="Look into the metadata log and its snapshots, Twofold's or Apache Kafka's.",
     no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
@@ -52,22 +49,22 @@ metadata_app = typer.Typer(
 def dump(
     paths: Annotated[
         list[Path],
-        typer.Argument(
+        declare.Argument(
             metavar="PATH...",
             help="A data folder, its __cluster_metadata-0, segments (.log) or snapshots (.checkpoint).",
         ),
     ],
     from_offset: Annotated[
-        int, typer.Option("--from-offset", metavar="OFFSET", min=0, help="Leave out what is before it.")
+        int, declare.Option("--from-offset", metavar="OFFSET", min=0, help="Leave out what is before it.")
     ] = 0,
     to_offset: Annotated[
-        int | None, typer.Option("--to-offset", metavar="OFFSET", min=0, help="Leave out what is behind it.")
+        int | None, declare.Option("--to-offset", metavar="OFFSET", min=0, help="Leave out what is behind it.")
     ] = None,
     types: Annotated[
-        list[str] | None, typer.Option("--type", metavar="TYPE", help="Only records of this type; repeatable.")
+        list[str] | None, declare.Option("--type", metavar="TYPE", help="Only records of this type; repeatable.")
     ] = None,
     transactions: Annotated[
-        bool, typer.Option("--transactions", help="Only a table of the transactions: where each begins and ends.")
+        bool, declare.Option("--transactions", help="Only a table of the transactions: where each begins and ends.")
     ] = False,
     output: Format = OutputFormat.TABLE,
 ) -> None:
@@ -147,17 +144,18 @@ def _print(line: str | None) -> None:
 def shell(
     words: Annotated[
         list[str] | None,
-        typer.Argument(
+        declare.Argument(
             metavar="PATH [COMMAND...]",
             help="A data folder, its __cluster_metadata-0, a segment or a snapshot; then a command, e.g. ls /image.",
             show_default=False,
         ),
     ] = None,
     snapshot: Annotated[
-        Path | None, typer.Option("--snapshot", "-s", metavar="FILE", help="Instead of PATH: a snapshot or a segment.")
+        Path | None,
+        declare.Option("--snapshot", "-s", metavar="FILE", help="Instead of PATH: a snapshot or a segment."),
     ] = None,
     directory: Annotated[
-        Path | None, typer.Option("--directory", "-d", metavar="FOLDER", help="Instead of PATH: a folder.")
+        Path | None, declare.Option("--directory", "-d", metavar="FOLDER", help="Instead of PATH: a folder.")
     ] = None,
     output: Format = OutputFormat.TABLE,
 ) -> None:
@@ -218,4 +216,4 @@ def _run(main: Callable[[], int]) -> None:
         code = complain(f"{error.filename}: {error.strerror}" if error.filename else str(error), FAILED)
     except KeyboardInterrupt:
         code = INTERRUPTED
-    raise typer.Exit(code)
+    raise declare.Exit(code)

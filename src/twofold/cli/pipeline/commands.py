@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Annotated
 
-import typer
-
+from twofold.cli import declare
 from twofold.cli.common import (
     DEFAULT_SERVER,
     DEFAULT_TIMEOUT_S,
@@ -58,7 +57,7 @@ from twofold.wire.errors import (
     UnknownTopicOrPartition,
 )
 
-pipeline_app = typer.Typer(
+pipeline_app = declare.App(
     help="Run Spark pipelines exactly once; show what their sinks have decided, and end what a dead one left open.",
     no_args_is_help=True,
 )
@@ -73,7 +72,7 @@ TAKEN_OVER = (Stale, ProducerFenced, InvalidProducerEpoch, InvalidTxnState, Tran
 
 DecisionTopic = Annotated[
     str | None,
-    typer.Option("--decision-topic", metavar="TOPIC", help="The query's decisionTopic. Default: PREFIX.decisions."),
+    declare.Option("--decision-topic", metavar="TOPIC", help="The query's decisionTopic. Default: PREFIX.decisions."),
 ]
 PREFIX_HELP = "The query's transactionalIdPrefix"
 
@@ -122,7 +121,7 @@ async def connected(server: str, timeout_s: float) -> AsyncIterator[SinkSession]
 
 @pipeline_app.command("status", epilog=EXIT_CODES)
 def status(
-    prefix: Annotated[str | None, typer.Option("--prefix", help=f"{PREFIX_HELP}. Default: all.")] = None,
+    prefix: Annotated[str | None, declare.Option("--prefix", help=f"{PREFIX_HELP}. Default: all.")] = None,
     decision_topic: DecisionTopic = None,
     bootstrap_server: BootstrapServer = DEFAULT_SERVER,
     output: Format = OutputFormat.TABLE,
@@ -153,11 +152,11 @@ def status(
 
 @pipeline_app.command("recover", epilog=EXIT_CODES)
 def recover_sink(
-    prefix: Annotated[str, typer.Option("--prefix", help=f"{PREFIX_HELP}.")],
+    prefix: Annotated[str, declare.Option("--prefix", help=f"{PREFIX_HELP}.")],
     decision_topic: DecisionTopic = None,
     accept_loss: Annotated[
         bool,
-        typer.Option(
+        declare.Option(
             "--accept-loss", help="Go on although a part of a decided batch was aborted from outside the query."
         ),
     ] = False,

@@ -3,8 +3,7 @@
 import sys
 from typing import Annotated
 
-import typer
-
+from twofold.cli import declare
 from twofold.cli.common import (
     DEFAULT_SERVER,
     OK,
@@ -34,8 +33,8 @@ from twofold.sink.pruning import AtWork, Pruned, prune, written
 
 
 def prune_writes(
-    prefix: Annotated[str, typer.Option("--prefix", help=f"{PREFIX_HELP}.")],
-    keep: Annotated[int, typer.Option("--keep", min=0, metavar="N", help="How many writeIds stay, the newest.")],
+    prefix: Annotated[str, declare.Option("--prefix", help=f"{PREFIX_HELP}.")],
+    keep: Annotated[int, declare.Option("--keep", min=0, metavar="N", help="How many writeIds stay, the newest.")],
     decision_topic: DecisionTopic = None,
     yes: Yes = False,
     bootstrap_server: BootstrapServer = DEFAULT_SERVER,

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from twofold.cli import declare
 from twofold.cli.common import (
     FAILED,
     INTERRUPTED,
@@ -39,32 +38,32 @@ END_TIMEOUT_S = 60.0
 
 
 def run_pipeline(
-    file: Annotated[Path, typer.Argument(metavar="FILE.py", help="Has transform(df) -> df.")],
+    file: Annotated[Path, declare.Argument(metavar="FILE.py", help="Has transform(df) -> df.")],
     config: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE.toml", help="Sources, sinks and settings.")
+        Path | None, declare.Option("--config", metavar="FILE.toml", help="Sources, sinks and settings.")
     ] = None,
     source: Annotated[
-        list[str] | None, typer.Option("--source", metavar="[NAME=]TOPIC", help="A topic to read; may be repeated.")
+        list[str] | None, declare.Option("--source", metavar="[NAME=]TOPIC", help="A topic to read; may be repeated.")
     ] = None,
     sink: Annotated[
-        list[str] | None, typer.Option("--sink", metavar="[NAME=]TOPIC", help="A topic to write; may be repeated.")
+        list[str] | None, declare.Option("--sink", metavar="[NAME=]TOPIC", help="A topic to write; may be repeated.")
     ] = None,
     checkpoint: Annotated[
-        str | None, typer.Option("--checkpoint", metavar="DIRECTORY", help="What was read and written so far.")
+        str | None, declare.Option("--checkpoint", metavar="DIRECTORY", help="What was read and written so far.")
     ] = None,
     trigger: Annotated[
-        str | None, typer.Option("--trigger", metavar="TIME", help="Such as '5 seconds', or available-now.")
+        str | None, declare.Option("--trigger", metavar="TIME", help="Such as '5 seconds', or available-now.")
     ] = None,
     option: Annotated[
-        list[str] | None, typer.Option("--option", metavar="NAME.OPTION=VALUE", help="Of a source or a sink.")
+        list[str] | None, declare.Option("--option", metavar="NAME.OPTION=VALUE", help="Of a source or a sink.")
     ] = None,
-    master: Annotated[str | None, typer.Option("--master", help="Of a Spark cluster. Default: this machine.")] = None,
+    master: Annotated[str | None, declare.Option("--master", help="Of a Spark cluster. Default: this machine.")] = None,
     conf: Annotated[
-        list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
+        list[str] | None, declare.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
     ] = None,
     bootstrap_server: Annotated[
         str | None,
-        typer.Option(
+        declare.Option(
             "--bootstrap-server",
             "-b",
             metavar="HOST:PORT[,...]",
@@ -95,7 +94,7 @@ def run_pipeline(
         code = complain(str(error), getattr(error, "code", USAGE))
     except KeyboardInterrupt:
         code = complain("stopped before anything was started", INTERRUPTED)
-    raise typer.Exit(code)
+    raise declare.Exit(code)
 
 
 def _run_file(file: Path, toml: Path | None, flags: "Flags", *, as_json: bool) -> int:
@@ -278,7 +277,7 @@ def _end_what_is_left(config: "PipelineConfig", display: "Display") -> str | Non
 
 
 def init_project(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write it.")],
+    directory: Annotated[Path, declare.Argument(metavar="DIR", help="Where to write it.")],
 ) -> None:
     """Write a small pipeline that runs as it is."""
     from twofold.pipeline.config import PipelineConfigError
@@ -287,7 +286,7 @@ def init_project(
     try:
         files = write_project(directory)
     except PipelineConfigError as error:
-        raise typer.Exit(complain(str(error), FAILED)) from None
+        raise declare.Exit(complain(str(error), FAILED)) from None
     print(f"{', '.join(file.name for file in files)} are in {directory}; its README.md says how to run it")
 
 

@@ -3,8 +3,7 @@
 import sys
 from typing import Annotated, Any
 
-import typer
-
+from twofold.cli import declare
 from twofold.cli.admin import connected
 from twofold.cli.common import (
     DEFAULT_SERVER,
@@ -33,28 +32,29 @@ START_HELP = (
 
 
 def consume(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
+    topic: Annotated[str, declare.Argument(metavar="TOPIC", help="The topic.")],
     partition: Annotated[
-        list[int] | None, typer.Option("--partition", "-p", min=0, help="Default: all; repeatable.")
+        list[int] | None, declare.Option("--partition", "-p", min=0, help="Default: all; repeatable.")
     ] = None,
-    offset: Annotated[str, typer.Option("--offset", "-o", metavar="WHERE", help=START_HELP)] = "beginning",
-    from_beginning: Annotated[bool, typer.Option("--from-beginning", help="The same as -o beginning.")] = False,
+    offset: Annotated[str, declare.Option("--offset", "-o", metavar="WHERE", help=START_HELP)] = "beginning",
+    from_beginning: Annotated[bool, declare.Option("--from-beginning", help="The same as -o beginning.")] = False,
     count: Count = None,
-    exit_at_end: Annotated[bool, typer.Option("--exit", "-e", help="Stop at the end instead of waiting.")] = False,
+    exit_at_end: Annotated[bool, declare.Option("--exit", "-e", help="Stop at the end instead of waiting.")] = False,
     isolation: Annotated[
-        str, typer.Option("--isolation", metavar="LEVEL", help="read_committed or read_uncommitted.")
+        str, declare.Option("--isolation", metavar="LEVEL", help="read_committed or read_uncommitted.")
     ] = "read_uncommitted",
     key_separator: Annotated[
-        str | None, typer.Option("--key-separator", "-K", metavar="TEXT", help="Print the key and this before values.")
+        str | None,
+        declare.Option("--key-separator", "-K", metavar="TEXT", help="Print the key and this before values."),
     ] = None,
     output: Annotated[
         str,
-        typer.Option(
+        declare.Option(
             "--format", "-f", metavar="FORMAT", help=f"value, json (one object per line), or {TEMPLATE_HELP}."
         ),
     ] = "value",
     settings: Annotated[
-        list[str] | None, typer.Option("-X", metavar="KEY=VALUE", help="Any consumer setting; repeatable.")
+        list[str] | None, declare.Option("-X", metavar="KEY=VALUE", help="Any consumer setting; repeatable.")
     ] = None,
     bootstrap_server: BootstrapServer = DEFAULT_SERVER,
     timeout: Timeout = DEFAULT_TIMEOUT_S,

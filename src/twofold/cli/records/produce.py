@@ -9,8 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from enum import StrEnum
 from typing import Annotated, Any
 
-import typer
-
+from twofold.cli import declare
 from twofold.cli.admin import connected
 from twofold.cli.common import (
     DEFAULT_SERVER,
@@ -41,28 +40,28 @@ class InputFormat(StrEnum):
 
 
 def produce(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
+    topic: Annotated[str, declare.Argument(metavar="TOPIC", help="The topic.")],
     key_separator: Annotated[
-        str | None, typer.Option("--key-separator", "-K", metavar="TEXT", help="What ends the key in each line.")
+        str | None, declare.Option("--key-separator", "-K", metavar="TEXT", help="What ends the key in each line.")
     ] = None,
-    key: Annotated[str | None, typer.Option("--key", "-k", help="The same key for all records.")] = None,
-    partition: Annotated[int | None, typer.Option("--partition", "-p", min=0, help="Default: by the key.")] = None,
+    key: Annotated[str | None, declare.Option("--key", "-k", help="The same key for all records.")] = None,
+    partition: Annotated[int | None, declare.Option("--partition", "-p", min=0, help="Default: by the key.")] = None,
     header: Annotated[
-        list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="For all records; repeatable.")
+        list[str] | None, declare.Option("--header", "-H", metavar="NAME=VALUE", help="For all records; repeatable.")
     ] = None,
     compression: Annotated[
-        str, typer.Option("--compression", "-z", metavar="CODEC", help="none, gzip, snappy, lz4 or zstd.")
+        str, declare.Option("--compression", "-z", metavar="CODEC", help="none, gzip, snappy, lz4 or zstd.")
     ] = "none",
-    delimiter: Annotated[str, typer.Option("--delimiter", "-D", metavar="TEXT", help="What ends a record.")] = r"\n",
-    null: Annotated[bool, typer.Option("--null", "-Z", help="Empty keys and values are null.")] = False,
+    delimiter: Annotated[str, declare.Option("--delimiter", "-D", metavar="TEXT", help="What ends a record.")] = r"\n",
+    null: Annotated[bool, declare.Option("--null", "-Z", help="Empty keys and values are null.")] = False,
     count: Count = None,
-    acks: Annotated[str, typer.Option("--acks", help="all, 1 or 0.")] = "all",
+    acks: Annotated[str, declare.Option("--acks", help="all, 1 or 0.")] = "all",
     settings: Annotated[
-        list[str] | None, typer.Option("-X", metavar="KEY=VALUE", help="Any producer setting; repeatable.")
+        list[str] | None, declare.Option("-X", metavar="KEY=VALUE", help="Any producer setting; repeatable.")
     ] = None,
     bootstrap_server: BootstrapServer = DEFAULT_SERVER,
     input_format: Annotated[
-        InputFormat, typer.Option("--format", help="Lines, or JSON as `twofold consume --format json` prints it.")
+        InputFormat, declare.Option("--format", help="Lines, or JSON as `twofold consume --format json` prints it.")
     ] = InputFormat.LINES,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:

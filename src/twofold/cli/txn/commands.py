@@ -4,8 +4,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
-import typer
-
+from twofold.cli import declare
 from twofold.cli.admin import connected
 from twofold.cli.common import (
     DEFAULT_SERVER,
@@ -47,7 +46,7 @@ from twofold.client.admin.hanging import (
 from twofold.client.admin.transaction_model import TransactionDescription, TransactionListing, TransactionState
 from twofold.wire.errors import InvalidRegularExpression, KafkaError, TransactionalIdNotFound
 
-txn_app = typer.Typer(
+txn_app = declare.App(
     help="See, find and end transactions. Verbs, flags and columns of kafka-transactions.sh work too.",
     no_args_is_help=True,
 )
@@ -57,9 +56,11 @@ DEFAULT_MAX_TIMEOUT_MIN = 15  # as kafka-transactions.sh: transaction.max.timeou
 NO_DURATION_FILTER = -1
 NONE = "None"
 
-BrokerId = Annotated[int | None, typer.Option("--broker-id", help="Ask this broker instead of all, or of the leader.")]
-Topic = Annotated[str | None, typer.Option("--topic", help="Only this topic.")]
-Partition = Annotated[int | None, typer.Option("--partition", help="Only this partition of the topic.")]
+BrokerId = Annotated[
+    int | None, declare.Option("--broker-id", help="Ask this broker instead of all, or of the leader.")
+]
+Topic = Annotated[str | None, declare.Option("--topic", help="Only this topic.")]
+Partition = Annotated[int | None, declare.Option("--partition", help="Only this partition of the topic.")]
 
 
 # What there is
@@ -67,16 +68,16 @@ Partition = Annotated[int | None, typer.Option("--partition", help="Only this pa
 
 @txn_app.command("list", epilog=EXIT_CODES)
 def list_transactions(
-    state: Annotated[list[str] | None, typer.Option("--state", help="Only this state; repeatable.")] = None,
+    state: Annotated[list[str] | None, declare.Option("--state", help="Only this state; repeatable.")] = None,
     duration_filter: Annotated[
-        int, typer.Option("--duration-filter", metavar="MS", help="Only transactions open for longer.")
+        int, declare.Option("--duration-filter", metavar="MS", help="Only transactions open for longer.")
     ] = NO_DURATION_FILTER,
     pattern: Annotated[
-        str | None, typer.Option("--transactional-id-pattern", metavar="RE", help="Only ids that match (RE2).")
+        str | None, declare.Option("--transactional-id-pattern", metavar="RE", help="Only ids that match (RE2).")
     ] = None,
     two_phase: Annotated[
         bool,
-        typer.Option("--two-phase", help="Only open two-phase transactions, the oldest first, and how to name them."),
+        declare.Option("--two-phase", help="Only open two-phase transactions, the oldest first, and how to name them."),
     ] = False,
     broker_id: BrokerId = None,
     bootstrap_server: BootstrapServer = DEFAULT_SERVER,
@@ -114,9 +115,11 @@ def list_transactions(
 
 @txn_app.command("describe", epilog=EXIT_CODES)
 def describe(
-    transactional_ids: Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="Transactional ids.")] = None,
+    transactional_ids: Annotated[
+        list[str] | None, declare.Argument(metavar="[ID...]", help="Transactional ids.")
+    ] = None,
     transactional_id: Annotated[
-        list[str] | None, typer.Option("--transactional-id", help="A transactional id; repeatable.")
+        list[str] | None, declare.Option("--transactional-id", help="A transactional id; repeatable.")
     ] = None,
     broker_id: BrokerId = None,
     bootstrap_server: BootstrapServer = DEFAULT_SERVER,
@@ -239,7 +242,9 @@ def hanging(
     broker_id: BrokerId = None,
     max_transaction_timeout: Annotated[
         float,
-        typer.Option("--max-transaction-timeout", metavar="MINUTES", min=0, help="Only what has been open for longer."),
+        declare.Option(
+            "--max-transaction-timeout", metavar="MINUTES", min=0, help="Only what has been open for longer."
+        ),
     ] = 0,
     bootstrap_server: BootstrapServer = DEFAULT_SERVER,
     output: Format = OutputFormat.TABLE,
@@ -255,7 +260,7 @@ def find_hanging_as_kafka(
     partition: Partition = None,
     broker_id: BrokerId = None,
     max_transaction_timeout: Annotated[
-        float, typer.Option("--max-transaction-timeout", metavar="MINUTES", min=0)
+        float, declare.Option("--max-transaction-timeout", metavar="MINUTES", min=0)
     ] = DEFAULT_MAX_TIMEOUT_MIN,
     bootstrap_server: BootstrapServer = DEFAULT_SERVER,
     output: Format = OutputFormat.TABLE,
@@ -370,8 +375,10 @@ def blocked(
 def watch(
     topic: Topic = None,
     partition: Partition = None,
-    interval: Annotated[float, typer.Option("--interval", metavar="SECONDS", min=0.1, help="Between two looks.")] = 2.0,
-    count: Annotated[int | None, typer.Option("--count", min=1, help="End after so many looks.")] = None,
+    interval: Annotated[
+        float, declare.Option("--interval", metavar="SECONDS", min=0.1, help="Between two looks.")
+    ] = 2.0,
+    count: Annotated[int | None, declare.Option("--count", min=1, help="End after so many looks.")] = None,
     bootstrap_server: BootstrapServer = DEFAULT_SERVER,
     output: Format = OutputFormat.TABLE,
     timeout: Timeout = DEFAULT_TIMEOUT_S,

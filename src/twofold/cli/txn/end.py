@@ -13,8 +13,7 @@ import sys
 from collections.abc import Collection, Sequence
 from typing import Annotated
 
-import typer
-
+from twofold.cli import declare
 from twofold.cli.admin import connected
 from twofold.cli.common import (
     DEFAULT_SERVER,
@@ -55,14 +54,14 @@ MOST_PLACES = 10
 def abort(
     topic: RequiredTopic,
     partition: RequiredPartition,
-    start_offset: Annotated[int | None, typer.Option("--start-offset", help="Where the transaction begins.")] = None,
-    producer_id: Annotated[int | None, typer.Option("--producer-id")] = None,
-    producer_epoch: Annotated[int | None, typer.Option("--producer-epoch")] = None,
+    start_offset: Annotated[int | None, declare.Option("--start-offset", help="Where the transaction begins.")] = None,
+    producer_id: Annotated[int | None, declare.Option("--producer-id")] = None,
+    producer_epoch: Annotated[int | None, declare.Option("--producer-epoch")] = None,
     coordinator_epoch: Annotated[
-        int | None, typer.Option("--coordinator-epoch", help="With the two above, for brokers that want to know it.")
+        int | None, declare.Option("--coordinator-epoch", help="With the two above, for brokers that want to know it.")
     ] = None,
     partition_only: Annotated[
-        bool, typer.Option("--partition-only", help="End it in this partition alone, whatever its coordinator has.")
+        bool, declare.Option("--partition-only", help="End it in this partition alone, whatever its coordinator has.")
     ] = False,
     yes: Yes = False,
     bootstrap_server: BootstrapServer = DEFAULT_SERVER,
@@ -231,12 +230,12 @@ async def _abort_here(admin: Admin, spec: AbortTransactionSpec, yes: bool, outpu
 
 
 def complete(
-    transactional_id: Annotated[str, typer.Option("--transactional-id", help="Whose transaction is prepared.")],
+    transactional_id: Annotated[str, declare.Option("--transactional-id", help="Whose transaction is prepared.")],
     state: Annotated[
-        str, typer.Option("--state", metavar="PID:EPOCH", help="What the outside system kept: the prepared state.")
+        str, declare.Option("--state", metavar="PID:EPOCH", help="What the outside system kept: the prepared state.")
     ],
     commit: Annotated[
-        bool | None, typer.Option("--commit/--abort", help="What the outside system has decided.", show_default=False)
+        bool | None, declare.Option("--commit/--abort", help="What the outside system has decided.", show_default=False)
     ] = None,
     yes: Yes = False,
     bootstrap_server: BootstrapServer = DEFAULT_SERVER,
@@ -273,7 +272,7 @@ def complete(
 
 
 def terminate(
-    transactional_id: Annotated[str, typer.Option("--transactional-id", help="Whose transaction to end.")],
+    transactional_id: Annotated[str, declare.Option("--transactional-id", help="Whose transaction to end.")],
     yes: Yes = False,
     bootstrap_server: BootstrapServer = DEFAULT_SERVER,
     output: Format = OutputFormat.TABLE,

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated
 
-import typer
-
+from twofold.cli import declare
 from twofold.cli.admin import connected
 from twofold.cli.common import (
     DEFAULT_SERVER,
@@ -121,10 +120,12 @@ class Fates:
 
 
 def fate(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
-    partition: Annotated[int, typer.Argument(metavar="PARTITION", help="Its partition.")],
-    offset: Annotated[int | None, typer.Option("--offset", min=0, help="Begin with the batch of this offset.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Show so many batches.")] = DEFAULT_LIMIT,
+    topic: Annotated[str, declare.Argument(metavar="TOPIC", help="The topic.")],
+    partition: Annotated[int, declare.Argument(metavar="PARTITION", help="Its partition.")],
+    offset: Annotated[
+        int | None, declare.Option("--offset", min=0, help="Begin with the batch of this offset.")
+    ] = None,
+    limit: Annotated[int, declare.Option("--limit", min=1, help="Show so many batches.")] = DEFAULT_LIMIT,
     bootstrap_server: BootstrapServer = DEFAULT_SERVER,
     output: Format = OutputFormat.TABLE,
     timeout: Timeout = DEFAULT_TIMEOUT_S,

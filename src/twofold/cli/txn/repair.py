@@ -10,8 +10,7 @@
 from collections.abc import Sequence
 from typing import Annotated
 
-import typer
-
+from twofold.cli import declare
 from twofold.cli.admin import connected
 from twofold.cli.common import (
     DEFAULT_SERVER,
@@ -42,12 +41,12 @@ NOTHING = "nothing was written"
 
 
 def repair(
-    topic: Annotated[str | None, typer.Option("--topic", help="Only this topic.")] = None,
-    partition: Annotated[int | None, typer.Option("--partition", help="Only this partition of the topic.")] = None,
+    topic: Annotated[str | None, declare.Option("--topic", help="Only this topic.")] = None,
+    partition: Annotated[int | None, declare.Option("--partition", help="Only this partition of the topic.")] = None,
     start_offset: Annotated[
-        int | None, typer.Option("--start-offset", help="Only the transaction that begins at this offset.")
+        int | None, declare.Option("--start-offset", help="Only the transaction that begins at this offset.")
     ] = None,
-    everywhere: Annotated[bool, typer.Option("--all", help="In all partitions of all topics.")] = False,
+    everywhere: Annotated[bool, declare.Option("--all", help="In all partitions of all topics.")] = False,
     yes: Yes = False,
     bootstrap_server: BootstrapServer = DEFAULT_SERVER,
     output: Format = OutputFormat.TABLE,

@@ -72,8 +72,9 @@ class Argument(_Declared):
         envvar: str | None = None,
         min: float | None = None,
         max: float | None = None,
+        show_default: bool = True,
     ) -> None:
-        super().__init__((), help, metavar, envvar, min, max, False, False)
+        super().__init__((), help, metavar, envvar, min, max, show_default, False)
 
 
 class App:
@@ -224,12 +225,14 @@ def _argument(name: str, kind: _Kind, declared: _Declared, default: Any, require
         required=required,
         metavar=declared.metavar,
         envvar=declared.envvar,
-        text=declared.help,
+        text=declared.help
+        if default is None or not declared.show_default
+        else f"{declared.help}  [default: {default}]",
         **given,
     )
 
 
-def _type(inner: Any, declared: _Declared) -> click.ParamType[Any] | type:
+def _type(inner: Any, declared: _Declared) -> "click.ParamType[Any] | type":
     if isinstance(inner, type) and issubclass(inner, Enum):
         return _Choice(inner)
     if inner is Path:

@@ -16,7 +16,7 @@ WORKERS ?= 3
 # The tests start thousands of processes: compiled modules stay on disk, or each process compiles the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup test spark check lint compiled demo jdk serve sim mutants interop bench docs lock clean tools fuzz soak steady
+.PHONY: help setup test spark check lint compiled demo jdk serve sim mutants interop bench docs lock dist interpreters clean tools fuzz soak steady
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -100,6 +100,16 @@ docs: $(READY)  ## write the generated pages again, and build the site into buil
 	@$(BIN)/python tools/generate_metrics.py
 	@$(BIN)/python tools/generate_states.py
 	@$(BIN)/mkdocs build --strict --quiet --site-dir build/site
+
+# The remote "origin" is where the README's pictures and links lead on an index page; another with TWOFOLD_REPOSITORY=.
+dist: export TWOFOLD_REPOSITORY ?= $(shell git remote get-url origin 2>/dev/null | grep '^https:')
+dist: $(READY)  ## build the wheel and the sdist into dist, and try both in empty environments
+	@rm -rf dist
+	@$(BIN)/python -m build --outdir dist . >/dev/null || { echo "the build failed: run $(BIN)/python -m build to see why"; exit 1; }
+	@$(BIN)/python tools/try_dist.py dist/*
+
+interpreters: $(READY)  ## the core of the tests on every Python that is here, and wheels for the others, into docs/guide/install.md
+	@$(BIN)/python tools/check_interpreters.py --write
 
 # Versions and hashes, and no address: the lock is the same whatever index it was made with.
 lock: $(READY)  ## renew requirements-dev.lock: the versions and hashes of everything that development needs

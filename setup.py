@@ -1,8 +1,8 @@
 """What pyproject.toml cannot say: the README as an index shows it, and the addresses of the project.
 
 On an index page a link or a picture needs an address. `TWOFOLD_REPOSITORY` says where the repository is; `make dist`
-takes it from the remote "origin". A build that does not know it leaves pictures out and keeps the text of links, so that
-nothing on the page leads nowhere.
+takes it from the remote "origin". A build that does not know it leaves pictures out and keeps the text of links, so
+that nothing on the page leads nowhere.
 """
 
 import os

@@ -22,7 +22,7 @@ class MissingExtra(ImportError):
 
 def missing(extra: str) -> list[str]:
     """The modules of the extra that are not installed."""
-    return [name for name in MODULES[extra] if name not in sys.modules and find_spec(name) is None]
+    return [name for name in MODULES[extra] if sys.modules.get(name) is None and find_spec(name) is None]
 
 
 def require(extra: str, part: str) -> None:

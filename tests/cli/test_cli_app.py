@@ -47,13 +47,7 @@ def test_help_version_and_completion_import_neither_client_nor_tables(arguments:
 def test_a_noun_imports_no_other_noun() -> None:
     names = imported_by("topic", "--help")
     assert "twofold.cli.topic" in names
-    assert not names & {
-        "twofold.cli.cluster",
-        "twofold.cli.txn.commands",
-        "twofold.cli.log.commands",
-        "rich",
-        "pydantic",
-    }
+    assert not names & {"twofold.cli.cluster", "twofold.cli.txn.commands", "twofold.cli.log.commands", "rich"}
 
 
 def test_version_is_an_option_and_a_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,9 +75,7 @@ def completed(line: str, *, shell: str = "bash") -> list[str]:
 
 def test_nouns_verbs_options_and_choices_are_completed() -> None:
     assert completed("twofold t") == ["plain,topic", "plain,txn"]
-    assert completed("twofold topic de") == ["plain,delete", "plain,delete-records", "plain,describe"] or set(
-        completed("twofold topic de")
-    ) == {"plain,delete", "plain,delete-records", "plain,describe"}
+    assert set(completed("twofold topic de")) == {"plain,delete", "plain,delete-records", "plain,describe"}
     assert completed("twofold topic list --format ") == ["plain,table", "plain,json"]
     assert "plain,--listen" in completed("twofold serve --l")
     assert completed("twofold cluster features s") == ["plain,set"]

@@ -41,9 +41,8 @@ def test_values_come_as_the_annotations_say(monkeypatch: pytest.MonkeyPatch) -> 
         seen.append(dict(locals()) | {"seen": None})
 
     assert ran(do, "a", "b") == 0
-    assert (
-        ran(do, "a", "-c", "2", "--colour", "blue", "--path", "/x", "--more", "1", "--more", "2", "-y", "--abort") == 0
-    )
+    given = ["-c", "2", "--colour", "blue", "--path", "/x", "--more", "1", "--more", "2", "-y", "--abort"]
+    assert ran(do, "a", *given) == 0
     monkeypatch.setenv("SECONDS_FOR_A_TEST", "2")
     assert ran(do, "a", "--plain", "y", "--commit") == 0
     first, second, third = seen

@@ -15,6 +15,7 @@ import sys
 import time
 from importlib.metadata import packages_distributions
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,7 +62,7 @@ def test_the_package_alone_is_the_client(client: Environment, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    "arguments", [["topic", "list"], ["--help"], ["serve", "--data", "nowhere"], ["pipeline", "run"]]
+    "arguments", [["topic", "list"], ["--help"], ["serve", "--data", "nowhere"], ["pipeline", "run"]], ids=" ".join
 )
 def test_a_command_without_its_extra_names_it(client: Environment, arguments: list[str]) -> None:
     done = client.twofold(*arguments)
@@ -189,7 +190,7 @@ def test_a_call_costs_no_more_than_twice_its_goal(arguments: tuple[str, ...], tm
 # The wheel, the sdist and the page of an index
 
 
-def setup_module_of_the_package() -> object:
+def packaging_code() -> Any:
     spec = importlib.util.spec_from_file_location("twofold_setup", ROOT / "setup.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -198,15 +199,15 @@ def setup_module_of_the_package() -> object:
 
 
 def test_pictures_and_links_of_the_readme_have_addresses_on_an_index_page() -> None:
-    setup: object = setup_module_of_the_package()
+    setup = packaging_code()
     text = (ROOT / "README.md").read_text()
     assert "](docs/" in text
-    page = setup.index_readme(text, "https://forge.example/twofold", "1.2.3")  # type: ignore[attr-defined]
+    page = setup.index_readme(text, "https://forge.example/twofold", "1.2.3")
     targets = re.findall(r"\]\(([^)]+)\)", page)
     assert targets and all(target.startswith("https://forge.example/twofold/") for target in targets)
     for path in re.findall(r"!\[[^\]]*\]\(https://forge.example/twofold/raw/v1.2.3/([^)]+)\)", page):
         assert (ROOT / path).exists()
-    alone = setup.index_readme(text, "", "1.2.3")  # type: ignore[attr-defined]
+    alone = setup.index_readme(text, "", "1.2.3")
     assert not re.findall(r"\]\((?!https?:)[^)]+\)", alone), "without an address nothing leads nowhere"
     for code in re.findall(r"^```.*?^```", text, re.M | re.S):
         assert code in page and code in alone, "code stays as it is"
@@ -217,16 +218,10 @@ def test_the_metadata_of_the_package_is_complete() -> None:
         assert PROJECT[key], key
     assert set(PROJECT["dynamic"]) == {"version", "readme", "urls"}
     names = {name.partition(" :: ")[0] for name in PROJECT["classifiers"]}
-    assert names >= {
-        "Development Status",
-        "Intended Audience",
-        "Operating System",
-        "Programming Language",
-        "Topic",
-        "Typing",
-    }
-    setup: object = setup_module_of_the_package()
-    assert set(setup.addresses("https://forge.example/x")) == {"Source", "Documentation", "Changelog", "Issues"}  # type: ignore[attr-defined]
+    wanted = {"Development Status", "Intended Audience", "Operating System", "Programming Language", "Topic", "Typing"}
+    assert names >= wanted
+    setup = packaging_code()
+    assert set(setup.addresses("https://forge.example/x")) == {"Source", "Documentation", "Changelog", "Issues"}
 
 
 def test_the_page_says_of_every_python_whether_it_was_run() -> None:

@@ -11,6 +11,7 @@ from bench import (
     groups,
     growth,
     hostile,
+    install,
     latency,
     metadata,
     producer,
@@ -28,6 +29,7 @@ from bench.report import Report, console
 
 SUITES: dict[str, Callable[..., None]] = {
     "start": start.run,
+    "install": install.run,
     "throughput": throughput.run,
     "latency": latency.run,
     "growth": growth.run,

@@ -39,7 +39,7 @@ def imported_by(*arguments: str) -> set[str]:
     return set(names)
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["version"], ["--version"], ["completion", "bash"], ["serve", "-h"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["version"], ["--version"], ["completion", "bash"]])
 def test_help_version_and_completion_import_neither_client_nor_tables(arguments: list[str]) -> None:
     assert not imported_by(*arguments) & set(HEAVY)
 

@@ -72,14 +72,26 @@ def test_a_mutation_that_changes_nothing_gives_the_map_itself() -> None:
     assert made.mutate().finish() is made and made.update({}) is made
 
 
-def test_a_mutation_that_has_ended_cannot_change_the_map() -> None:
+def test_what_is_changed_after_the_end_of_a_mutation_is_not_in_the_map() -> None:
     draft: MapMutation[str, int] = Map({"a": 1}).mutate()
     draft["b"] = 2
     made = draft.finish()
-    for change in (lambda: draft.pop("a"), lambda: draft.__setitem__("b", 3), lambda: draft.__delitem__("b")):
-        with pytest.raises(AttributeError):
-            change()
-    assert made == {"a": 1, "b": 2}
+    draft["b"] = 3
+    del draft["a"]
+    assert made == {"a": 1, "b": 2} and draft.finish() == {"b": 3}
+
+
+def test_a_mutation_knows_what_was_removed_and_set_again() -> None:
+    draft: MapMutation[str, int] = Map({"a": 1, "b": 2}).mutate()
+    del draft["a"]
+    assert "a" not in draft and draft.get("a") is None and draft.pop("a", 7) == 7 and len(draft) == 1
+    for use in (lambda: draft["a"], lambda: draft.pop("a"), lambda: draft.__delitem__("a")):
+        with pytest.raises(KeyError):
+            use()
+    draft["a"] = 3
+    assert (draft["a"], draft["b"]) == (3, 2) and draft.pop("b") == 2 and draft.finish() == {"a": 3}
+    with pytest.raises(TypeError):
+        draft.items()
 
 
 def test_the_same_entries_in_another_order_are_the_same_map() -> None:

@@ -4,14 +4,14 @@ The state of a machine is a value: the optimistic state, the committed one and t
 three maps that differ in a few entries. A map spreads its entries over buckets, which are dicts. A change copies one
 bucket and the list of buckets, and shares all other buckets. `mutate()` makes many changes and copies each bucket once.
 
-1. Nothing changes a bucket that a map holds. A mutation writes only to buckets that it has made itself.
+1. Nothing changes a bucket that a map holds. A mutation keeps its changes apart until it is finished.
 2. There are about as many buckets as entries in each, so a change to a map of n entries costs a copy of some sqrt(n).
 3. The order of the entries is no promise: it depends on how the map was made.
 """
 
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from itertools import chain
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -22,19 +22,22 @@ SMALL = 64  # a dict of so many entries is copied faster than anything cleverer
 # number of buckets -> how many entries they hold before there are to be more of them
 _MOST = {count: count * max(SMALL, count) for count in (1 << power for power in range(32))}
 _MISSING: Any = object()
+_REMOVED: Any = object()
+_changed: Any = dict.get
 _new = object.__new__
 
 
-def _spread(entries: Iterable[tuple[K, V]], length: int) -> list[dict[K, V]]:
+def _spread(entries: dict[K, V]) -> list[dict[K, V]]:
+    length = len(entries)
     if length <= SMALL:
-        return [dict(entries)]
+        return [entries]
     count = 1
     while _MOST[count] < length * 4:
         count *= 2
     buckets: list[dict[K, V]] = [{} for _ in range(count)]
     mask = count - 1
-    for key, value in entries:
-        buckets[hash(key) & mask][key] = value
+    for number, (key, value) in zip(map(hash, entries), entries.items(), strict=True):
+        buckets[number & mask][key] = value
     return buckets
 
 
@@ -44,7 +47,7 @@ class Map(Mapping[K, V]):
     def __init__(self, entries: Mapping[K, V] | Iterable[tuple[K, V]] = ()) -> None:
         known = dict(entries)
         self._length = len(known)
-        self._buckets = _spread(known.items(), self._length) if self._length > SMALL else [known]
+        self._buckets = _spread(known)
         self._mask = len(self._buckets) - 1
 
     def __getitem__(self, key: K) -> V:
@@ -140,7 +143,7 @@ def _made(buckets: list[dict[K, V]], length: int) -> Map[K, V]:
     count = len(buckets)
     # A map that grows is spread anew each time it has become about four times as large.
     if length > _MOST[count] or (count > 1 and length * SMALL < _MOST[count]):
-        buckets = _spread(chain.from_iterable(map(dict.items, buckets)), length)
+        buckets = _spread(buckets[0] if count == 1 else dict(chain.from_iterable(map(dict.items, buckets))))
         count = len(buckets)
     made: Map[K, V] = _new(Map)
     made._buckets = buckets
@@ -149,64 +152,84 @@ def _made(buckets: list[dict[K, V]], length: int) -> Map[K, V]:
     return made
 
 
-class MapMutation(Generic[K, V]):
-    """Changes to a map, which stays as it is. `finish()` gives the changed one and ends the mutation."""
+class MapMutation(dict[K, V]):
+    """Changes to a map, which stays as it is: what has changed, over the map. `finish()` gives the changed one.
 
-    __slots__ = ("_base", "_buckets", "_mask", "_own")
+    It is a dict for the sake of `draft[key] = value`, which a load of many records does for each of them. What a dict
+    could say of all entries it does not say: it has the changes only.
+    """
+
+    __slots__ = ("_base", "_removes")
+    keys = values = items = None  # type: ignore[assignment]
 
     def __init__(self, base: Map[K, V]) -> None:
         self._base = base
-        self._buckets = base._buckets
-        self._mask = base._mask
-        self._own: dict[int, dict[K, V]] = {}  # number -> bucket that this mutation has made
+        self._removes = False
 
-    def _writable(self, index: int) -> dict[K, V]:
-        bucket = self._own.get(index)
-        if bucket is None:
-            if not self._own:
-                self._buckets = self._buckets.copy()
-            bucket = self._own[index] = self._buckets[index] = self._buckets[index].copy()
-        return bucket
+    def __getitem__(self, key: K) -> V:
+        value = _changed(self, key, _MISSING)
+        if value is _MISSING:
+            return self._base[key]
+        if value is _REMOVED:
+            raise KeyError(key)
+        return value  # type: ignore[no-any-return]
 
-    def __setitem__(self, key: K, value: V) -> None:
-        index = hash(key) & self._mask
-        bucket = self._own.get(index)
-        if bucket is None:
-            bucket = self._writable(index)
-        bucket[key] = value
+    def get(self, key: K, default: Any = None, /) -> Any:
+        value = _changed(self, key, _MISSING)
+        if value is _MISSING:
+            return self._base.get(key, default)
+        return default if value is _REMOVED else value
+
+    def __contains__(self, key: object) -> bool:
+        value = _changed(self, key, _MISSING)  # type: ignore[arg-type]
+        return key in self._base if value is _MISSING else value is not _REMOVED
 
     def __delitem__(self, key: K) -> None:
-        index = hash(key) & self._mask
-        if key not in self._buckets[index]:
-            raise KeyError(key)
-        del self._writable(index)[key]
+        self.pop(key)
 
-    def pop(self, key: K, default: Any = _MISSING) -> Any:
-        index = hash(key) & self._mask
-        if key in self._buckets[index]:
-            return self._writable(index).pop(key)
+    def pop(self, key: K, default: Any = _MISSING, /) -> Any:
+        value = self.get(key, _MISSING)
+        if value is not _MISSING:
+            self[key] = _REMOVED
+            self._removes = True
+            return value
         if default is _MISSING:
             raise KeyError(key)
         return default
 
-    def __getitem__(self, key: K) -> V:
-        return self._buckets[hash(key) & self._mask][key]
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._buckets[hash(key) & self._mask]
-
-    @overload
-    def get(self, key: K, /) -> V | None: ...
-    @overload
-    def get(self, key: K, /, default: V | D) -> V | D: ...
-    def get(self, key: K, /, default: Any = None) -> Any:
-        return self._buckets[hash(key) & self._mask].get(key, default)
-
     def __len__(self) -> int:
-        before = self._base._buckets
-        return self._base._length + sum(len(bucket) - len(before[index]) for index, bucket in self._own.items())
+        return len(self.finish())
+
+    def __bool__(self) -> bool:
+        return len(self) > 0
 
     def finish(self) -> Map[K, V]:
-        made = _made(self._buckets, len(self)) if self._own else self._base
-        del self._buckets, self._own  # the map has them now: nothing may change them through this mutation
-        return made
+        """The map with the changes. What is changed here afterwards is not in it."""
+        base = self._base
+        if not dict.__len__(self):
+            return base
+        if base._mask == 0:
+            bucket = self._applied(base._buckets[0], self)
+            return _made([bucket], len(bucket))
+        buckets, length = base._buckets.copy(), base._length
+        for index, changes in self._by_bucket(base._mask).items():
+            before = buckets[index]
+            bucket = buckets[index] = self._applied(before, changes)
+            length += len(bucket) - len(before)
+        return _made(buckets, length)
+
+    def _by_bucket(self, mask: int) -> dict[int, dict[K, V]]:
+        found: dict[int, dict[K, V]] = {}
+        for (key, value), number in zip(dict.items(self), map(hash, dict.keys(self)), strict=True):
+            changes = found.get(number & mask)
+            if changes is None:
+                changes = found[number & mask] = {}
+            changes[key] = value
+        return found
+
+    def _applied(self, bucket: dict[K, V], changes: dict[K, V]) -> dict[K, V]:
+        bucket = bucket.copy()
+        dict.update(bucket, changes)
+        if self._removes:
+            return {key: value for key, value in bucket.items() if value is not _REMOVED}
+        return bucket

@@ -1,8 +1,9 @@
 """Which Pythons Twofold runs on: the core of the tests on every one that is here, and wheels for the others.
 
     python tools/check_interpreters.py            # both, as a table
-    python tools/check_interpreters.py --write    # and into docs/guide/install.md
+    python tools/check_interpreters.py --write    # and into docs/guide/install.md; what was not asked stays there
     python tools/check_interpreters.py --resolve  # only the wheels
+    python tools/check_interpreters.py --run      # only the interpreters that are here
 
 An interpreter that is here gets an environment of its own in build/interpreters, with wheels only, and runs the core of
 the tests there. For every version and platform pip then proves that each dependency has a wheel
@@ -116,7 +117,7 @@ def is_resolved(version: str, tags: Sequence[str], *extras: str) -> bool:
         command = [
             *(sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"),
             *("--dry-run", "--ignore-installed", "--only-binary=:all:", "--target", nowhere),
-            *("--python-version", ".".join(version.split(".")[:2])),
+            *("--python-version", minor(version)),
             *(word for tag in tags for word in ("--platform", tag)),
             *requirements(*extras),
         ]
@@ -141,32 +142,49 @@ def resolve() -> dict[tuple[str, str], str]:
 # The page
 
 
+def cells_of_page() -> dict[tuple[str, str], str]:
+    """Version and column to what the page says: another machine may have had other interpreters."""
+    _, _, rest = PAGE.read_text().partition(BEGIN)
+    lines = [line for line in rest.partition(END)[0].splitlines() if line.startswith("|")]
+    if len(lines) < 3:
+        return {}
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return {(row[0], column): cell for row in rows[2:] for column, cell in zip(rows[0], row, strict=True)}
+
+
 def table(ran: Sequence[Ran], resolved: dict[tuple[str, str], str]) -> str:
-    lines = [f"| Python | run here | {' | '.join(f'wheels, {name}' for name in PLATFORMS)} |"]
-    lines.append("|---|---|" + "---|" * len(PLATFORMS))
+    """What was not asked this time stays as it was."""
+    today = datetime.now(UTC).date().isoformat()
+    known = cells_of_page()
+    known |= {(minor(one.version), "run"): f"{one.version}, {today}: {one.verdict}" for one in ran}
+    known |= {(version, f"wheels, {name}"): f"{verdict}" for (version, name), verdict in resolved.items()}
+    columns = ["run", *(f"wheels, {name}" for name in PLATFORMS)]
+    lines = [f"| Python | {' | '.join(columns)} |", "|---" * (1 + len(columns)) + "|"]
     for version in VERSIONS:
-        here = next((f"{one.version}: {one.verdict}" for one in ran if one.version.startswith(f"{version}.")), "no")
-        cells = (resolved.get((version, name), "not asked") for name in PLATFORMS)
-        lines.append(f"| {version} | {here} | {' | '.join(cells)} |")
+        lines.append(f"| {version} | {' | '.join(known.get((version, column), 'no') for column in columns)} |")
     return "\n".join(lines)
+
+
+def minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])
 
 
 def write_page(text: str) -> None:
     before, _, rest = PAGE.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
-    today = datetime.now(UTC).date().isoformat()
-    PAGE.write_text(f"{before}{BEGIN}\nAsked on {today}:\n\n{text}\n{END}{after}")
+    PAGE.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--resolve", action="store_true", help="only ask for wheels")
+    parser.add_argument("--run", action="store_true", help="only run the core of the tests")
     parser.add_argument("--write", action="store_true", help=f"write the table to {PAGE.relative_to(ROOT)}")
     parser.add_argument("tests", nargs="*", help=f"instead of the core: {' '.join(CORE)}")
     options = parser.parse_args()
     tests = options.tests or [f"tests/{name}" for name in CORE]
     ran = [] if options.resolve else [run_core(version, path, tests) for version, path in interpreters().items()]
-    text = table(ran, resolve())
+    text = table(ran, {} if options.run else resolve())
     print(text)
     if options.write:
         write_page(text)

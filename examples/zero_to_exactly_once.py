@@ -3,7 +3,7 @@
     python examples/zero_to_exactly_once.py
 
 runs it from top to bottom; an editor that knows `# %%` runs it cell by cell. It needs what `pip install
-'twofold[spark,demo]'` brings, and a JDK. The broker is its own, in this process, and is gone at the end.
+'.[spark,demo]'` in a checkout brings, and a JDK. The broker is its own, in this process, and is gone at the end.
 """
 
 # %% A broker

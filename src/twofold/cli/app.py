@@ -68,7 +68,7 @@ SERVE_HELP = "Run a broker in this process"
 
 
 class Root(declare.Group):
-    """`twofold`: its nouns and verbs are imported when they are wanted."""
+    """`twofold`: click asks `get_command` for a noun or a verb, which imports it, and help asks the tables above."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*NOUNS, *VERBS, SERVE]
@@ -82,9 +82,9 @@ class Root(declare.Group):
         return known
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        rows = [(name, place.help) for name, place in (NOUNS | VERBS).items()]
+        told = {name: place.help for name, place in (NOUNS | VERBS).items()} | {SERVE: SERVE_HELP}
         with formatter.section("Commands"):
-            formatter.write_dl([*rows, (SERVE, SERVE_HELP)])
+            formatter.write_dl([(name, told[name]) for name in self.list_commands(ctx)])
 
 
 def _find(name: str) -> click.Command | None:

@@ -148,13 +148,13 @@ def version(
         print(f"twofold {VERSION} (Python {python})")
 
 
-class Shell(StrEnum):
+class ShellName(StrEnum):
     BASH = "bash"
     ZSH = "zsh"
     FISH = "fish"
 
 
-def completion(shell: Annotated[Shell, declare.Argument(help="The shell that is to complete.")]) -> None:
+def completion(shell: Annotated[ShellName, declare.Argument(help="The shell that is to complete.")]) -> None:
     """Print a script that completes commands in your shell.
 
     bash: put `eval "$(twofold completion bash)"` into ~/.bashrc. zsh: the same with zsh, into ~/.zshrc. fish: write the

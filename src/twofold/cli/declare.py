@@ -22,7 +22,7 @@ import click
 from click import Context, confirm
 from click.exceptions import Exit
 
-__all__ = ["App", "Argument", "Command", "Context", "Exit", "Group", "Option", "confirm"]
+__all__ = ["App", "Argument", "Context", "Exit", "Group", "Option", "Verb", "confirm"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -108,9 +108,9 @@ class App:
         self.group.add_command(app.group)
 
 
-def make_command(name: str, function: Callable[..., Any], *, epilog: str | None, hidden: bool = False) -> "Command":
+def make_command(name: str, function: Callable[..., Any], *, epilog: str | None, hidden: bool = False) -> "Verb":
     text = inspect.getdoc(function) or ""
-    return Command(
+    return Verb(
         name,
         callback=_adapted(function),
         params=parameters_of(function),
@@ -138,7 +138,7 @@ class _WithArguments(click.Command):
         super().format_options(ctx, formatter)
 
 
-class Command(_WithArguments):
+class Verb(_WithArguments):
     pass
 
 

@@ -101,7 +101,7 @@ def make_help() -> "click.Command":
         )
         for action in given
     ]
-    return declare.Command(
+    return declare.Verb(
         "serve", params=[*options], help=DESCRIPTION, epilog=EPILOG, context_settings=dict(declare.SETTINGS)
     )
 

@@ -13,6 +13,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
@@ -121,7 +122,7 @@ def test_a_broker_without_re2_refuses_a_pattern_and_names_the_extra(server: Envi
 # The command that is printed
 
 
-def printed(folder: Path, note: dict[str, object] | None) -> str:
+def printed(folder: Path, note: Mapping[str, object] | None) -> str:
     """By a package that is installed in this folder; `note` is what pip has written down about where it came from."""
     package, info = folder / "twofold", folder / "twofold-0.1.0.dist-info"
     package.mkdir()

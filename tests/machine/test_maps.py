@@ -91,7 +91,7 @@ def test_a_mutation_knows_what_was_removed_and_set_again() -> None:
     draft["a"] = 3
     assert (draft["a"], draft["b"]) == (3, 2) and draft.pop("b") == 2 and draft.finish() == {"a": 3}
     with pytest.raises(TypeError):
-        draft.items()
+        draft.items()  # type: ignore[misc]
 
 
 def test_the_same_entries_in_another_order_are_the_same_map() -> None:

@@ -181,7 +181,7 @@ class MapMutation(dict[K, V]):
         return default if value is _REMOVED else value
 
     def __contains__(self, key: object) -> bool:
-        value = _changed(self, key, _MISSING)  # type: ignore[arg-type]
+        value = _changed(self, key, _MISSING)
         return key in self._base if value is _MISSING else value is not _REMOVED
 
     def __delitem__(self, key: K) -> None:

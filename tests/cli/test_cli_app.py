@@ -57,6 +57,16 @@ def test_version_is_an_option_and_a_command(capsys: pytest.CaptureFixture[str]) 
     assert commands.run("--version").stdout == f"twofold {VERSION}\n"
 
 
+def test_help_whose_reader_has_gone_is_quiet() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "wb") as pipe:
+        done = subprocess.run(
+            [sys.executable, "-m", "twofold", "--help"], stdout=pipe, stderr=subprocess.PIPE, timeout=60, check=False
+        )
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
 # Completion
 
 

@@ -165,4 +165,4 @@ def completion(shell: Annotated[ShellName, declare.Argument(help="The shell that
     made = get_completion_class(shell.value)
     if made is None:
         raise declare.Exit(complain(f"click knows no completion for {shell.value}", USAGE))
-    print(made(make_root(), {}, PROGRAM, f"_{PROGRAM.upper()}_COMPLETE").source())
+    print(made(make_root(), {}, PROGRAM, declare.completion_variable(PROGRAM)).source())

@@ -11,6 +11,8 @@ The type says how a value is read: bool is a flag, an enum a choice among its va
 """
 
 import inspect
+import os
+import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +28,7 @@ __all__ = ["App", "Argument", "Context", "Exit", "Group", "Option", "Verb", "con
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+INTERRUPTED = 130
 HELP_WIDTH = 100
 SETTINGS: Mapping[str, Any] = {
     "help_option_names": ["-h", "--help"],
@@ -261,14 +264,28 @@ def _adapted(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def run(group: click.Group, arguments: Sequence[str], program: str) -> int:
-    """Run one command line; returns its exit code."""
+    """Run one command line; returns its exit code. An interrupt is quiet, and has the code of a shell."""
+    asked = os.environ.get(completion_variable(program))
+    if asked:
+        from click.shell_completion import shell_complete
+
+        return shell_complete(group, {}, program, completion_variable(program), asked)
     try:
-        code = group.main(list(arguments), prog_name=program, standalone_mode=False)
+        with group.make_context(program, list(arguments)) as context:
+            group.invoke(context)
+    except Exit as end:
+        return end.exit_code
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except click.Abort as end:
-        return 130 if isinstance(end.__cause__, KeyboardInterrupt) else 1
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else 0
-    return code if isinstance(code, int) else 0
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except click.Abort:  # at a question: the terminal has no line end behind it yet
+        print(file=sys.stderr)
+        return INTERRUPTED
+    return 0
+
+
+def completion_variable(program: str) -> str:
+    """Where the shell says that it wants completions instead of a run."""
+    return f"_{program.upper()}_COMPLETE"

@@ -45,4 +45,10 @@ def _run_app(arguments: Sequence[str]) -> int:
         return MISSING
     from twofold.cli.app import run_app
 
-    return run_app(arguments)
+    try:
+        return run_app(arguments)
+    except BrokenPipeError:  # `twofold --help | head -1`
+        from twofold.cli.common import BROKEN_PIPE, silence_stdout
+
+        silence_stdout()
+        return BROKEN_PIPE

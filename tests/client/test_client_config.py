@@ -126,6 +126,20 @@ def test_idempotence_gives_way_to_settings_that_exclude_it_unless_it_was_asked_f
     assert not ProducerConfig(max_in_flight_requests_per_connection=6).idempotent
 
 
+@pytest.mark.parametrize(
+    ("servers", "message"),
+    [
+        (["a:1", "b:2"], r"bootstrap_servers=\['a:1', 'b:2'\] is no text: write 'HOST:PORT,HOST:PORT'"),
+        ("http://localhost:9092/", "is an address with http://; write 'localhost:9092'"),
+        ("PLAINTEXT://localhost:9092", "is an address with PLAINTEXT://; write 'localhost:9092'"),
+        ("a:1,localhost", "'localhost' in bootstrap_servers is not HOST:PORT"),
+    ],
+)
+def test_what_is_no_address_of_a_broker_is_refused_with_what_to_write(servers: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ProducerConfig(bootstrap_servers=servers)
+
+
 def test_addresses_may_be_ipv6_and_are_kept_once() -> None:
     assert parse_addresses("a:1, [::1]:2,a:1") == (Address("a", 1), Address("::1", 2))
     assert str(Address("::1", 2)) == "[::1]:2"

@@ -195,7 +195,10 @@ class _Garbage(asyncio.Protocol):
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak Kafka"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "web:80 does not speak Kafka in plain text: it speaks HTTP"),
+        (b"\x15\x03\x03\0\2\2\x28", "web:80 does not speak Kafka in plain text: it speaks TLS"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "it speaks SSH"),
+        (b"\x7f\0\0\0", "it sent a frame of 2130706432 bytes"),
         (b"\0\0\0\x04\0\0\0\x63", "answered what was not asked"),
         (b"\0\0\0\x06\0\0\0\0\0\0", "answered ApiVersions v4 with garbage"),
     ],

@@ -99,6 +99,73 @@ def test_a_port_in_use_is_named_with_what_to_change(tmp_path: Path) -> None:
     assert f"127.0.0.1:{port}" in line and "Address already in use" in line and "--listen" in line
 
 
+def test_a_port_in_use_is_noticed_before_a_folder_is_made(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        refused("--listen", address, "--data", str(tmp_path / "new"), code=1)
+        metrics = ["--metrics", address, "--listen", "127.0.0.1:0"]
+        assert "metrics.listener" in refused(*metrics, "--data", str(tmp_path / "new"), code=1)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_broker_on_all_addresses_says_which_one_it_advertises(tmp_path: Path) -> None:
+    with serving("--listen", "0.0.0.0:0", "--data", str(tmp_path)) as (process, line):
+        port = line.partition(" ready on 0.0.0.0:")[2].partition(",")[0]
+        told = f"{socket.gethostname()}:{port}"
+        assert line.endswith(f":{port}, advertised as {told}, data in {tmp_path}\n")
+        assert told_to_clients(port) == (socket.gethostname(), int(port))
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=30)
+    assert f"clients are told to connect to {told}, the name of this machine" in errors
+    assert "--advertise HOST:PORT (advertised.listeners)" in errors
+
+
+@pytest.mark.parametrize("advertised", ["localhost", "localhost:4711", "[::1]", "[::1]:4711"])
+def test_clients_are_told_the_address_of_advertise(tmp_path: Path, advertised: str) -> None:
+    args = ["--listen", "127.0.0.1:0", "--advertise", advertised, "--data", str(tmp_path)]
+    with serving(*args) as (_, line):
+        port = line.partition(" ready on 127.0.0.1:")[2].partition(",")[0]
+        host = advertised.removesuffix(":4711").strip("[]")
+        assert told_to_clients(port) == (host, 4711 if "4711" in advertised else int(port))
+        assert f", advertised as {host}:" in line
+
+
+def told_to_clients(port: str) -> tuple[str, int]:
+    done = commands.run("cluster", "describe", "--format", "json", server=f"127.0.0.1:{port}")
+    (broker,) = json.loads(done.stdout)["brokers"]
+    return broker["host"], broker["port"]
+
+
+def test_a_data_folder_that_is_a_file_is_named_as_one(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    for path in (file, file / "below"):
+        line = refused("--listen", "127.0.0.1:0", "--data", str(path), code=1)
+        assert line.startswith(f"twofold serve: {file} is a file, and logs need a directory"), line
+
+
+def test_a_garbage_meta_properties_is_named_as_such(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").write_text("garbage\n")
+    line = refused("--listen", "127.0.0.1:0", "--data", str(tmp_path), code=1)
+    assert f"{tmp_path}/meta.properties is no meta.properties" in line and "ZooKeeper" not in line
+    assert (tmp_path / "meta.properties").read_text() == "garbage\n"
+
+
+@pytest.mark.parametrize("spoken", ["TLS", "HTTP"])
+def test_the_log_names_the_protocol_of_a_client_that_does_not_speak_kafka(tmp_path: Path, spoken: str) -> None:
+    hello = b"GET / HTTP/1.1\r\n\r\n" if spoken == "HTTP" else b"\x16\x03\x01\x02\0\x01\0\x01\xfc"
+    with serving("--listen", "127.0.0.1:0", "--data", str(tmp_path)) as (process, line):
+        port = int(line.partition(" ready on 127.0.0.1:")[2].partition(",")[0])
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+            client.sendall(hello)
+            assert client.recv(1) == b""
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=30)
+    assert f"it speaks {spoken}, and this listener (PLAINTEXT) speaks Kafka in plain text" in errors
+
+
 def test_a_data_directory_in_use_is_named_with_what_to_change(tmp_path: Path) -> None:
     with serving("--listen", "127.0.0.1:0", "--data", str(tmp_path)):
         line = refused("--listen", "127.0.0.1:0", "--data", str(tmp_path), code=1)
@@ -117,6 +184,20 @@ def test_a_data_directory_that_cannot_be_is_named(tmp_path: Path) -> None:
         (["-o", "nothing"], "-o 'nothing' is not of the form key=value"),
         (["--listen", "here"], "--listen 'here' is not HOST:PORT"),
         (["--listen", "127.0.0.1:70000"], "--listen '127.0.0.1:70000' is not HOST:PORT"),
+        (["--advertise", "0.0.0.0:1"], "--advertise '0.0.0.0:1' is not HOST or HOST:PORT that clients can connect to"),
+        (["--advertise", "here:x"], "--advertise 'here:x' is not HOST or HOST:PORT"),
+        (
+            [
+                "--advertise",
+                "here",
+                "-o",
+                "listeners=A://:1,B://:2",
+                "-o",
+                "listener.security.protocol.map=A:PLAINTEXT",
+            ],
+            "there are 2 listeners (A, B): set advertised.listeners",
+        ),
+        (["-o", "advertised.listeners=PLAINTEXT://0.0.0.0:1"], "clients need a host that they can connect to"),
         (["--config", "/no/such/file"], "cannot read --config /no/such/file: No such file or directory"),
         (["-o", "listeners=SSL://127.0.0.1:0"], "SSL"),
         (["-o", "log.dirs=/a,/b"], "log.dirs=/a,/b: names 2 directories: choose one with --data"),

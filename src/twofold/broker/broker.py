@@ -30,7 +30,7 @@ from twofold.broker.partitions.held_lso import HeldLso
 from twofold.broker.services import Services
 from twofold.broker.topics.auto_creation import AutoTopics
 from twofold.broker.topics.rows import TopicRowCache
-from twofold.config.listeners import ListenerAddress, advertised_addresses, listen_addresses
+from twofold.config.listeners import EVERYWHERE, ListenerAddress, advertised_addresses, listen_addresses
 from twofold.config.servable import check_servable
 from twofold.config.settings import Settings
 from twofold.config.topic import LogConfig
@@ -110,6 +110,7 @@ class Broker:
         options = server_options(settings, runtime.disk.open_file_limit())
         self.server = Server(runtime, dispatcher, options, self.attention.monotonic)
         self.listeners: list[ListenerAddress] = []
+        self.advertised: list[ListenerAddress] = []  # in their order
         self._static_settings = settings
         self._hostname = hostname
         self._lifecycle: Lifecycle | None = None
@@ -142,6 +143,7 @@ class Broker:
         self._on_failure = on_failure
         check_servable(self._static_settings, hostname=self._hostname)
         addresses = listen_addresses(self._static_settings)
+        advertised_addresses(self._static_settings, addresses, self._hostname)  # what is wrong there is said now
         self.logs.take()
         try:
             await self._start(addresses)
@@ -220,10 +222,11 @@ class Broker:
             node_id=self.node_id,
             heartbeat_interval_ms=self._static_settings.int("broker.heartbeat.interval.ms"),
         )
+        self.advertised = advertised_addresses(self._static_settings, self.listeners, self._hostname)
         await lifecycle.register(
             cluster_id=self.cluster_id,
             directory_id=directory_id,
-            listeners=advertised_addresses(self._static_settings, self.listeners, self._hostname),
+            listeners=self.advertised,
             features=[
                 Feature(
                     name=feature.name,
@@ -234,8 +237,23 @@ class Broker:
             ],
             rack=self._static_settings.optional_string("broker.rack"),
         )
+        self._tell_advertised()
         await lifecycle.beat()
         self._run(lifecycle.run(), "heartbeats")
+
+    def _tell_advertised(self) -> None:
+        """Where clients are sent is the first thing to look at when a remote one cannot connect."""
+        is_chosen = bool(self._static_settings.list("advertised.listeners"))
+        for address in self.advertised:
+            bound = next(one for one in self.listeners if one.name == address.name)
+            if bound.host in EVERYWHERE and not is_chosen:
+                log.warning(
+                    "%s listens on all addresses, and clients are told to connect to %s:%d, the name of this machine. "
+                    "Name an address that all of them can reach with --advertise HOST:PORT (advertised.listeners)",
+                    bound, address.host, address.port,
+                )  # fmt: skip
+            elif bound != address:
+                log.info("%s: clients are told to connect to %s:%d", bound, address.host, address.port)
 
     async def _let_load(self, loading: "list[asyncio.Task[None]]") -> None:
         """Small coordinators are loaded before the first client is served, large ones go on while others are."""

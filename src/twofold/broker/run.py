@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from twofold.broker.broker import Broker
-from twofold.config.listeners import ListenerAddress, parse_host_port
+from twofold.config.listeners import ListenerAddress, listen_addresses, parse_host_port
 from twofold.config.settings import Settings
 from twofold.extras import require
-from twofold.runtime.real import real_runtime
+from twofold.runtime.real import check_can_listen, real_runtime
 from twofold.wire.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ async def serve(
     """
     require("server", "the broker")
     metrics_at = _metrics_address(settings)
+    _check_ports(settings)
     broker = _make_broker(settings, data_dir, faults)
     failures: list[KafkaError] = []
 
@@ -78,6 +79,12 @@ def _make_broker(settings: Settings, data_dir: str, faults: "LocalFaults | None"
     if faults is None:
         return Broker(real_runtime(), settings, data_dir, hostname=hostname)
     return Broker(faults.make_runtime(), settings, data_dir, hostname=hostname, wrap=faults.requests.wrap)
+
+
+def _check_ports(settings: Settings) -> None:
+    """Before anything is made on disk: a start that cannot listen leaves nothing behind."""
+    for address in listen_addresses(settings):
+        check_can_listen(address.host, address.port)
 
 
 def _metrics_address(settings: Settings) -> ListenerAddress | None:

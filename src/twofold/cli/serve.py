@@ -15,6 +15,15 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from twofold.cli.sources import (
+    DEFAULT_DATA,
+    DEFAULT_LISTEN,
+    StartOptions,
+    UsageError,
+    collect_sources,
+    data_folder,
+    make_settings,
+)
 from twofold.cli.systemd import READY, STOPPING, tell_systemd
 from twofold.logging import FORMATS, LEVELS, configure_logging
 from twofold.version import VERSION
@@ -22,12 +31,10 @@ from twofold.version import VERSION
 if TYPE_CHECKING:
     import click
 
+    from twofold.broker.broker import Broker
     from twofold.broker.faults.http import FaultServer
     from twofold.broker.faults.local import LocalFaults
-    from twofold.config.settings import Settings, Source
-
-DEFAULT_LISTEN = "127.0.0.1:9092"
-DEFAULT_DATA = "./twofold-data"  # also the default of log.dir
+    from twofold.config.settings import Settings
 
 DESCRIPTION = "Run a broker in this process. Prints one line on stdout when it is ready."
 
@@ -42,18 +49,17 @@ exit codes: 0 stopped by a signal, 1 the broker could not start or failed, 2 wro
 NO_FULL_COLLECTION = 1_000_000  # of the young ones before an old one
 
 
-class UsageError(Exception):
-    """The command line or a setting is wrong: exit code 2."""
-
-
 def serve_command(arguments: Sequence[str]) -> int:
     """Parse, run until a signal, and return the exit code."""
     gc.disable()  # until it is ready: starting only makes objects that stay
     options = _parser().parse_args(arguments)
     configure_logging(log_format=options.log_format, level=options.log_level)
     try:
-        settings = _settings(_collect_sources(options))
-        return _run(settings, _data_dir(options, settings), options.test_faults)
+        start = StartOptions(
+            options.listen, options.advertise, options.data, options.metrics, options.config, options.option
+        )
+        settings = make_settings(collect_sources(start))
+        return _run(settings, data_folder(start, settings), options.test_faults)
     except KeyboardInterrupt:
         return 130  # before the loop took over the signals
     except Exception as error:
@@ -69,6 +75,9 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--listen", metavar="HOST:PORT", help=f"where clients connect (default {DEFAULT_LISTEN})")
+    parser.add_argument(
+        "--advertise", metavar="HOST[:PORT]", help="the address that clients are told (default: that of --listen)"
+    )
     parser.add_argument("--data", metavar="DIR", help=f"where the logs are kept (default {DEFAULT_DATA})")
     parser.add_argument("--metrics", metavar="HOST:PORT", help="serve http://HOST:PORT/metrics, /healthz, /readyz")
     parser.add_argument("--config", metavar="FILE", help="a server.properties file")
@@ -104,73 +113,6 @@ def make_help() -> "click.Command":
     return declare.Verb(
         "serve", params=[*options], help=DESCRIPTION, epilog=EPILOG, context_settings=dict(declare.SETTINGS)
     )
-
-
-def _collect_sources(options: argparse.Namespace) -> "list[Source]":
-    """File, then environment, then the command line: the later wins."""
-    from twofold.config.settings import Source, data_settings, environment_values
-
-    file = {} if options.config is None else _read_properties(options.config)
-    sources = [
-        Source(str(options.config), file, lenient=True),
-        Source("the environment", environment_values(os.environ)),
-    ]
-    chosen: dict[str, str] = {}
-    for option in options.option:
-        key, separator, value = option.partition("=")
-        if not separator or not key.strip():
-            raise UsageError(f"-o {option!r} is not of the form key=value")
-        chosen[key.strip()] = value.strip()
-    if options.listen is not None:
-        chosen["listeners"] = _listener(options.listen)
-    if options.data is not None:
-        chosen |= data_settings(options.data)
-    if options.metrics is not None:
-        chosen["metrics.listener"] = options.metrics
-    sources.append(Source("the command line", chosen))
-    if not any("listeners" in source.texts for source in sources):
-        sources.insert(0, Source("the default", {"listeners": _listener(DEFAULT_LISTEN)}))
-    return sources
-
-
-def _read_properties(path: str) -> dict[str, str]:
-    from twofold.config.settings import parse_properties
-
-    try:
-        with open(path, encoding="utf-8") as file:
-            return parse_properties(file.read())
-    except OSError as error:
-        raise UsageError(f"cannot read --config {path}: {error.strerror}") from None
-    except ValueError as error:
-        raise UsageError(f"cannot read --config {path}: {error}") from None
-
-
-def _listener(listen: str) -> str:
-    host, separator, port = listen.rpartition(":")
-    if not separator or not port.isdecimal() or int(port) > 65535:
-        raise UsageError(f"--listen {listen!r} is not HOST:PORT with a port from 0 to 65535 (0 chooses one)")
-    return f"PLAINTEXT://{host}:{port}"
-
-
-def _settings(sources: "list[Source]") -> "Settings":
-    from twofold.config.settings import Settings
-
-    try:
-        return Settings.from_sources(*sources)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-
-
-def _data_dir(options: argparse.Namespace, settings: "Settings") -> str:
-    from twofold.config.definition import ConfigError
-    from twofold.config.settings import data_directory
-
-    if options.data is not None:
-        return str(options.data)
-    try:
-        return data_directory(settings)
-    except ConfigError as error:
-        raise UsageError(f"{error} with --data") from None
 
 
 def _run(settings: "Settings", data_dir: str, test_faults: str | None) -> int:
@@ -213,10 +155,16 @@ async def _serve(settings: "Settings", data_dir: str, faults: "LocalFaults | Non
     young, middle, old = gc.get_threshold()
     gc.set_threshold(young, middle, NO_FULL_COLLECTION)  # it would hold requests up for the sake of what stays
 
+    told: list[str] = []
+
+    def on_started(broker: "Broker") -> None:
+        told.append(f"{broker.advertised[0].host}:{broker.advertised[0].port}")
+
     def ready(host: str, port: int) -> None:
         gc.freeze()  # what was made while starting stays: no collection needs to look at it
         gc.enable()
-        print(f"twofold {VERSION} ready on {host}:{port}, data in {data_dir}", flush=True)
+        elsewhere = [f", advertised as {address}" for address in told if address != f"{host}:{port}"]
+        print(f"twofold {VERSION} ready on {host}:{port}{''.join(elsewhere)}, data in {data_dir}", flush=True)
         tell_systemd(READY)
 
     def on_metrics(host: str, port: int) -> None:
@@ -227,7 +175,16 @@ async def _serve(settings: "Settings", data_dir: str, faults: "LocalFaults | Non
         gc.freeze()  # logs that were opened stay open
         gc.set_threshold(young, middle, old)
 
-    await serve(settings, data_dir, ready, stop, on_metrics=on_metrics, on_looked=on_looked, faults=faults)
+    await serve(
+        settings,
+        data_dir,
+        ready,
+        stop,
+        on_metrics=on_metrics,
+        on_looked=on_looked,
+        on_started=on_started,
+        faults=faults,
+    )
     return 0
 
 

@@ -22,12 +22,14 @@ from twofold.version import VERSION
 from twofold.wire.apis import APIS
 from twofold.wire.codec import Undecodable, decode_response, encode_request
 from twofold.wire.errors import KafkaError, UnsupportedVersion, raise_for
+from twofold.wire.foreign import LONGEST_GREETING, other_protocol
 from twofold.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 API_VERSIONS = 18
 SOFTWARE_NAME = "twofold"
-# A response above this is not a response: the length prefix of something else was read.
-MAX_FRAME_BYTES = 512 * 1024 * 1024
+# A response above this is not a response: the length prefix of something else was read. What TLS, HTTP and SSH begin
+# with is above it.
+MAX_FRAME_BYTES = 0x15 << 24
 _HEADER = struct.Struct(">ihhih")  # of a request: size, key, version, correlation id, length of the client id
 _UNSUPPORTED_VERSION = UnsupportedVersion.code.to_bytes(2, "big")
 
@@ -42,12 +44,17 @@ class Address(NamedTuple):
 
 def parse_addresses(bootstrap_servers: str) -> tuple[Address, ...]:
     """`host:port,[::1]:port` as addresses; ValueError names the part that is neither."""
+    if not isinstance(bootstrap_servers, str):
+        raise ValueError(f"bootstrap_servers={bootstrap_servers!r} is no text: write 'HOST:PORT,HOST:PORT'")
     addresses = []
-    for part in bootstrap_servers.split(","):
-        host, separator, port = part.strip().rpartition(":")
+    for part in map(str.strip, bootstrap_servers.split(",")):
+        scheme, separator, rest = part.partition("://")
+        if separator:
+            raise ValueError(f"{part!r} in bootstrap_servers is an address with {scheme}://; write {rest.strip('/')!r}")
+        host, separator, port = part.rpartition(":")
         host = host.removeprefix("[").removesuffix("]")
         if not separator or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            raise ValueError(f"{part.strip()!r} in bootstrap_servers is not HOST:PORT")
+            raise ValueError(f"{part!r} in bootstrap_servers is not HOST:PORT")
         addresses.append(Address(host, int(port)))
     return tuple(dict.fromkeys(addresses))
 
@@ -86,6 +93,7 @@ class Connection(asyncio.Protocol):
         self._writable = True
         self._when_writable: list[Callable[[], None]] = []
         self._buffer = bytearray()
+        self._is_negotiated = False
 
     @property
     def closed(self) -> bool:
@@ -234,7 +242,10 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         reason = f": {describe_os_error(exc)}" if isinstance(exc, OSError) else ""
-        waiting = f" with {len(self._in_flight)} requests in flight" if self._in_flight else ""
+        count = len(self._in_flight)
+        waiting = f" with {count} request{'' if count == 1 else 's'} in flight" if count else ""
+        if count and not self._is_negotiated:
+            waiting = " instead of answering the first request: is it a Kafka broker with a PLAINTEXT listener?"
         self.close(ConnectionLost(f"{self.label} closed the connection{waiting}{reason}"))
 
     def pause_writing(self) -> None:
@@ -254,7 +265,9 @@ class Connection(asyncio.Protocol):
         while len(buffer) - position >= 4:
             size = int.from_bytes(buffer[position : position + 4], "big")
             if size > MAX_FRAME_BYTES:
-                self.close(ConnectionLost(f"{self.label} sent a frame of {size} bytes: it does not speak Kafka"))
+                spoken = other_protocol(bytes(buffer[position : position + LONGEST_GREETING]))
+                what = f"it speaks {spoken}" if spoken else f"it sent a frame of {size} bytes"
+                self.close(ConnectionLost(f"{self.label} does not speak Kafka in plain text: {what}"))
                 return
             if len(buffer) - position - 4 < size:
                 break
@@ -299,6 +312,7 @@ class Connection(asyncio.Protocol):
         raise_for(response.error_code, f"{self.label} refused ApiVersions")
         self.versions = {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
         self.finalized_features = {row.name: row.max_version_level for row in response.finalized_features}
+        self._is_negotiated = True
 
     async def _ask_versions(self, version: int) -> ApiVersionsResponse:
         message = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=VERSION)

@@ -164,6 +164,8 @@ class LogManager:
         created = []
         path = self.directory
         while path and not self._disk.is_dir(path):
+            if self._disk.exists(path):
+                raise DataDirectoryError(f"{path} is a file, and logs need a directory: choose another path (log.dirs)")
             created.append(path)
             path = posixpath.dirname(path)
         self._disk.make_dirs(self.directory)

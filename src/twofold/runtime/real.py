@@ -14,7 +14,7 @@ import stat
 import struct
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from typing import Any, ClassVar, TypeVar
@@ -359,12 +359,7 @@ class RealNetwork:
     async def listen(self, factory: ProtocolFactory, host: str, port: int) -> RealListener:
         """Listens on every address of `host`, all with the same port. An empty host means all interfaces."""
         found = await self._loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        addresses: list[Address] = list(dict.fromkeys((entry[0], entry[4]) for entry in found))
-        addresses.sort(key=lambda address: address[0] != socket.AF_INET)  # port 0: IPv4 chooses, IPv6 follows
-        try:
-            sockets = _bind(addresses, port)
-        except OSError as error:
-            raise OSError(error.errno, f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}") from error
+        sockets = _bind_all(found, host, port)
         bound_host, bound_port = sockets[0].getsockname()[:2]
         servers = [await self._loop.create_server(factory, sock=sock, backlog=LISTEN_BACKLOG) for sock in sockets]
         return RealListener(bound_host, bound_port, list(servers))
@@ -373,6 +368,26 @@ class RealNetwork:
         self, factory: ProtocolFactory, host: str, port: int
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         return await self._loop.create_connection(factory, host, port)
+
+
+def check_can_listen(host: str, port: int) -> None:
+    """Raise what `listen` would raise now: the port is in use, or the host is not one of this machine."""
+    try:
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except socket.gaierror as error:
+        raise OSError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+    for sock in _bind_all(found, host, port):
+        sock.close()
+
+
+def _bind_all(found: Sequence[tuple[Any, ...]], host: str, port: int) -> list[socket.socket]:
+    """`found` by getaddrinfo."""
+    addresses: list[Address] = list(dict.fromkeys((entry[0], entry[4]) for entry in found))
+    addresses.sort(key=lambda address: address[0] != socket.AF_INET)  # port 0: IPv4 chooses, IPv6 follows
+    try:
+        return _bind(addresses, port)
+    except OSError as error:
+        raise OSError(error.errno, f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}") from error
 
 
 def _bind(addresses: list[Address], port: int) -> list[socket.socket]:

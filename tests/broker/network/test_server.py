@@ -83,6 +83,27 @@ def test_a_frame_of_an_impossible_size_ends_the_connection_with_a_line_that_name
     scenario()
 
 
+@pytest.mark.parametrize(
+    ("sent", "spoken"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "TLS"),
+        (b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP"),
+        (b"POST / HTTP/1.1\r\n\r\n", "HTTP"),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "HTTP/2"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "SSH"),
+    ],
+)
+def test_a_client_that_speaks_another_protocol_is_named_as_such_in_the_log(sent, spoken, caplog):
+    @on_loop
+    async def scenario():
+        async with serving() as (_, address), connected(*address) as wire:
+            wire.send_raw(sent)
+            assert await wire.closed_by_peer()
+
+    scenario()
+    assert f"it speaks {spoken}, and this listener (PLAINTEXT) speaks Kafka in plain text" in caplog.text
+
+
 @on_loop
 async def test_a_frame_of_the_largest_size_is_served():
     async with serving(max_request_bytes=3_000_000) as (_, address), connected(*address) as wire:

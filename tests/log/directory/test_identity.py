@@ -59,7 +59,12 @@ def test_a_directory_without_an_id_gets_one_when_it_is_known_to_be_ours() -> Non
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "has version 0: the directory is of a broker with ZooKeeper"),
+        (b"", "is empty; restore the file from a copy, or choose another directory"),
+        (b"garbage\n\0\n", "is no meta.properties: it names none of version, node.id, broker.id, cluster.id"),
+        (b"a=b\nversion\n", "is no meta.properties"),
+        (b"cluster.id=x\nnode.id=1\n", "does not say version: restore the file"),
+        (b"version=one\nnode.id=1\n", "has version=one, which is no number: restore the file"),
+        (b"broker.id=3\n", r"has version 0 \(broker.id=3\): the directory is of a broker with ZooKeeper"),
         (b"version=0\nbroker.id=3\n", r"has version 0 \(broker.id=3\)"),
         (b"version=2\n", "has version 2, known is 1"),
         (b"\xff\xfe\x00", "cannot be read"),

@@ -21,12 +21,13 @@ import struct
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 from twofold.broker.network.context import Answer, CloseConnection, Frame, Later, Peer
 from twofold.broker.network.dispatch import Dispatcher, Request, Result
 from twofold.broker.network.quiet import QuietLog
 from twofold.runtime.api import Listener, Runtime, TimerHandle
+from twofold.wire.foreign import LONGEST_GREETING, other_protocol
 
 PRODUCE = b"\x00\x00"  # the API key, first in a frame
 SHARED_BUFFER_BYTES = 256 * 1024
@@ -382,7 +383,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         position = 0
         while nbytes - position >= 4:
             size = _unpack_size(data, position)[0]
-            self._check_size(size)
+            if not 0 < size <= self._server.options.max_request_bytes:
+                self._refuse(size, bytes(data[position : position + LONGEST_GREETING]))
             position += 4
             end = position + size
             if end > nbytes:
@@ -431,12 +433,16 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._server.give_back(part)
         self._parts.clear()
 
-    def _check_size(self, size: int) -> None:
+    def _refuse(self, size: int, beginning: bytes) -> NoReturn:
         limit = self._server.options.max_request_bytes
+        spoken = other_protocol(beginning)
+        if spoken is not None:
+            raise CloseConnection(
+                f"it speaks {spoken}, and this listener ({self._listener}) speaks Kafka in plain text"
+            )
         if size > limit:
             raise CloseConnection(f"a request of {size} bytes is larger than socket.request.max.bytes={limit}")
-        if size <= 0:
-            raise CloseConnection(f"a request of {size} bytes; sizes go from 1 to socket.request.max.bytes={limit}")
+        raise CloseConnection(f"a request of {size} bytes; sizes go from 1 to socket.request.max.bytes={limit}")
 
     # --- handling, in order ---
 

@@ -18,6 +18,7 @@ from twofold.runtime.files import read_file, write_atomically
 
 KRAFT_META_VERSION = "1"
 METADATA_DIRECTORY = "__cluster_metadata-0"
+KNOWN_FIELDS = ("version", "node.id", "broker.id", "cluster.id")  # a file that has none of them is of no broker
 
 
 class DataDirectoryError(Exception):
@@ -79,6 +80,9 @@ def identify(disk: Disk, directory: str, node_id: int, random: Random) -> Direct
 def parse_meta_properties(path: str, data: bytes, node_id: int) -> MetaProperties:
     """What the file says, which must be of this node; its `directory_id` is empty where it has none."""
     fields = _fields(path, data)
+    if fields.keys().isdisjoint(KNOWN_FIELDS):
+        what = "is empty" if not data.strip() else "is no meta.properties: it names none of " + ", ".join(KNOWN_FIELDS)
+        raise DataDirectoryError(f"{path} {what}; restore the file from a copy, or choose another directory (log.dirs)")
     _check_version(path, fields)
     for name in ("node.id", "cluster.id"):
         if not fields.get(name):
@@ -101,12 +105,16 @@ def _check_version(path: str, fields: dict[str, str]) -> None:
     version = fields.get("version", "0")
     if version == KRAFT_META_VERSION:
         return
-    if version == "0":
+    if version == "0" and ("version" in fields or "broker.id" in fields):
         broker = f" (broker.id={fields['broker.id']})" if "broker.id" in fields else ""
         raise DataDirectoryError(
             f"{path} has version 0{broker}: the directory is of a broker with ZooKeeper; migrate it to KRaft with "
             "Apache Kafka 3.9 first, or choose another directory (log.dirs)"
         )
+    if "version" not in fields:
+        raise DataDirectoryError(f"{path} does not say version: restore the file from a copy")
+    if not version.isdecimal():
+        raise DataDirectoryError(f"{path} has version={version}, which is no number: restore the file from a copy")
     raise DataDirectoryError(
         f"{path} has version {version}, known is {KRAFT_META_VERSION}: use a newer Twofold, or choose another "
         "directory (log.dirs)"

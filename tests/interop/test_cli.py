@@ -226,7 +226,7 @@ def test_a_record_that_the_broker_refuses_is_an_error(server: str) -> None:
     topic = name()
     twofold(server, "topic", "create", topic, "--config", "max.message.bytes=500")
     done = twofold(server, "produce", topic, stdin="short\n" + "x" * 2_000 + "\n", code=1)
-    assert "1 records were not written" in error_lines(done)[0] and "MESSAGE_TOO_LARGE" in done.stderr
+    assert "1 record was not written" in error_lines(done)[0] and "MESSAGE_TOO_LARGE" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -328,7 +328,7 @@ def test_the_verbs_run_in_an_interpreter_of_their_own(twofold_server: TwofoldSer
     def alone(*args: str, stdin: str = "") -> str:
         return checked(commands.run_cold(*args, server=server, stdin=stdin)).stdout
 
-    assert alone("topic", "create", topic) == f"created {topic} (1 partitions, replication factor 1)\n"
+    assert alone("topic", "create", topic) == f"created {topic} (1 partition, replication factor 1)\n"
     assert alone("produce", topic, stdin="one\ntwo\n") == ""
     assert alone("consume", topic, "-e") == "one\ntwo\n"
 

@@ -135,7 +135,7 @@ def test_where_the_append_is_not_known_the_age_counts_from_the_restart_and_says_
         assert (told(LATE), told(AT_LEAST), told(LAG, 0)) == (0, 1, 1)
         (row,) = json.loads(cli(server, "blocked", "--format", "json").stdout)
         assert row["duration_ms"] < 120_000 and row["duration_told_by"] == "leader, at least"
-        assert " at least " in cli(server, "blocked").stdout and " at least " in cli(server, "hanging").stdout
+        assert "leader, at least" in cli(server, "blocked").stdout and " at least " in cli(server, "hanging").stdout
 
 
 @both_ends
@@ -158,4 +158,3 @@ def test_a_backfill_with_the_dates_of_last_year_is_open_for_seconds(
             (row,) = json.loads(cli(server, "blocked", "--format", "json").stdout)
             assert row["first_timestamp"] < int(time.time() * 1000) - YEAR_MS + 120_000
             assert row["duration_ms"] < 120_000 and row["duration_told_by"] == "coordinator"
-            assert " d " not in cli(server, "blocked").stdout

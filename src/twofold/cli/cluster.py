@@ -22,6 +22,7 @@ from twofold.cli.common import (
     print_json,
     print_table,
     run_command,
+    say_empty,
 )
 from twofold.cli.topic import report
 from twofold.client import (
@@ -116,7 +117,10 @@ def _print_directory(node: int, row: LogDirDescription) -> None:
     print(f"directory   {row.path}{'' if row.error is None else f' ({row.error.name})'}")
     print(f"free        {row.usable_bytes} of {row.total_bytes} bytes")
     rows = [(*tp, replica.size_bytes, replica.offset_lag) for tp, replica in sorted(row.replicas.items())]
-    print_table(["TOPIC", "PARTITION", "BYTES", "LAG"], rows, right=["PARTITION", "BYTES", "LAG"])
+    if rows:
+        print_table(["TOPIC", "PARTITION", "BYTES", "LAG"], rows, right=["PARTITION", "BYTES", "LAG"])
+    else:
+        say_empty("no partition")
 
 
 @features_app.callback(invoke_without_command=True)

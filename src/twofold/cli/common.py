@@ -146,6 +146,16 @@ def confirm(question: str, otherwise: str) -> None:
         raise CliError(otherwise, FAILED)
 
 
+def plural(count: int, noun: str) -> str:
+    """1 topic, 2 topics, 1,000 topics."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def say_empty(message: str) -> None:
+    """That there is nothing to list; on stderr, because what reads the output may count its lines."""
+    print(message, file=sys.stderr)
+
+
 def print_json(value: object) -> None:
     import json
 

@@ -20,9 +20,11 @@ from twofold.cli.common import (
     Yes,
     confirm,
     parse_pairs,
+    plural,
     print_json,
     print_table,
     run_command,
+    say_empty,
 )
 from twofold.client import (
     ALL_RECORDS,
@@ -45,6 +47,8 @@ from twofold.wire.errors import KafkaError, TopicAlreadyExists, UnknownTopicOrPa
 topic_app = declare.App(
     help="Create, list, describe, alter and delete topics, and delete their records.", no_args_is_help=True
 )
+
+NO_TOPIC = "no topic at {}; `twofold topic create NAME` makes one"
 
 Topics = Annotated[list[str], declare.Argument(metavar="TOPIC...", help="Names of topics.")]
 Config = Annotated[
@@ -110,6 +114,8 @@ def list_topics(
         elif topics:
             rows = [(topic.name, len(topic.partitions), _replication_factor(topic)) for topic in topics]
             print_table(["TOPIC", "PARTITIONS", "REPLICAS"], rows, right=["PARTITIONS", "REPLICAS"])
+        else:
+            say_empty(NO_TOPIC.format(bootstrap_server))
         return OK
 
     run_command(main, bootstrap_server)
@@ -140,6 +146,8 @@ def describe(
         if output is OutputFormat.JSON:
             print_json([_described_json(topic, configs[topic.name], starts, ends) for topic in found])
         else:
+            if not found and not errors:
+                say_empty(NO_TOPIC.format(bootstrap_server))
             for index, topic in enumerate(found):
                 if index:
                     print()
@@ -182,7 +190,7 @@ def alter(
         if not errors:
             done = [f"{change.name}={change.value}" for change in changes if change.operation is AlterOperation.SET]
             done += [f"{change.name} back to its default" for change in changes if change.value is None]
-            done += [] if partitions is None else [f"{partitions} partitions"]
+            done += [] if partitions is None else [plural(partitions, "partition")]
             if output is OutputFormat.JSON:
                 print_json({"topic": topic, "changed": done})
             else:
@@ -345,7 +353,7 @@ def format_id(topic_id: TopicId | None) -> str | None:
 def _shape(topic: CreatedTopic) -> str:
     if topic.num_partitions < 0:
         return ""
-    return f" ({topic.num_partitions} partitions, replication factor {topic.replication_factor})"
+    return f" ({plural(topic.num_partitions, 'partition')}, replication factor {topic.replication_factor})"
 
 
 def _created_json(topic: CreatedTopic) -> dict[str, object]:

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from twofold.cli.common import CliError, OutputFormat
-from twofold.cli.txn.commands import open_for
 from twofold.cli.txn.end import _abort_whole
+from twofold.cli.txn.shown import open_for
 from twofold.client import Admin
 from twofold.client.admin.hanging import (
     NO_TIME_MS,

@@ -18,9 +18,11 @@ from twofold.cli.common import (
     Timeout,
     Yes,
     confirm,
+    plural,
     print_json,
     print_table,
     run_command,
+    say_empty,
 )
 from twofold.cli.group.report import GroupProblem, GroupReport, OffsetRow, names_of, ranges, report_groups
 from twofold.cli.group.reset import reset_offsets
@@ -66,6 +68,8 @@ def list_groups(
         elif groups:
             rows = [(row.group_id, row.state, row.type, row.protocol_type, row.coordinator) for row in groups]
             print_table(["GROUP", "STATE", "TYPE", "PROTOCOL", "COORDINATOR"], rows, right=["COORDINATOR"])
+        else:
+            say_empty(f"no group at {bootstrap_server}{' that matches' if states or types else ''}")
         return OK
 
     run_command(main, bootstrap_server)
@@ -91,6 +95,8 @@ def describe(
         if output is OutputFormat.JSON:
             print_json([_described_json(row) for row in found])
         else:
+            if not found and not results.errors:
+                say_empty(f"no group at {bootstrap_server}")
             for index, row in enumerate(found):
                 if index:
                     print()
@@ -117,8 +123,10 @@ def offsets(
         for row in results.values.values():
             if output is OutputFormat.JSON:
                 print_json({"group": group, "offsets": [_offset_json(entry) for entry in row.rows]})
-            else:
+            elif row.rows:
                 _print_offsets(row.rows)
+            else:
+                say_empty(f"group {group} has no offsets")
         return report(results.errors, "describe", bootstrap_server)
 
     run_command(main, bootstrap_server)
@@ -207,7 +215,7 @@ def _print_described(row: GroupReport) -> None:
 
 def _lag(row: GroupReport) -> str:
     unknown = sum(entry.lag is None for entry in row.rows)
-    rest = f"not known of {unknown} partition{'s' if unknown > 1 else ''}"
+    rest = f"not known of {plural(unknown, 'partition')}"
     if row.lag is None or row.stable_lag is None:
         return rest if unknown else "-"
     text = f"{row.lag} to the end of the log, {row.stable_lag} to the last stable offset"

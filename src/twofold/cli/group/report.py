@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from twofold.cli.common import plural
 from twofold.client import (
     Admin,
     Consumer,
@@ -261,7 +262,8 @@ async def _problems(admin: Admin, report: GroupReport, pending: Iterable[TopicPa
 def _membership_problems(report: GroupReport) -> list[GroupProblem]:
     state, members = report.group.state, report.group.members
     if state == EMPTY:
-        return [GroupProblem("no-members", f"no members: {report.lag} records wait for one")] if report.lag else []
+        waiting = f"{plural(report.lag or 0, 'record')} {'waits' if report.lag == 1 else 'wait'} for one"
+        return [GroupProblem("no-members", f"no members: {waiting}")] if report.lag else []
     if state == PREPARING:
         earlier = [member for member in members if member.assignment]
         if not earlier:

@@ -30,6 +30,7 @@ from twofold.cli.common import (
     OutputFormat,
     Timeout,
     complain,
+    plural,
     print_json,
     print_table,
     run_command,
@@ -389,7 +390,7 @@ def _print(
     print_table(columns, cells, right=columns[1:-1])
     print()
     if execute:
-        print(f"reset {len(changes) - len(errors)} offsets of {group}")
+        print(f"reset {plural(len(changes) - len(errors), 'offset')} of {group}")
     else:
         print(f"dry run: nothing was changed in {group}; --execute does it")
 

@@ -244,9 +244,11 @@ def warnings(loaded: Loaded) -> list[str]:
     opened = transaction_fields(loaded)
     if opened is not None:
         name = "" if opened["name"] is None else f" {value_text(opened['name'])}"
+        count = opened["records"]
         found.append(
-            f"OPEN TRANSACTION{name}: begun at offset {opened['start_offset']}, {opened['records']} records so far. "
-            f"They are not shown: the image is that of offset {loaded.image.offset} (see /local/transaction)"
+            f"OPEN TRANSACTION{name}: begun at offset {opened['start_offset']}, {count} record"
+            f"{'' if count == 1 else 's'} so far, not shown: the image is that of offset {loaded.image.offset} "
+            "(see /local/transaction)"
         )
     found += loaded.passed_over
     found += map(str, filter(None, (loaded.problem, loaded.torn_end)))

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from twofold.cli.common import plural as plural
 from twofold.cli.common import print_table
 from twofold.cli.group.report import ranges
 from twofold.client import TopicPartition
@@ -22,10 +23,6 @@ def age(age_ms: int) -> str:
         if seconds >= size:
             return f"{seconds // size} {unit} {seconds % size // part} {smaller}"
     return f"{seconds} s"
-
-
-def plural(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 # The state of a sink

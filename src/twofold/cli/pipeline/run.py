@@ -21,6 +21,7 @@ from twofold.cli.common import (
     complain,
     explain,
     parse_pairs,
+    plural,
 )
 from twofold.cli.pipeline.commands import connected, recover_left
 from twofold.connections.connection import parse_addresses
@@ -272,7 +273,7 @@ def _end_what_is_left(config: "PipelineConfig", display: "Display") -> str | Non
             )
             continue
         if ended:
-            display.say(f"ended {ended} transactions that were left open")
+            display.say(f"ended {plural(ended, 'transaction')} left open")
     return "\n".join(problems) or None
 
 

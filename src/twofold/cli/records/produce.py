@@ -24,6 +24,7 @@ from twofold.cli.common import (
     Timeout,
     complain,
     parse_pairs,
+    plural,
     run_command,
 )
 from twofold.cli.records.formats import NewRecord, parse_json_line, unescape
@@ -153,7 +154,8 @@ class _Sending:
             await self._check(delivery)
         if self._first_error is None:
             return OK
-        return complain(f"{self._failed} records were not written to {self._topic}: {self._first_error}", FAILED)
+        what = f"{plural(self._failed, 'record')} {'was' if self._failed == 1 else 'were'} not written"
+        return complain(f"{what} to {self._topic}: {self._first_error}", FAILED)
 
 
 def _parser(

@@ -1,7 +1,7 @@
 """`twofold txn`: what transactions there are, which hold readers back, which hang; and the ways to end them."""
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from twofold.cli import declare
@@ -23,14 +23,27 @@ from twofold.cli.common import (
     Timeout,
     complain,
     console,
+    plural,
     print_json,
     print_table,
     run_command,
+    say_empty,
 )
 from twofold.cli.txn.end import abort, complete, terminate
 from twofold.cli.txn.fate import fate
 from twofold.cli.txn.place import KNOWN_IDS, check_broker, check_partition, chosen_partitions
 from twofold.cli.txn.repair import repair
+from twofold.cli.txn.shown import (
+    NONE,
+    STATE_WORDS,
+    for_people,
+    open_for,
+    print_blocked,
+    print_described,
+    print_listed,
+    print_two_phase,
+    starts_of,
+)
 from twofold.cli.txn.words import table
 from twofold.client import TopicPartition
 from twofold.client.admin.hanging import (
@@ -38,7 +51,6 @@ from twofold.client.admin.hanging import (
     Began,
     Blocked,
     Hanging,
-    ToldBy,
     find_blocked,
     find_hanging,
     find_two_phase,
@@ -54,7 +66,6 @@ txn_app = declare.App(
 MINUTE_MS = 60_000
 DEFAULT_MAX_TIMEOUT_MIN = 15  # as kafka-transactions.sh: transaction.max.timeout.ms of a broker
 NO_DURATION_FILTER = -1
-NONE = "None"
 
 BrokerId = Annotated[
     int | None, declare.Option("--broker-id", help="Ask this broker instead of all, or of the leader.")
@@ -68,7 +79,9 @@ Partition = Annotated[int | None, declare.Option("--partition", help="Only this 
 
 @txn_app.command("list", epilog=EXIT_CODES)
 def list_transactions(
-    state: Annotated[list[str] | None, declare.Option("--state", help="Only this state; repeatable.")] = None,
+    state: Annotated[
+        list[str] | None, declare.Option("--state", help="Only this state, like Ongoing or open; repeatable.")
+    ] = None,
     duration_filter: Annotated[
         int, declare.Option("--duration-filter", metavar="MS", help="Only transactions open for longer.")
     ] = NO_DURATION_FILTER,
@@ -100,13 +113,17 @@ def list_transactions(
             )
             rows = [row for _, found in sorted(results.values.items()) for row in sorted(found)]
             prepared = await find_two_phase(admin, rows) if two_phase else []
+            is_table = output is OutputFormat.TABLE and not two_phase and for_people()
+            described = await starts_of(admin, rows) if is_table else {}
         if two_phase:
             _print_two_phase(prepared, output)
         elif output is OutputFormat.JSON:
             print_json([_listed_json(row) for row in rows])
         elif results.values:
-            cells = ((row.transactional_id, row.coordinator_id, row.producer_id, row.state.value) for row in rows)
-            print(table(["TransactionalId", "Coordinator", "ProducerId", "TransactionState"], cells))
+            if rows or not is_table:
+                print_listed(rows, described, int(time.time() * 1000))
+            else:
+                say_empty(f"no transactional id at {bootstrap_server}{' that matches' if states or pattern else ''}")
         wrong = f"--transactional-id-pattern {pattern!r} is no regular expression of RE2"
         return failed("list the transactions of broker", results.errors, {InvalidRegularExpression: wrong})
 
@@ -139,7 +156,7 @@ def describe(
         if output is OutputFormat.JSON:
             print_json([_described_json(row, now_ms) for row in results.values.values()])
         elif results.values:
-            print(table(DESCRIBED, (_described_cells(row, now_ms) for row in results.values.values())))
+            print_described(list(results.values.values()), now_ms)
         return failed("describe", results.errors, {TransactionalIdNotFound: UNKNOWN_ID})
 
     run_command(main, bootstrap_server)
@@ -149,38 +166,13 @@ def _print_two_phase(rows: Sequence[TransactionDescription], output: OutputForma
     now_ms = int(time.time() * 1000)
     if output is OutputFormat.JSON:
         print_json([_described_json(row, now_ms) for row in rows])
-        return
-    if not rows:
+    elif rows:
+        print_two_phase(rows, now_ms)
+    else:
         print("no open two-phase transaction")
-        return
-    print_table(
-        ["TRANSACTIONAL ID", "STATE", "TO COMPLETE IT, --state", "OPEN FOR", "PARTITIONS"],
-        [
-            (
-                row.transactional_id,
-                row.state.value,
-                f"{row.producer_id}:{row.producer_epoch}" if row.is_ongoing else "-",
-                duration(max(0, now_ms - row.start_ms)) if row.start_ms >= 0 else "-",
-                len(row.partitions),
-            )
-            for row in rows
-        ],
-        right=["OPEN FOR", "PARTITIONS"],
-    )
 
 
 UNKNOWN_ID = f"no coordinator knows it; {KNOWN_IDS}"
-DESCRIBED = (
-    "CoordinatorId",
-    "TransactionalId",
-    "ProducerId",
-    "ProducerEpoch",
-    "TransactionState",
-    "TransactionTimeoutMs",
-    "CurrentTransactionStartTimeMs",
-    "TransactionDurationMs",
-    "TopicPartitions",
-)
 
 
 def describe_producers(
@@ -323,7 +315,7 @@ def _hanging(
             )
             print(f"\n{_advice(found)}")
         else:
-            print(f"no hanging transaction in {len(chosen):,} partitions")
+            print(f"no hanging transaction in {plural(len(chosen), 'partition')}")
         return failed("look at", errors)
 
     run_command(main, bootstrap_server)
@@ -363,9 +355,9 @@ def blocked(
         if output is OutputFormat.JSON:
             print_json([_blocked_json(row, now_ms) for row in found])
         elif found:
-            _print_blocked(found, now_ms)
+            print_blocked(found, now_ms)
         else:
-            print(f"no reader waits in {len(chosen):,} partitions")
+            print(f"no reader waits in {plural(len(chosen), 'partition')}")
         return failed("see", errors)
 
     run_command(main, bootstrap_server)
@@ -414,26 +406,6 @@ def failed(verb: str, errors: Mapping[Any, KafkaError], advice: Mapping[type[Kaf
     return code
 
 
-def duration(milliseconds: float) -> str:
-    """For people: 4.2 s, 12 min, 3.5 h."""
-    seconds = milliseconds / 1000
-    for limit, unit, name in ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
-        if seconds < limit:
-            value = seconds / unit
-            return f"{value:.1f} {name}" if value < 10 else f"{value:.0f} {name}"
-    return f"{seconds / 86_400:.0f} d"
-
-
-def open_for(began: Began, now_ms: int) -> str:
-    """For people; what is not certain about an age is said with it."""
-    age_ms = began.age_ms(now_ms)
-    if age_ms is None:
-        return "-"
-    if began.told_by is ToldBy.BOUND:
-        return f"at least {duration(age_ms)}"
-    return f"{duration(age_ms)} by its records" if began.told_by is ToldBy.RECORD else duration(age_ms)
-
-
 def _age_ms(began: Began, now_ms: int) -> int:
     """A transaction whose start is not known sorts as the oldest."""
     age_ms = began.age_ms(now_ms)
@@ -442,7 +414,7 @@ def _age_ms(began: Began, now_ms: int) -> int:
 
 def _state(word: str) -> TransactionState:
     for state in TransactionState:
-        if word.replace("_", "").lower() == state.value.lower():
+        if word.replace("_", "").lower() == state.value.lower() or word.lower() == STATE_WORDS[state]:
             return state
     known = ", ".join(state.value for state in TransactionState if state is not TransactionState.UNKNOWN)
     raise CliError(f"--state {word!r} is none of: {known}", USAGE)
@@ -455,21 +427,6 @@ def _listed_json(row: TransactionListing) -> dict[str, object]:
         "producer_id": row.producer_id,
         "state": row.state.value,
     }
-
-
-def _described_cells(row: TransactionDescription, now_ms: int) -> Sequence[object]:
-    begun = row.start_ms >= 0
-    return (
-        row.coordinator_id,
-        row.transactional_id,
-        row.producer_id,
-        row.producer_epoch,
-        row.state.value,
-        row.timeout_ms,
-        row.start_ms if begun else NONE,
-        now_ms - row.start_ms if begun else NONE,
-        ",".join(map(str, sorted(row.partitions))),
-    )
 
 
 def _described_json(row: TransactionDescription, now_ms: int) -> dict[str, object]:
@@ -530,22 +487,3 @@ def _blocked_json(row: Blocked, now_ms: int) -> dict[str, object]:
         "duration_told_by": row.began.told_by.value,
         "groups": list(row.groups),
     }
-
-
-def _print_blocked(found: Iterable[Blocked], now_ms: int) -> None:
-    print_table(
-        ["PARTITION", "READERS WAIT AT", "HIDDEN", "OPEN FOR", "PRODUCER", "TRANSACTIONAL ID", "GROUPS THAT WAIT"],
-        [
-            (
-                row.tp,
-                row.stable_offset,
-                row.hidden,
-                open_for(row.began, now_ms),
-                "-" if row.transaction is None else f"{row.transaction.producer_id}:{row.transaction.producer_epoch}",
-                row.transactional_id or "unknown",
-                ", ".join(row.groups) or "-",
-            )
-            for row in found
-        ],
-        right=["READERS WAIT AT", "HIDDEN", "OPEN FOR"],
-    )

@@ -29,6 +29,7 @@ from twofold.cli.common import (
     Timeout,
     Yes,
     confirm,
+    plural,
     print_json,
     run_command,
 )
@@ -327,7 +328,7 @@ def _places(partitions: Collection[TopicPartition]) -> str:
     count = len(partitions)
     names = ", ".join(map(str, sorted(partitions)[:MOST_PLACES]))
     more = f" and {count - MOST_PLACES:,} more" if count > MOST_PLACES else ""
-    return f"{count:,} partition{'' if count == 1 else 's'}" + (f" ({names}{more})" if count else "")
+    return plural(count, "partition") + (f" ({names}{more})" if count else "")
 
 
 def _ended_json(ended: EndedTransaction) -> dict[str, object]:

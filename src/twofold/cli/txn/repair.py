@@ -27,6 +27,7 @@ from twofold.cli.common import (
     Yes,
     complain,
     confirm,
+    plural,
     print_json,
     print_table,
     run_command,
@@ -117,7 +118,7 @@ async def _repair_all(admin: Admin, missing: Sequence[Hanging], output: OutputFo
     if output is OutputFormat.JSON:
         print_json([_json(row) for row in written])
     elif not missing:
-        print(f"no decided transaction lacks a marker in {looked_at:,} partitions")
+        print(f"no decided transaction lacks a marker in {plural(looked_at, 'partition')}")
     for row in written if output is OutputFormat.TABLE else ():
         print(
             f"{row.transaction.tp}: wrote the {_word(row)} marker of {row.transactional_id} "

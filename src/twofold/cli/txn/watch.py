@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from twofold.cli.common import plural
 from twofold.client import Admin, TopicPartition
 from twofold.client.admin.hanging import Blocked, ToldBy, find_blocked
 from twofold.client.admin.transaction_model import TransactionListing, TransactionState
@@ -93,7 +94,7 @@ def picture(look: Look) -> Group:
     head = Text(
         f"{time.strftime('%H:%M:%S')}  {look.ongoing:,} ongoing, {len(look.listed) - look.ongoing:,} being ended, "
         f"readers wait in "
-        f"{len(blocked):,} partitions"
+        f"{plural(len(blocked), 'partition')}"
     )
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name, side in (

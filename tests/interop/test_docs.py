@@ -80,6 +80,7 @@ def test_every_block_of_the_page_runs(page: Path, tmp_path: Path):
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "TWOFOLD_BOOTSTRAP_SERVER": server.bootstrap_servers,
         "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        "XDG_CONFIG_HOME": str(tmp_path / "config"),
     }
     if uses_spark:
         environment |= small_spark()

@@ -14,7 +14,8 @@ from typing import Annotated, NamedTuple
 import click
 
 from twofold.cli import declare
-from twofold.cli.common import EXIT_CODES, USAGE, OutputFormat, complain, print_json
+from twofold.cli.common import EXIT_CODES, USAGE, CliError, OutputFormat, complain, print_json
+from twofold.cli.profile.chosen import chosen
 from twofold.version import VERSION
 
 PROGRAM = "twofold"
@@ -48,6 +49,16 @@ NOUNS = {
         "metadata_app",
         "Look into the metadata log and its snapshots, Twofold's or Apache Kafka's",
     ),
+    "config": Place(
+        "twofold.cli.config.commands",
+        "config_app",
+        "Check the settings of a broker before it starts, and show them",
+    ),
+    "profile": Place(
+        "twofold.cli.profile.commands",
+        "profile_app",
+        "Give clusters names: their addresses, and which of them commands ask",
+    ),
     "txn": Place("twofold.cli.txn.commands", "txn_app", "See, find and end transactions"),
     "pipeline": Place(
         "twofold.cli.pipeline.app",
@@ -59,6 +70,11 @@ VERBS = {
     "produce": Place("twofold.cli.records.produce", "produce", "Send standard input to a topic, one record per line"),
     "consume": Place(
         "twofold.cli.records.consume", "consume", "Print the records of a topic, and wait for more unless told to stop"
+    ),
+    "doctor": Place(
+        "twofold.cli.doctor.commands",
+        "doctor",
+        "Check settings, data folder, clock, limits, disk, ports and versions, and what a client sees",
     ),
     "version": Place("twofold.cli.app", "version", "Print the version"),
     "completion": Place("twofold.cli.app", "completion", "Print a script that completes commands in your shell"),
@@ -112,23 +128,31 @@ def make_root() -> Root:
         callback=_print_version,
         help="Print the version and exit.",
     )
+    # `chosen` takes it out of the command line; here it is for help and completion.
+    profile = click.Option(
+        ["--profile"], metavar="NAME", expose_value=False, help="Ask the cluster of this profile; may stand anywhere."
+    )
     return Root(
         PROGRAM,
         help=HELP,
         epilog=EXIT_CODES,
         no_args_is_help=True,
-        params=[version],
+        params=[version, profile],
         context_settings=dict(declare.SETTINGS),
     )
 
 
 def run_app(arguments: Sequence[str]) -> int:
     """Run one command; returns its exit code."""
-    if arguments and arguments[0] == "txn":
-        from twofold.cli.txn.words import normalize
+    try:
+        with chosen(arguments) as rest:
+            if rest and rest[0] == "txn":
+                from twofold.cli.txn.words import normalize
 
-        arguments = ["txn", *normalize(arguments[1:])]
-    return declare.run(make_root(), arguments, PROGRAM)
+                rest = ["txn", *normalize(rest[1:])]
+            return declare.run(make_root(), rest, PROGRAM)
+    except CliError as error:
+        return complain(str(error), error.code)
 
 
 def _print_version(context: click.Context, option: click.Parameter, wanted: bool) -> None:

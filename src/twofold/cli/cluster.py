@@ -188,7 +188,7 @@ def set_features(
             print(f"{'would set' if dry_run else 'set'} {_steps(changes)}")
         return OK
 
-    run_command(main, bootstrap_server)
+    run_command(main, bootstrap_server, destructive=True)
 
 
 def _kind(downgrade: bool, unsafe: bool) -> UpgradeType:

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 from twofold.cli import declare
+from twofold.cli.profile.chosen import in_effect
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -63,8 +64,13 @@ class CliError(Exception):
         self.code = code
 
 
-def run_command(main: Callable[[], Coroutine[Any, Any, int]], bootstrap_server: str) -> None:
-    """Run a command on an event loop and leave with its exit code; errors become one or two lines on stderr."""
+def run_command(
+    main: Callable[[], Coroutine[Any, Any, int]], bootstrap_server: str, *, destructive: bool = False
+) -> None:
+    """Run a command on an event loop and leave with its exit code; errors become one or two lines on stderr.
+
+    `destructive`: it ends or deletes what cannot be had back, so the user sees first which profile it goes by.
+    """
     # Here and below, because help and completion have no use for a client.
     from twofold.connections.connection import parse_addresses
     from twofold.logging import configure_logging
@@ -73,6 +79,9 @@ def run_command(main: Callable[[], Coroutine[Any, Any, int]], bootstrap_server: 
 
     # What the client logs, the command says itself; only what was not expected is shown.
     configure_logging(level="critical")
+    profile = in_effect()
+    if destructive and profile is not None:
+        print(f"profile {profile.name}: {profile.server}", file=sys.stderr)
     try:
         parse_addresses(bootstrap_server)
         code = run(main())
@@ -102,7 +111,9 @@ def explain(error: "KafkaError", bootstrap_server: str) -> tuple[str, int]:
     if isinstance(error, GaveUp) and isinstance(error.last, UnknownTopicOrPartition):
         return f"{error.last.message} at {bootstrap_server}; `twofold topic list` shows those that do", FAILED
     if isinstance(error, BrokerUnreachable | ConnectionLost | NoAnswer | GaveUp):
-        hint = f"Is a broker running at {bootstrap_server}? Name another with --bootstrap-server"
+        profile = in_effect()
+        whose = "" if profile is None else f" (profile {profile.name})"
+        hint = f"Is a broker running at {bootstrap_server}{whose}? Name another with --bootstrap-server"
         return f"{error}\n{hint}, or allow more time with --timeout.", UNREACHABLE
     return str(error), FAILED
 

@@ -220,7 +220,7 @@ def delete(
         ignored = (UnknownTopicOrPartition,) if if_exists else ()
         return report(results.errors, "delete", bootstrap_server, ignored)
 
-    run_command(main, bootstrap_server)
+    run_command(main, bootstrap_server, destructive=True)
 
 
 @topic_app.command("delete-records", epilog=EXIT_CODES)
@@ -260,7 +260,7 @@ def delete_records(
             print_table(["PARTITION", "START"], list(starts.items()), right=["PARTITION", "START"])
         return report(results.errors, "delete records of", bootstrap_server)
 
-    run_command(main, bootstrap_server)
+    run_command(main, bootstrap_server, destructive=True)
 
 
 def _place(topic: str, text: str) -> TopicPartition:

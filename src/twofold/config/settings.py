@@ -32,6 +32,7 @@ __all__ = [
     "data_settings",
     "environment_values",
     "parse_properties",
+    "why_ignored",
 ]
 
 logger = logging.getLogger(__name__)
@@ -115,9 +116,9 @@ class Settings:
                 if refused_key(name) is not None or key is not None:
                     given[name] = Given(text, source.name)
                 elif not source.lenient:
-                    raise ConfigError(name, None, _not_known(name), source.name)
+                    raise ConfigError(name, None, why_ignored(name), source.name)
                 if refused_key(name) is None and (key is None or foreign_family(name) is not None):
-                    logger.warning("%s%s is ignored: %s", name, _from(source.name), _not_known(name))
+                    logger.warning("%s%s is ignored: %s", name, _from(source.name), why_ignored(name))
         _join_node_id(texts, values)
         settings = cls((_Layer(ConfigSource.STATIC_BROKER_CONFIG, texts, values),), given)
         _check_expiry(settings)
@@ -262,7 +263,8 @@ def _from(source: str) -> str:
     return f" (from {source})" if source else ""
 
 
-def _not_known(name: str) -> str:
+def why_ignored(name: str) -> str:
+    """What a key is that is none of Twofold's."""
     if (what := foreign_family(name)) is not None:
         return f"Twofold has no {what}"
     nearest = _nearest(name)

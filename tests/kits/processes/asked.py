@@ -3,6 +3,7 @@
 import os
 import pty
 import threading
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from kits.processes.commands import Command, environment
@@ -20,13 +21,13 @@ class Answered(NamedTuple):
 class Asked:
     """A command that has asked its question and waits. `answer` lets it go on; leaving the block ends it."""
 
-    def __init__(self, bootstrap_servers: str, *words: str) -> None:
+    def __init__(self, bootstrap_servers: str, *words: str, env: Mapping[str, str] = {}) -> None:
         self._ours, theirs = pty.openpty()
         output, writing = os.pipe()
         errors, complaining = os.pipe()
         self._output, self._errors = os.fdopen(output), os.fdopen(errors)
         self._process = Command(
-            words, stdin=theirs, stdout=writing, stderr=complaining, env=environment(bootstrap_servers)
+            words, stdin=theirs, stdout=writing, stderr=complaining, env=environment(bootstrap_servers, env)
         )
         for descriptor in (theirs, writing, complaining):
             os.close(descriptor)

@@ -23,6 +23,7 @@ TESTS = Path(__file__).parent.parent.parent
 PATIENCE_S = 60.0
 NUMBER = struct.Struct("i")  # the pid, then the exit code
 SERVER = "TWOFOLD_BOOTSTRAP_SERVER"
+PROFILE = "TWOFOLD_PROFILE"
 
 Done = subprocess.CompletedProcess[str]
 
@@ -99,8 +100,9 @@ class Command:
 
 
 def environment(server: str | None = None, env: Mapping[str, str] = {}) -> dict[str, str]:
-    """That of the tests, with this server and no other."""
-    given = {name: value for name, value in os.environ.items() if name != SERVER}
+    """That of the tests, with this server and no other, and without the profiles of the user that runs them."""
+    given = {name: value for name, value in os.environ.items() if name not in (SERVER, PROFILE)}
+    given |= {"XDG_CONFIG_HOME": os.devnull}
     return {**given, **({} if server is None else {SERVER: server}), **env}
 
 

@@ -157,7 +157,7 @@ def delete(
         ignored = (GroupIdNotFound,) if if_exists else ()
         return report(results.errors, "delete", bootstrap_server, ignored, members)
 
-    run_command(main, bootstrap_server)
+    run_command(main, bootstrap_server, destructive=True)
 
 
 def report(

@@ -123,7 +123,7 @@ def reset_offsets(
             complain(f"--execute will be refused for {group}: {_busy(members)}", OK)
         return _report(errors)
 
-    run_command(main, bootstrap_server)
+    run_command(main, bootstrap_server, destructive=True)
 
 
 # What is asked for

@@ -189,7 +189,7 @@ def recover_sink(
             print_recovered(done)
         return OK
 
-    run_command(main, bootstrap_server)
+    run_command(main, bootstrap_server, destructive=True)
 
 
 async def recover_left(server: str, timeout_s: float, prefix: str, decision_topic: str | None) -> int:

@@ -63,7 +63,7 @@ def prune_writes(
             print(f"{plural(len(done.names), 'writeId')} of {prefix} pruned, {done.left} are remembered by name")
         return OK
 
-    run_command(main, bootstrap_server)
+    run_command(main, bootstrap_server, destructive=True)
 
 
 async def _choose(server: str, timeout_s: float, prefix: str, decision_topic: str | None, keep: int) -> frozenset[str]:

@@ -98,7 +98,7 @@ def abort(
                 return await _abort_whole(admin, found, owner, yes, output)
             return await _abort_here(admin, _spec(found, coordinator_epoch), yes, output)
 
-    run_command(main, bootstrap_server)
+    run_command(main, bootstrap_server, destructive=True)
 
 
 async def _at_offset(admin: Admin, tp: TopicPartition, start_offset: int) -> PartitionTransaction:
@@ -269,7 +269,7 @@ def complete(
             _say_if_inexact(ended.is_exact)
         return OK
 
-    run_command(main, bootstrap_server)
+    run_command(main, bootstrap_server, destructive=True)
 
 
 def terminate(
@@ -302,7 +302,7 @@ def terminate(
             _say_if_inexact(ended.is_exact)
         return OK
 
-    run_command(main, bootstrap_server)
+    run_command(main, bootstrap_server, destructive=True)
 
 
 # Common

@@ -77,7 +77,7 @@ def repair(
                 confirm(f"Write {_counted(missing)}?", NOTHING)
             return max(code, await _repair_all(admin, missing, output, len(chosen)))
 
-    run_command(main, bootstrap_server)
+    run_command(main, bootstrap_server, destructive=True)
 
 
 def _at_offset(found: Sequence[Hanging], start_offset: int, where: str) -> Hanging:

@@ -1,0 +1,1 @@
+"""`twofold config`."""

@@ -190,6 +190,25 @@ def test_status_without_a_name_shows_every_sink_and_no_other_topic(
     ]
 
 
+def test_status_names_the_pipeline_by_its_name_also_after_it_was_recovered(
+    two_phase: str, prefix: str, topic: str, tmp_path: Path
+) -> None:
+    names = (f"{prefix}-shop.totals", f"{prefix}-shop.rest", f"{prefix}-shops.totals")
+    for number, name in enumerate(names):
+        query = Query(two_phase, tmp_path, f"{prefix}-{number}", query_name=name)
+        query.start()
+        query.prepare(topic, [b"a"])
+        query.die()
+    assert [row["pipeline"] for row in told(two_phase, "status", f"{prefix}-shop")] == list(names[:2])
+    (row,) = told(two_phase, "status", names[0])
+    assert row["prefix"] == f"{prefix}-0"
+    assert f"pipeline     {names[0]}\nsink         {prefix}-0\n" in pipeline(two_phase, "status", names[0]).stdout
+    line = error_line(pipeline(two_phase, "status", f"{prefix}-sho", code=1))
+    assert f"no pipeline has the name '{prefix}-sho'" in line and names[0] in line
+    pipeline(two_phase, "recover", "--prefix", f"{prefix}-0", "--yes")
+    assert told(two_phase, "status", names[0])[0]["owner"].startswith("recover-")
+
+
 def test_status_fences_nobody(server: str, prefix: str, topic: str, tmp_path: Path) -> None:
     query = Query(server, tmp_path, prefix)
     query.start()

@@ -7,7 +7,7 @@ import pytest
 
 from twofold.pipeline.config import Flags, PipelineConfig, PipelineConfigError, PipelineFailed, build
 from twofold.pipeline.loading import load
-from twofold.pipeline.running import SinkProgress, prefix_of, servers_of
+from twofold.pipeline.running import Activity, SinkProgress, prefix_of, servers_of
 from twofold.pipeline.template import write_project
 from twofold.pipeline.words import explain, failure
 
@@ -293,7 +293,7 @@ def test_progress_counts_every_batch_once_and_tells_the_lag():
     progress = SinkProgress("s")
     progress.take(row)
     progress.take(row)
-    assert (progress.batch_id, progress.rows, progress.lag, progress.waiting) == (3, 10, 4, False)
+    assert (progress.batch_id, progress.rows, progress.lag, progress.activity) == (3, 10, 4, Activity.RUNNING)
     progress.take(row | {"batchId": 4, "sources": [{"endOffset": '{"t": {"0": 7}}', "latestOffset": "null"}]})
     assert (progress.batch_id, progress.rows, progress.lag) == (4, 20, None)
 
@@ -303,7 +303,7 @@ def test_a_batch_counts_although_its_number_was_idle_before():
     batch = {"batchId": 1, "numInputRows": 10, "processedRowsPerSecond": 5.0, "durationMs": {"addBatch": 7}}
     progress = SinkProgress("s")
     progress.take(idle | {"sources": []})
-    assert progress.waiting
+    assert (progress.activity, progress.batch_id) == (Activity.IDLE, 0)
     progress.take(batch | {"sources": []})
     assert (progress.batch_id, progress.rows, progress.rows_per_s) == (1, 10, 5.0)
     progress.take(idle | {"batchId": 2, "sources": []})

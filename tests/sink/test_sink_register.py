@@ -39,6 +39,7 @@ DECISIONS = st.builds(
 )
 CHANGES = st.one_of(
     st.tuples(st.just("owned_by"), NAMES),
+    st.tuples(st.just("named"), NAMES, NAMES),
     st.tuples(st.just("deciding"), DECISIONS),
     st.tuples(st.just("done")),
     st.tuples(st.just("revoked")),
@@ -66,7 +67,11 @@ def history(changes: list[tuple[Any, ...]]) -> list[Register]:
     for at_ms, (name, *arguments) in enumerate(changes):
         now = found[-1]
         if NEED_PENDING.get(name, now.pending is not None) == (now.pending is not None):
-            found.append(getattr(now, name)(*arguments, at_ms))
+            if name == "named":
+                owner, query_name = arguments
+                found.append(now.owned_by(owner, at_ms, "host:/checkpoint", query_name))
+            else:
+                found.append(getattr(now, name)(*arguments, at_ms))
     return found[1:]
 
 
@@ -93,6 +98,18 @@ def test_what_was_written_last_is_read(changes: list[tuple[Any, ...]], size: int
         states = history(changes)
         for number in range(1, len(states) + 1):
             assert read(journal(states[:number])) == states[number - 1]
+
+
+def test_a_register_from_before_names_is_read_and_named_by_the_next_owner() -> None:
+    """What the version before wrote: the same fields without `queryName`."""
+    ((key, value),) = encode(PREFIX, Register().owned_by("first", 1, "host:/checkpoint"))
+    body = json.loads(value)
+    del body["queryName"]
+    before = read([Written(key, json.dumps(body).encode(), 0)])
+    assert before is not None and (before.owner, before.query_name) == ("first", "")
+    after = before.owned_by("second", 2, "host:/checkpoint", "shop.totals")
+    assert after.query_name == "shop.totals"
+    assert after.owned_by("recover-host-1", 3).query_name == "shop.totals"
 
 
 @given(st.lists(CHANGES, max_size=12), st.integers(1, 4), st.randoms(use_true_random=False))

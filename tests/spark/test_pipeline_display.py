@@ -24,7 +24,7 @@ from sink_kit import SETTINGS, Broker
 from kits.processes.server import TwofoldServer
 from twofold.pipeline.config import Flags, PipelineConfig, build
 from twofold.pipeline.display import Display, JsonLines, Table, display_for
-from twofold.pipeline.running import SinkProgress
+from twofold.pipeline.running import Activity, SinkProgress
 
 COLUMNS, ROWS = 80, 24
 PATIENCE_S = 240
@@ -41,7 +41,7 @@ def progress(name: str, **values: object) -> SinkProgress:
 
 
 def at_work(name: str) -> SinkProgress:
-    return progress(name, waiting=False)
+    return progress(name, activity=Activity.RUNNING)
 
 
 # On a terminal
@@ -93,8 +93,8 @@ def test_the_table_fits_80_columns_and_tells_everything(terminal: Terminal) -> N
         display.show([at_work(name) for name in names])
         shown = lines_of(terminal.read(1.0))
     assert max(map(len, shown)) <= COLUMNS
-    assert any(re.fullmatch(r"SINK +BATCH +ROWS +ROWS/S +LAG +OPEN TRANSACTIONS", line) for line in shown), shown
-    assert any(re.fullmatch(r"totals +7 +1,234,567 +2,346 +89 +4", line) for line in shown), shown
+    assert any(re.fullmatch(r"SINK +STATE +LAST BATCH +ROWS +ROWS/S +LAG +OPEN TXNS", line) for line in shown), shown
+    assert any(re.fullmatch(r"totals +running +7 +1,234,567 +2,346 +89 +4", line) for line in shown), shown
     assert any("Ctrl-C stops it" in line for line in shown)
 
 
@@ -114,11 +114,11 @@ def test_lines_of_text_where_there_is_no_terminal() -> None:
     stream.close = lambda: None  # type: ignore[method-assign]
     with Display(config_of("totals", "rest"), stream) as display:
         display.say("starting")
-        display.show([at_work("totals"), progress("rest")])
+        display.show([at_work("totals"), SinkProgress("rest")])
         assert stream.getvalue() == "orders: starting\n", "not more often than people read"
         display._line_at -= 60
         display.set_open({"totals": 4})
-        display.show([at_work("totals"), progress("rest")])
+        display.show([at_work("totals"), SinkProgress("rest")])
         assert stream.getvalue().splitlines()[1:] == [
             "orders.totals: batch 7, 1,234,567 rows, 2,346 rows/s, lag 89, 4 open transactions",
             "orders.rest: no batch yet",
@@ -133,8 +133,8 @@ def test_json_has_a_line_for_every_change() -> None:
     with JsonLines(config_of("totals", "rest"), stream) as display:
         display.set_open({"totals": 4})
         for _ in range(3):
-            display.show([at_work("totals"), progress("rest")])
-        display.show([progress("totals", waiting=False, batch_id=8, rows=1_234_568), progress("rest")])
+            display.show([at_work("totals"), SinkProgress("rest")])
+        display.show([progress("totals", activity=Activity.RUNNING, batch_id=8, rows=1_234_568), SinkProgress("rest")])
         display.finish()
     found = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert [(row["event"], row["sink"], row["batch_id"]) for row in found] == [
@@ -147,12 +147,89 @@ def test_json_has_a_line_for_every_change() -> None:
         "event": "progress",
         "pipeline": "orders",
         "sink": "totals",
+        "state": "running",
         "batch_id": 7,
         "rows": 1_234_567,
         "rows_per_s": 2345.6,
         "lag": 89,
         "open_transactions": 4,
     }
+
+
+# As Spark 4.3 tells it, less what is not looked at.
+NOTHING_TO_DO = {
+    "batchId": 3,
+    "timestamp": "2026-11-16T12:00:00.000Z",
+    "numInputRows": 0,
+    "durationMs": {"latestOffset": 4, "triggerExecution": 5},
+    "sources": [
+        {
+            "startOffset": '{"orders": {"0": 20, "1": 30}}',
+            "endOffset": '{"orders": {"0": 20, "1": 30}}',
+            "latestOffset": '{"orders": {"0": 20, "1": 30}}',
+        }
+    ],
+}
+
+
+def test_a_restarted_sink_without_new_rows_is_idle_with_lag_0_and_the_last_batch_of_the_run_before() -> None:
+    restarted = SinkProgress("totals")
+    restarted.take(NOTHING_TO_DO)
+    assert (restarted.activity, restarted.lag, restarted.batch_id, restarted.rows) == (Activity.IDLE, 0, 2, 0)
+    stream = io.StringIO()
+    Display(config_of("totals"), stream)._print([restarted])
+    assert stream.getvalue() == "orders.totals: idle, last batch 2, 0 rows in this run, lag 0\n"
+    fresh = SinkProgress("totals")
+    fresh.take(NOTHING_TO_DO | {"batchId": 0})
+    assert (fresh.activity, fresh.batch_id) == (Activity.IDLE, -1)
+
+
+def test_a_sink_is_running_after_a_batch_and_idle_after_a_look_that_found_nothing() -> None:
+    sink = SinkProgress("totals")
+    batch = NOTHING_TO_DO | {"numInputRows": 10, "durationMs": {"addBatch": 9}, "processedRowsPerSecond": 50.0}
+    for _ in range(2):
+        sink.take(NOTHING_TO_DO)
+        sink.take(batch)
+    assert (sink.batch_id, sink.rows, sink.rows_per_s) == (3, 10, 50.0)
+    assert sink.activity is Activity.RUNNING
+    sink.take(NOTHING_TO_DO | {"batchId": 4})
+    assert (sink.activity, sink.batch_id, sink.rows, sink.rows_per_s) == (Activity.IDLE, 3, 10, 0.0)
+
+
+def test_json_tells_that_a_sink_became_idle() -> None:
+    stream = io.StringIO()
+    stream.close = lambda: None  # type: ignore[method-assign]
+    idle = progress("totals", activity=Activity.IDLE, lag=0, rows_per_s=0.0)
+    with JsonLines(config_of("totals"), stream) as display:
+        for row in (SinkProgress("totals"), at_work("totals"), idle, idle):
+            display.show([row])
+    found = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [(row["state"], row["batch_id"], row["lag"]) for row in found] == [("running", 7, 89), ("idle", 7, 0)]
+
+
+def test_a_log_that_became_large_is_rotated_under_processes_that_have_it_open(tmp_path: Path) -> None:
+    from twofold.pipeline.session import ROTATED_KEPT, rotate
+
+    log = tmp_path / "shop-12.log"
+    rotate(log)  # not there yet
+    with subprocess.Popen(
+        ["bash", "-c", f"while read line; do echo $line; done >>{log}"], stdin=subprocess.PIPE
+    ) as jvm:
+        assert jvm.stdin is not None
+        for number in range(6):
+            jvm.stdin.write(b"%d %s\n" % (number, b"x" * 100))
+            jvm.stdin.flush()
+            deadline = time.monotonic() + 10
+            while not log.exists() or not log.read_text().startswith(f"{number} "):
+                assert time.monotonic() < deadline, "nothing came"
+                time.sleep(0.01)
+            rotate(log, at_bytes=1_000)
+            assert log.stat().st_size > 0, "it is small"
+            rotate(log, at_bytes=100)
+            assert log.stat().st_size == 0
+        jvm.stdin.close()
+    kept = {path.name: path.read_text()[0] for path in tmp_path.glob("shop-12.*.log")}
+    assert kept == {f"shop-12.{number}.log": str(6 - number) for number in range(1, ROTATED_KEPT + 1)}
 
 
 def test_who_stops_reading_stops_nothing() -> None:
@@ -204,7 +281,7 @@ def test_on_a_terminal_a_run_draws_its_table_and_ctrl_c_ends_it(command: Command
         preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0) and None,
     )
     deadline = time.monotonic() + PATIENCE_S
-    while not any(re.match(r"out +\d+ +300 ", line) for line in lines_of(terminal.read())):
+    while not any(re.match(r"out +running +\d+ +300 ", line) for line in lines_of(terminal.read())):
         assert time.monotonic() < deadline, terminal.read()
         assert process.poll() is None, terminal.read()
     time.sleep(2.5)
@@ -217,7 +294,9 @@ def test_on_a_terminal_a_run_draws_its_table_and_ctrl_c_ends_it(command: Command
     assert process.returncode == 130, text
     log_lines = [line for line in shown if "what Spark says goes to" in line]
     assert log_lines and max(len(line) for line in shown if line not in log_lines) <= COLUMNS
-    assert any(re.fullmatch(r"out +\d+ +300 +[\d,]+ +\d+ +0", line) for line in shown), "with open transactions"
+    assert any(re.fullmatch(r"out +(running|idle) +\d+ +300 +[\d,]+ +\d+ +0", line) for line in shown), (
+        "with open transactions"
+    )
     assert "pipe: stopping" in text and "Traceback" not in text
     assert [line for line in shown if line.startswith("pipe.out: batch")]
     command.processes.append(process)  # type: ignore[arg-type]

@@ -1,5 +1,6 @@
 """`twofold pipeline run` as people use it: started, stopped in any phase, killed, and started again."""
 
+import json
 import os
 import random
 import shutil
@@ -14,6 +15,7 @@ from connector import LONG
 from pipeline_kit import Command, check_message
 from sink_kit import SETTINGS, Broker, check_exactly_once
 
+from kits.processes import commands
 from kits.processes.server import TwofoldServer
 
 pytestmark = [
@@ -56,6 +58,56 @@ def test_it_reads_what_there_is_and_ends_and_goes_on_the_next_time(command: Comm
     check_exactly_once(command.broker, command.target, range(150))
     assert command.broker.open_transactions() == []
     assert command.left_running() == [], "the JVM has ended before the command"
+
+
+# Its JVM writes more than a log file may hold.
+TALKATIVE = """
+def configure(spark):
+    spark._jvm.java.lang.System.err.println("x" * 11_000_000)
+
+
+def transform(df):
+    return df.select('key', 'value')
+"""
+
+
+@rest
+def test_restarted_without_new_rows_it_is_idle_known_by_its_name_and_rotates_its_log(command: Command) -> None:
+    command.broker.send(command.source, range(100))
+    assert command.run("--trigger", "available-now")[0] == 0
+    process = command.start("--trigger", "100 milliseconds", "--format", "json", text=TALKATIVE)
+    assert process.stdout is not None
+    seen = [json.loads(next(process.stdout)) for _ in range(2)]
+    assert seen[0]["event"] == "message"
+    state = {name: seen[1][name] for name in ("event", "pipeline", "sink", "state", "batch_id", "rows", "lag")}
+    assert state == {
+        "event": "progress",
+        "pipeline": "pipe",
+        "sink": "out",
+        "state": "idle",
+        "batch_id": 0,
+        "rows": 0,
+        "lag": 0,
+    }
+    done = commands.run("pipeline", "status", "pipe", "--format", "json", server=command.broker.bootstrap_servers)
+    (found,) = [row for row in json.loads(done.stdout) if str(command.directory) in row["checkpoint"]]
+    assert found["pipeline"] == "pipe.out" and found["last_decided_batch"] == 0
+    log = Path(seen[0]["text"].rpartition(" ")[2])
+    rotated = log.with_suffix(".1.log")
+    deadline = time.monotonic() + 30
+    while not rotated.exists() or log.stat().st_size > 1_000_000:
+        assert time.monotonic() < deadline, "the log grows"
+        time.sleep(0.1)
+    assert rotated.stat().st_size > 11_000_000
+    command.broker.send(command.source, range(100, 150))
+    command.wait_for_rows(150)
+    stop_with(process, "int")
+    code, output = command.ended(process)
+    assert code == 130, output
+    assert {"state": "running", "batch_id": 1, "rows": 50} in [
+        {name: row.get(name) for name in ("state", "batch_id", "rows")} for row in map(json.loads, output.splitlines())
+    ]
+    assert log.stat().st_size > 0, "the JVM goes on with the file that was cut"
 
 
 def stop_with(process: object, how: str) -> None:

@@ -14,13 +14,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
 from twofold.pipeline.config import PipelineConfig
-from twofold.pipeline.running import SinkProgress
+from twofold.pipeline.running import Activity, SinkProgress
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 LINE_EVERY_S = 10.0
-COLUMNS = ("SINK", "BATCH", "ROWS", "ROWS/S", "LAG", "OPEN TRANSACTIONS")
+COLUMNS = ("SINK", "STATE", "LAST BATCH", "ROWS", "ROWS/S", "LAG", "OPEN TXNS")
 
 
 def display_for(config: PipelineConfig, *, as_json: bool) -> "Display":
@@ -79,15 +79,16 @@ class Display:
             self._write(self._line(row))
 
     def _line(self, row: SinkProgress) -> str:
-        if row.waiting:
-            return f"{self._config.name}.{row.name}: no batch yet"
+        whose = f"{self._config.name}.{row.name}"
+        if row.activity is Activity.STARTING:
+            return f"{whose}: no batch yet"
         lag = "" if row.lag is None else f", lag {row.lag:,}"
         count = self._open.get(row.name)
-        opened = "" if count is None else f", {count} open transactions"
-        return (
-            f"{self._config.name}.{row.name}: batch {row.batch_id}, {row.rows:,} rows, {row.rows_per_s:,.0f} rows/s"
-            f"{lag}{opened}"
-        )
+        opened = "" if count is None else f", {count} open transaction{'' if count == 1 else 's'}"
+        if row.activity is Activity.IDLE:
+            batch = "no batch yet" if row.batch_id < 0 else f"last batch {row.batch_id}"
+            return f"{whose}: idle, {batch}, {row.rows:,} rows in this run{lag}{opened}"
+        return f"{whose}: batch {row.batch_id}, {row.rows:,} rows, {row.rows_per_s:,.0f} rows/s{lag}{opened}"
 
     def _write(self, text: str) -> None:
         with suppress(OSError):
@@ -99,7 +100,7 @@ class JsonLines(Display):
 
     def __init__(self, config: PipelineConfig, stream: TextIO) -> None:
         super().__init__(config, stream)
-        self._shown: dict[str, tuple[int, int]] = {}
+        self._shown: dict[str, tuple[object, ...]] = {}
 
     def say(self, text: str) -> None:
         self._object("message", text=text)
@@ -107,8 +108,9 @@ class JsonLines(Display):
     def show(self, rows: Sequence[SinkProgress]) -> None:
         self._rows = rows
         for row in rows:
-            if not row.waiting and self._shown.get(row.name) != (row.batch_id, row.rows):
-                self._shown[row.name] = (row.batch_id, row.rows)
+            state = (row.activity, row.batch_id, row.rows)
+            if row.activity is not Activity.STARTING and self._shown.get(row.name) != state:
+                self._shown[row.name] = state
                 self._progress("progress", row)
 
     def finish(self) -> None:
@@ -120,7 +122,8 @@ class JsonLines(Display):
         self._object(
             event,
             sink=row.name,
-            batch_id=None if row.waiting else row.batch_id,
+            state=row.activity.value,
+            batch_id=None if row.batch_id < 0 else row.batch_id,
             rows=row.rows,
             rows_per_s=round(row.rows_per_s, 1),
             lag=row.lag,
@@ -178,10 +181,11 @@ class Table(Display):
             else:
                 table.add_column(name, justify="right", no_wrap=True)
         for row in rows:
-            cells = ("starting", "", "", "") if row.waiting else self._cells(row)
-            table.add_row(row.name, *cells, str(self._open.get(row.name, "")))
+            numbers = ("", "", "", "") if row.activity is Activity.STARTING else self._numbers(row)
+            table.add_row(row.name, row.activity.value, *numbers, str(self._open.get(row.name, "")))
         return Group(title, table)
 
-    def _cells(self, row: SinkProgress) -> tuple[str, str, str, str]:
+    def _numbers(self, row: SinkProgress) -> tuple[str, str, str, str]:
+        batch = "none" if row.batch_id < 0 else str(row.batch_id)
         lag = "?" if row.lag is None else f"{row.lag:,}"
-        return str(row.batch_id), f"{row.rows:,}", f"{row.rows_per_s:,.0f}", lag
+        return batch, f"{row.rows:,}", f"{row.rows_per_s:,.0f}", lag

@@ -11,13 +11,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from twofold.pipeline.config import PipelineConfig, PipelineSink
 from twofold.pipeline.loading import Transformation
-from twofold.pipeline.session import as_options, log_error
+from twofold.pipeline.session import as_options, log_error, rotate
 from twofold.pipeline.words import failure
 from twofold.sink.names import prefix_of_query
 
@@ -27,25 +28,37 @@ STOP_PATIENCE_S = 60
 BATCHES_REMEMBERED = 100
 
 
+class Activity(StrEnum):
+    STARTING = "starting"
+    """Spark has not looked for rows yet."""
+    RUNNING = "running"
+    """The last look found rows."""
+    IDLE = "idle"
+    """The last look found none."""
+
+
 @dataclass
 class SinkProgress:
-    """Of one sink."""
+    """Of one sink. `batch_id` is the last batch that is done, of this run or of one before; -1 where there is none.
+    `rows` are those of this run."""
 
     name: str
     batch_id: int = -1
     rows: int = 0
     rows_per_s: float = 0.0
     lag: int | None = None
-    waiting: bool = True
+    activity: Activity = Activity.STARTING
     seen: dict[int, int] = field(default_factory=dict)
+    looked_at: tuple[int, str] | None = None
+    """The newest row of Spark that was taken."""
 
     def take(self, row: Any) -> None:
         """The same row may come often, and before a batch one that only says that there is nothing to do."""
         batch_id, rows = row["batchId"], row["numInputRows"]
-        if rows == 0 and "addBatch" not in row["durationMs"]:
-            self.rows_per_s = 0.0
-            return
         if batch_id in self.seen:
+            return
+        if rows == 0 and "addBatch" not in row["durationMs"]:
+            self._found_nothing(batch_id - 1, row["sources"])
             return
         self.seen[batch_id] = rows
         if len(self.seen) > BATCHES_REMEMBERED:
@@ -54,7 +67,15 @@ class SinkProgress:
         self.batch_id = max(self.batch_id, batch_id)
         self.rows_per_s = float(row.get("processedRowsPerSecond") or 0)
         self.lag = lag_of(row["sources"])
-        self.waiting = False
+        self.activity = Activity.RUNNING
+
+    def _found_nothing(self, last_batch_id: int, sources: Any) -> None:
+        """Spark numbers such a row as the batch that would come next."""
+        self.batch_id = max(self.batch_id, last_batch_id)
+        self.rows_per_s = 0.0
+        lag = lag_of(sources)
+        self.lag = 0 if lag is None else lag  # a source that is not asked how far it goes had nothing to read
+        self.activity = Activity.IDLE
 
 
 def lag_of(sources: Any) -> int | None:
@@ -123,7 +144,9 @@ def start(config: PipelineConfig, made: Mapping[str, Any], log: Path) -> dict[st
     return queries
 
 
-def watch(queries: dict[str, Any], stop: Stop, show: Callable[[list[SinkProgress]], None], file: Path) -> None:
+def watch(
+    queries: dict[str, Any], stop: Stop, show: Callable[[list[SinkProgress]], None], file: Path, log: Path
+) -> None:
     """Until all have ended, one has failed, or the user asks to stop."""
     found = {name: SinkProgress(name) for name in queries}
     while True:
@@ -131,6 +154,7 @@ def watch(queries: dict[str, Any], stop: Stop, show: Callable[[list[SinkProgress
         for name, query in queries.items():
             _take_new(query, found[name])
         show(list(found.values()))
+        rotate(log)
         for name, query in queries.items():
             if (error := query.exception()) is not None:
                 whose = f"sink {name}: " if len(queries) > 1 else ""
@@ -142,8 +166,9 @@ def watch(queries: dict[str, Any], stop: Stop, show: Callable[[list[SinkProgress
 
 def _take_new(query: Any, progress: SinkProgress) -> None:
     last = query.lastProgress
-    if last is None or last["batchId"] in progress.seen:
+    if last is None or (last["batchId"], last["timestamp"]) == progress.looked_at:
         return
+    progress.looked_at = (last["batchId"], last["timestamp"])
     for row in query.recentProgress:
         progress.take(row)
 

@@ -4,12 +4,13 @@ import importlib.util
 import logging
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ SETTINGS = {
 # For one machine: what a cluster's operator has set stays.
 LOCAL_SETTINGS = {"spark.sql.shuffle.partitions": "4", "spark.ui.enabled": "false"}
 LOGS_KEPT = 20
+ROTATE_AT_BYTES = 10 * 2**20
+ROTATED_KEPT = 3
 JVM_PATIENCE_S = 30
 LOGGING = """
 rootLogger.level = info
@@ -66,6 +69,26 @@ def log_error(log: Path, error: BaseException) -> None:
     """The full trace, for more than the message says."""
     with log.open("a") as file:
         file.write("".join(traceback.format_exception(error)))
+
+
+def rotate(log: Path, at_bytes: int = ROTATE_AT_BYTES) -> None:
+    """A query that runs for months logs some lines per trigger, also when it is idle. A file that is too large goes to
+    `NAME.1.log`, the one that was there to `NAME.2.log`, and so on.
+
+    The file is copied and cut, and not renamed: the JVM, its Python processes and this process append to it.
+    """
+    try:
+        if log.stat().st_size <= at_bytes:
+            return
+    except FileNotFoundError:  # spark-submit has a log of its own
+        return
+    rotated = [log.with_suffix(f".{number}.log") for number in range(1, ROTATED_KEPT + 1)]
+    with suppress(OSError):  # a disk that is full: what is cut makes room
+        for older, newer in zip(rotated[:0:-1], rotated[-2::-1], strict=True):
+            if newer.exists():
+                newer.replace(older)
+        shutil.copyfile(log, rotated[0])
+    os.truncate(log, 0)
 
 
 # The session

@@ -54,8 +54,9 @@ OffsetsOf = Callable[[str, int], GroupOffsets | None]
 
 @dataclass(frozen=True, slots=True)
 class SinkSettings:
-    """`exactly_once` is auto, 2pc or resume. `where` names the checkpoint to people. `former` are the prefixes that the
-    version before may have given the query; None where the user has chosen the prefix."""
+    """`exactly_once` is auto, 2pc or resume. `where` and `query_name` name the checkpoint and the query to people.
+    `former` are the prefixes that the version before may have given the query; None where the user has chosen the
+    prefix."""
 
     prefix: str
     exactly_once: str = "auto"
@@ -64,6 +65,7 @@ class SinkSettings:
     heartbeat_interval_ms: int = DEFAULT_HEARTBEAT_INTERVAL_MS
     where: str = ""
     former: tuple[str, ...] | None = None
+    query_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +214,7 @@ class Driver:
         register = self.journal.register
         if register.owner != owner:
             # Before anything is swept: a driver that was fenced meanwhile cannot sign, and has nothing to sweep.
-            await self.journal.append(register.owned_by(owner, self._now_ms(), self._settings.where))
+            await self.journal.append(self._signed(register, owner))
         await self.sweep(owner, deadline)
         await self._sweep_adopted(deadline)
         return conditions
@@ -232,7 +234,10 @@ class Driver:
             log.warning("what was written under the prefix %s goes on under %s", row.prefix, settings.prefix)
         if found:
             # One record: whatever ends this driver before it, the next one finds all of this to do again.
-            await self.journal.append(register.owned_by(owner, self._now_ms(), settings.where))
+            await self.journal.append(self._signed(register, owner))
+
+    def _signed(self, register: Register, owner: str) -> Register:
+        return register.owned_by(owner, self._now_ms(), self._settings.where, self._settings.query_name)
 
     async def _hand_over(self, row: FoundJournal, owner: str, conditions: Conditions, deadline: Deadline) -> Register:
         assert row.register is not None

@@ -91,6 +91,8 @@ class Register:
     at_ms: int = 0
     where: str = ""
     """The owner's checkpoint, for people."""
+    query_name: str = ""
+    """Spark's queryName, for people: `twofold pipeline run` gives `<pipeline>.<sink>`."""
     adopted: tuple[str, ...] = ()
     """Prefixes whose journals were taken over: what is open under them is ours to end, as long as they say so."""
     moved_to: str = ""
@@ -106,8 +108,11 @@ class Register:
         entry = self.entry(name)
         return -1 if entry is None else entry.batch_id
 
-    def owned_by(self, owner: str, now_ms: int, where: str = "") -> "Register":
-        return self._next(JournalKind.OWNER, now_ms, owner=owner, where=where, moved_to="", leaving=self.leaving)
+    def owned_by(self, owner: str, now_ms: int, where: str = "", query_name: str = "") -> "Register":
+        """An operator who recovers the sink has no name for it: the query's own stays."""
+        name = query_name or self.query_name
+        changes = {"owner": owner, "where": where, "query_name": name, "moved_to": "", "leaving": self.leaving}
+        return self._next(JournalKind.OWNER, now_ms, **changes)
 
     def deciding(
         self, decision: BatchDecision, now_ms: int, purpose: Purpose = Purpose.QUERY, read: Input | None = None
@@ -195,6 +200,7 @@ def encode(prefix: str, register: Register) -> list[tuple[bytes, bytes]]:
         "round": register.round,
         "decided": [entry.row() for entry in register.decided],
         "where": register.where,
+        "queryName": register.query_name,
         "adopted": list(register.adopted),
         "movedTo": register.moved_to,
     }
@@ -280,7 +286,9 @@ class Reader:
         if body["v"] == 1:
             return register
         adopted = tuple(map(str, body["adopted"]))
-        return replace(register, where=body["where"], adopted=adopted, moved_to=body["movedTo"])
+        # Records from before queries had their names in the journal have none.
+        name = str(body.get("queryName", ""))
+        return replace(register, where=body["where"], query_name=name, adopted=adopted, moved_to=body["movedTo"])
 
 
 def _row(participant: Participant) -> list[Any]:

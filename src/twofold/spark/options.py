@@ -147,6 +147,7 @@ class WriteOptions:
     producer: "ProducerConfig"
     where: str = ""
     former_prefixes: tuple[str, ...] | None = None
+    query_name: str = ""
 
     @property
     def settings(self) -> "SinkSettings":
@@ -162,6 +163,7 @@ class WriteOptions:
             heartbeat_interval_ms=self.heartbeat_interval_ms or DEFAULT_HEARTBEAT_INTERVAL_MS,
             where=self.where,
             former=self.former_prefixes,
+            query_name=self.query_name,
         )
 
 
@@ -384,6 +386,7 @@ def write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOption
         checks_input=checks_input,
         heartbeat_interval_ms=given.parsed(HEARTBEAT_INTERVAL, _positive, None),
         producer=producer,
+        query_name=given.text("queryName") or "",
     )
     if streaming and exactly_once != "off":
         _check_location(given, checks_input, location)

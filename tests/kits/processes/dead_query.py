@@ -38,6 +38,7 @@ class Query:
     exactly_once: str = "auto"
     decision_topic: str | None = None
     transaction_timeout_ms: int | None = None
+    query_name: str = ""
     plan: Plan | None = None
     _loop: LoopThread = field(default_factory=lambda: LoopThread("query"))
     _clusters: list[Cluster] = field(default_factory=list)
@@ -46,7 +47,12 @@ class Query:
     def __post_init__(self) -> None:
         self.config = ProducerConfig(bootstrap_servers=self.bootstrap_servers, linger_ms=0)
         settings = SinkSettings(
-            self.prefix, self.exactly_once, self.decision_topic, self.transaction_timeout_ms, HEARTBEAT_INTERVAL_MS
+            self.prefix,
+            self.exactly_once,
+            self.decision_topic,
+            self.transaction_timeout_ms,
+            HEARTBEAT_INTERVAL_MS,
+            query_name=self.query_name,
         )
 
         async def make() -> tuple[Driver, TransactionCalls]:

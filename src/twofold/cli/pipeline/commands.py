@@ -121,6 +121,9 @@ async def connected(server: str, timeout_s: float) -> AsyncIterator[SinkSession]
 
 @pipeline_app.command("status", epilog=EXIT_CODES)
 def status(
+    name: Annotated[
+        str | None, declare.Argument(metavar="[NAME]", help="A pipeline, or one sink of it as NAME.SINK. Default: all.")
+    ] = None,
     prefix: Annotated[str | None, declare.Option("--prefix", help=f"{PREFIX_HELP}. Default: all.")] = None,
     decision_topic: DecisionTopic = None,
     bootstrap_server: BootstrapServer = DEFAULT_SERVER,
@@ -133,6 +136,7 @@ def status(
         check_prefix(prefix)
         async with connected(bootstrap_server, timeout) as session:
             found = await find_sinks(session, prefix, decision_topic)
+            found = _named(found, name)
             states = [await state_of(session, row) for row in found if row.problem is None]
             now_ms = session.now_ms
         if output is OutputFormat.JSON:
@@ -253,6 +257,22 @@ def _print_states(states: list[SinkState], now_ms: int) -> None:
 
 
 # Finding sinks
+
+
+def _named(found: list[FoundJournal], name: str | None) -> list[FoundJournal]:
+    """Those of the pipeline, or the one sink of it, that the user names."""
+    if name is None:
+        return found
+    names_of = {row.prefix: row.register.query_name for row in found if row.register is not None}
+    meant = [row for row in found if f"{names_of.get(row.prefix, '')}.".startswith(f"{name}.")]
+    if meant:
+        return meant
+    known = sorted(filter(None, names_of.values()))
+    near = list(dict.fromkeys([*get_close_matches(name, known, NAMED), *known]))[:NAMED]
+    raise CliError(
+        f"no pipeline has the name {name!r}. Names that the journals know: {', '.join(near) or 'none'}. A pipeline is "
+        "known by its name when it has started with this version; without NAME all are shown"
+    )
 
 
 def check_prefix(prefix: str | None) -> None:

@@ -31,6 +31,8 @@ def age(age_ms: int) -> str:
 def print_state(state: SinkState, now_ms: int) -> None:
     register = state.register
     *earlier, last = register.decided or (DecidedEntry("", NONE_DECIDED),)
+    if register.query_name:
+        print(f"pipeline     {register.query_name}")
     print(f"sink         {state.prefix}")
     print(f"journal      {state.topic}")
     print(f"query        {last.name or '-'}")
@@ -87,6 +89,7 @@ def state_json(state: SinkState, now_ms: int) -> Json:
     ]
     last = queries[-1] if queries else {"query_id": None, "last_decided_batch": None}
     return {
+        "pipeline": register.query_name or None,
         "prefix": state.prefix,
         "decision_topic": state.topic,
         **last,

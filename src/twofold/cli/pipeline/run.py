@@ -201,7 +201,7 @@ def _run_queries(task: Task, stop: "Stop", display: "Display", outcome: RunOutco
             outcome.is_ours = True
             queries = start(config, frames, log)
             try:
-                watch(queries, stop, display.show, task.file)
+                watch(queries, stop, display.show, task.file, log)
             finally:
                 if stop.asked.is_set():
                     display.say("stopping: what is being committed is committed, the rest is given up")

@@ -1,30 +1,40 @@
 """What the docs' blocks are run with: files that a page shows, its commands, and stand-ins for addresses of others.
 
-1. A block of Python or TOML whose first line is a comment with a path is a file, and is written, not run.
-2. The broker has the settings that the page gives to `twofold serve`, on ports of its own.
-3. An address that only exists elsewhere is replaced: `spark://master:7077` by a Spark cluster on this machine,
+1. A page is followed from an empty directory, or from the state that it describes (`prepare`). The only broker is the
+   one that the page starts, with the page's options. Only ports differ, because pages are followed side by side.
+2. A block of Python or TOML whose first line is a comment with a path is a file, and is written, not run.
+3. A block of text is what the commands before it printed, but for ids, ages and hosts.
+4. An address that only exists elsewhere is replaced: `spark://master:7077` by a Spark cluster on this machine,
    `kafka:9092` by Apache Kafka. Blocks with one of them run when there is time for it (TWOFOLD_LONG=1).
 """
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
 
 from kits.processes.spark import spark_environment
-from oracle.kafka import EXACT_SETTINGS, running_oracle
-from oracle.processes import free_port
+from oracle.kafka import EXACT_SETTINGS, is_ready, running_oracle
+from oracle.processes import free_port, spawn, stop, tail, wait_until
 
 ROOT = Path(__file__).parent.parent.parent
 LONG = os.environ.get("TWOFOLD_LONG") == "1"
 SPARK_MASTER, APACHE_KAFKA = "spark://master:7077", "kafka:9092"
 SPARK_TIMEOUT_S = 300
 _FILE = re.compile(r"# (\S+\.(?:py|toml))\n")
-_SETTING = re.compile(r"-o (\S+)=(\S+)")
+_SHOWN_SETTING = re.compile(r"^    ([a-z.]+=\S+)$", re.M)
+_CHANGING = (
+    (re.compile(r"\b[0-9a-f]{8}\b"), "ID"),
+    (re.compile(r"\b\d+ (ms|s|min)\b( \d+ s\b)?"), "AGE"),
+    (re.compile(r"\brecover-\S+"), "recover-HOST"),
+)
+KAFKA_FOLDER = Path(__file__).parent.parent / "fixtures" / "folder-kafka-4.3.1.tar.gz"
 
 
 def file_of(text: str) -> str | None:
@@ -32,17 +42,65 @@ def file_of(text: str) -> str | None:
     return match and match.group(1)
 
 
-def broker_settings(page: Path) -> dict[str, str]:
-    served = [line for line in page.read_text().splitlines() if line.startswith("twofold serve")]
-    settings = {name: value for line in served for name, value in _SETTING.findall(line)}
-    if any("--metrics" in line for line in served):
-        settings["metrics.listener"] = f"127.0.0.1:{free_port()}"
-    return settings
+class PageBroker:
+    """The broker that a page starts, as a person does it in another terminal: Ctrl-C ends it."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory / "user"
+        self._output = directory / "broker.log"
+        self._ports: dict[str, int] = {}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self._port('9092')}"
+
+    def replace(self, text: str) -> str:
+        """With the ports of this page."""
+        text = text.replace("/var/lib/kafka/data", str(self._directory / "kafka-data"))
+        return re.sub(r"\b((?:127\.0\.0\.1|0\.0\.0\.0):)(\d+)\b", self._with_port, text)
+
+    def _with_port(self, match: re.Match[str]) -> str:
+        return f"{match.group(1)}{self._port(match.group(2))}"
+
+    def _port(self, shown: str) -> int:
+        """Port 0 is whatever is free on every page."""
+        return 0 if shown == "0" else self._ports.setdefault(shown, free_port())
+
+    def serve(self, command: str) -> None:
+        """In place of the one before: a page that shows a second way means one or the other."""
+        self.stop()
+        words = shlex.split(command)[1:]
+        if "--listen" not in words and "--config" not in words:
+            words += ["--listen", self.address]
+        self._process = spawn([sys.executable, "-m", "twofold", *words], output=self._output, cwd=self._directory)
+        host, _, port = self.address.rpartition(":")
+        wait_until(lambda: is_ready(host, int(port)), self._process, patience_s=30, output=self._output)
+
+    def stop(self) -> None:
+        if self._process is None:
+            return
+        code = stop(self._process, how=signal.SIGINT, patience_s=20)
+        self._process = None
+        assert code == 0 and "Traceback" not in self._output.read_text(), tail(self._output)
 
 
-def broker_flags(page: Path) -> list[str]:
-    """The address for faults, if the page starts a broker for tests."""
-    return ["--test-faults", f"127.0.0.1:{free_port()}"] if "twofold serve --test-faults" in page.read_text() else []
+def prepare(page: Path, broker: PageBroker, directory: Path) -> None:
+    """The state that a page describes where that is not an empty directory."""
+    if page.name == "data-folders.md":  # of an Apache Kafka that was stopped, with the settings that the page shows
+        with tarfile.open(KAFKA_FOLDER) as folder:
+            folder.extractall(directory, filter="data")
+        (directory / "data").rename(directory / "kafka-data")
+        settings = _SHOWN_SETTING.findall(broker.replace(page.read_text()))
+        assert any(line.startswith("log.dirs=") for line in settings), settings
+        (directory / "server.properties").write_text("\n".join(settings))
+
+
+def steady(output: str) -> list[str]:
+    """The lines that were printed, without what differs from run to run; rows that are sorted by an id in any order."""
+    for pattern, word in _CHANGING:
+        output = pattern.sub(word, output)
+    return sorted(" ".join(line.split()) for line in output.splitlines() if line.strip())
 
 
 def commands(text: str) -> list[str]:

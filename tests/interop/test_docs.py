@@ -17,18 +17,18 @@ from interop.docs_kit import (
     ROOT,
     SPARK_TIMEOUT_S,
     Elsewhere,
-    broker_flags,
-    broker_settings,
+    PageBroker,
     check_extras,
     check_files,
     commands,
     file_of,
+    prepare,
     run_until_stopped,
     runs_until_stopped,
     small_spark,
+    steady,
     takes_long,
 )
-from kits.processes.server import TwofoldServer
 
 pytestmark = pytest.mark.interop
 
@@ -40,10 +40,9 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.M | re.S)
-KNOWN = {"bash", "python", "toml"}
+KNOWN = {"bash", "python", "toml", "text"}
 PICTURES = {"mermaid"}
-DATA_FOLDER = "/var/lib/twofold/data"  # of the page's server
-FAULTS = "127.0.0.1:9191"  # where the page's server takes faults
+ALARM = re.compile(r"Traceback|\b(WARNING|ERROR|CRITICAL)\b")
 SPARK_COMMANDS = ("twofold pipeline run", "spark-submit")
 
 
@@ -58,47 +57,51 @@ def make_targets() -> set[str]:
 
 
 def joined(listed: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Blocks of Python that use one Spark session are one script: a session takes seconds to start."""
+    """Blocks of Python that use one Spark session are one script, where the first of them is."""
     if not any("SparkSession" in text for _, text in listed):
         return listed
     parts = [entry for entry in listed if entry[0] == "python" and file_of(entry[1]) is None]
-    return [entry for entry in listed if entry not in parts] + [("python", "\n".join(text for _, text in parts))]
+    script = ("python", "\n".join(text for _, text in parts))
+    return [script if entry is parts[0] else entry for entry in listed if entry is parts[0] or entry not in parts]
 
 
 @pytest.mark.timeout(1800 if LONG else 600)
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_every_block_of_the_page_runs(page: Path, tmp_path: Path):
+def test_the_page_can_be_followed_literally_from_the_state_that_it_describes(page: Path, tmp_path: Path):
     listed = joined(list(blocks(page)))
     if not listed:
         return
     uses_spark = any("SparkSession" in text for _, text in listed)
     if uses_spark and shutil.which("java") is None:
         pytest.skip("Spark needs a JDK: install openjdk-17-jdk-headless")
-    server = TwofoldServer(tmp_path / "server", broker_settings(page))
-    server.flags = broker_flags(page)
+    directory = tmp_path / "user"
+    directory.mkdir()
+    broker = PageBroker(tmp_path)
+    prepare(page, broker, directory)
     environment = os.environ | {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "TWOFOLD_BOOTSTRAP_SERVER": server.bootstrap_servers,
+        "TWOFOLD_BOOTSTRAP_SERVER": broker.address,
         "XDG_CACHE_HOME": str(tmp_path / "cache"),
         "XDG_CONFIG_HOME": str(tmp_path / "config"),
+        "COLUMNS": "200",
     }
     if uses_spark:
         environment |= small_spark()
-    directory = tmp_path / "user"
-    directory.mkdir()
-    with server, ExitStack() as stack:
+    printed = ""
+    with ExitStack() as stack:
+        stack.callback(broker.stop)
         elsewhere = Elsewhere(tmp_path, stack)
         for language, text in listed:
             assert language in KNOWN, f"{page.name}: a block of {language}; known are {KNOWN}"
-            text = text.replace("127.0.0.1:9092", server.bootstrap_servers).replace(DATA_FOLDER, str(server.data))
-            text = text.replace("127.0.0.1:9464", server.settings.get("metrics.listener", ""))
-            text = text.replace(FAULTS, server.flags[-1] if server.flags else FAULTS)
-            if file_of(text) is not None:
+            text = broker.replace(text)
+            if language == "text":
+                assert steady(printed) == steady(text), f"{page.name} shows\n{text}\nand it printed\n{printed}"
+            elif file_of(text) is not None:
                 write_file(language, text, directory)
             elif language == "python":
                 run_python(text, environment, directory)
             elif LONG or not takes_long(text):
-                run_shell(elsewhere.replace(text), environment, directory)
+                printed = run_shell(elsewhere.replace(text), environment, directory, broker)
 
 
 def write_file(language: str, text: str, directory: Path) -> None:
@@ -122,9 +125,12 @@ def run_python(text: str, environment: dict[str, str], directory: Path) -> None:
         command, env=environment, cwd=directory, capture_output=True, text=True, timeout=timeout_s, check=False
     )
     assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
+    assert "SparkSession" in text or done.stderr == "", f"{text}\nprints an alarm:\n{done.stderr}"
 
 
-def run_shell(text: str, environment: dict[str, str], directory: Path) -> None:
+def run_shell(text: str, environment: dict[str, str], directory: Path, broker: PageBroker) -> str:
+    """What the commands printed."""
+    printed = ""
     for command in commands(text):
         if command.startswith("make "):
             # Running make inside make would never end: that the target is there is what can be checked.
@@ -132,7 +138,7 @@ def run_shell(text: str, environment: dict[str, str], directory: Path) -> None:
         elif command.startswith("pip install"):
             check_extras(command)
         elif command.startswith("twofold serve"):
-            check_serve_options(command, environment)
+            broker.serve(command)
         elif "docker " in command or command.startswith("sudo "):
             check_files(command)
         elif runs_until_stopped(command):
@@ -144,15 +150,9 @@ def run_shell(text: str, environment: dict[str, str], directory: Path) -> None:
                 timeout=timeout_s, check=False, stdin=subprocess.DEVNULL,
             )  # fmt: skip
             assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
-
-
-def check_serve_options(command: str, environment: dict[str, str]) -> None:
-    """The server of the page is running already; that the options exist is what is checked."""
-    done = subprocess.run(
-        ["twofold", "serve", "--help"], env=environment, capture_output=True, text=True, timeout=30, check=True
-    )
-    for option in re.findall(r"(--[a-z-]+|-o)\b", command):
-        assert option in done.stdout, f"{command}: no option {option}"
+            assert not ALARM.search(done.stderr), f"{command}\nprints an alarm:\n{done.stderr}"
+            printed += done.stderr + done.stdout
+    return printed
 
 
 def test_links_between_pages_lead_somewhere():

@@ -92,7 +92,7 @@ fuzz: $(READY)  ## coverage-guided fuzzing of everything that reads foreign byte
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[fuzz]' || { echo "atheris does not install here: see its message above (it has wheels for Linux)"; exit 1; }
 	@PYTHONPATH=tests $(BIN)/python -m fuzz --minutes $(or $(MINUTES),5)
 
-bench: tools  ## throughput against the client's own ceiling, and how cost grows
+bench: tools  ## speed beside a reference client and Apache Kafka, and how cost grows
 	@$(BIN)/python -m bench
 
 docs: $(READY)  ## write the generated pages again, and build the site into build/site

@@ -1,4 +1,5 @@
-"""What is measured side by side: the ceiling of the client, Twofold and Apache Kafka, each a process of its own."""
+"""What is measured side by side, each a process of its own: a server that only acknowledges (for the reference client),
+Twofold and Apache Kafka."""
 
 import shutil
 import sys
@@ -18,7 +19,7 @@ from oracle.processes import free_port, spawn, stop, tail  # noqa: E402
 # What the other benchmarks take from here besides what this module defines.
 __all__ = ["Oracle", "TwofoldServer", "jars_or_skip"]
 
-CEILING = "ceiling"
+REFERENCE = "reference"
 TWOFOLD = "twofold"
 KAFKA = "kafka"
 
@@ -45,8 +46,8 @@ def targets(*, partitions: int, with_oracle: bool = True, only: frozenset[str] |
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="twofold-bench-")))
         found = []
-        if only is None or CEILING in only:
-            found.append(stack.enter_context(ceiling(directory, partitions)))
+        if only is None or REFERENCE in only:
+            found.append(stack.enter_context(reference(directory, partitions)))
         if only is None or TWOFOLD in only:
             server = stack.enter_context(TwofoldServer(directory / "twofold"))
             found.append(Target(TWOFOLD, server.bootstrap_servers, server.pid))
@@ -56,15 +57,15 @@ def targets(*, partitions: int, with_oracle: bool = True, only: frozenset[str] |
 
 
 @contextmanager
-def ceiling(directory: Path, partitions: int) -> Iterator[Target]:
-    port, output = free_port(), directory / "ceiling.log"
-    command = [sys.executable, "-m", "bench.ceiling", "--port", str(port), "--partitions", str(partitions)]
+def reference(directory: Path, partitions: int) -> Iterator[Target]:
+    port, output = free_port(), directory / "reference.log"
+    command = [sys.executable, "-m", "bench.reference", "--port", str(port), "--partitions", str(partitions)]
     process = spawn(command, output=output, cwd=ROOT)
     try:
         while "ready" not in (text := tail(output)):
             if process.poll() is not None:
-                raise RuntimeError(f"the ceiling did not start:\n{text}")
-        yield Target(CEILING, f"127.0.0.1:{port}", process.pid)
+                raise RuntimeError(f"the reference server did not start:\n{text}")
+        yield Target(REFERENCE, f"127.0.0.1:{port}", process.pid)
     finally:
         stop(process)
 

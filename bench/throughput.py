@@ -1,4 +1,4 @@
-"""Produce and fetch from one confluent-kafka process: Twofold against the client's own ceiling and Apache Kafka.
+"""Produce and fetch from one confluent-kafka process: Twofold beside a reference client and Apache Kafka.
 
 The three are measured in turn, several rounds, in one run on one machine; the median of each is compared. Only the
 ratios travel between machines.
@@ -30,11 +30,11 @@ GOAL = 0.7
 
 
 @contextmanager
-def ceiling(directory: Path, record_bytes: int) -> Iterator[str]:
+def reference(directory: Path, record_bytes: int) -> Iterator[str]:
     port = free_port()
-    output = directory / f"ceiling-{record_bytes}.log"
+    output = directory / f"reference-{record_bytes}.log"
     sizes = ["--record-bytes", str(record_bytes), "--partitions", str(PARTITIONS)]
-    process = spawn([sys.executable, "-m", "bench.ceiling", "--port", str(port), *sizes], output=output, cwd=ROOT)
+    process = spawn([sys.executable, "-m", "bench.reference", "--port", str(port), *sizes], output=output, cwd=ROOT)
     try:
         yield f"127.0.0.1:{port}"
     finally:
@@ -78,7 +78,7 @@ def median_rates(
 
 def run(report: Report, *, seconds: float = 3, rounds: int = 3, with_oracle: bool = True) -> None:
     table = Table(title="one confluent-kafka process, MB/s (records/s)")
-    for column in ("", "ceiling", "twofold", "ratio", "kafka", "vs kafka"):
+    for column in ("", "reference", "twofold", "ratio", "kafka", "vs kafka"):
         table.add_column(column, justify="right" if column else "left", no_wrap=True)
     rows = []
     with ExitStack() as stack:
@@ -88,13 +88,13 @@ def run(report: Report, *, seconds: float = 3, rounds: int = 3, with_oracle: boo
         if with_oracle:
             brokers["kafka"] = stack.enter_context(running_oracle()).bootstrap_servers
         for record_bytes in (1024, 100):
-            top = stack.enter_context(ceiling(directory, record_bytes))
+            top = stack.enter_context(reference(directory, record_bytes))
             for idempotent in (False, True):
                 topic = f"bench-{record_bytes}-{idempotent}"
                 flags = ["--idempotent"] if idempotent else []
                 for address in brokers.values():
                     create(address, topic)
-                everyone = {"ceiling": top, **brokers}
+                everyone = {"reference": top, **brokers}
                 produce = partial(load, "produce", topic=topic, record_bytes=record_bytes, seconds=seconds, flags=flags)
                 kind = "idempotent" if idempotent else "plain"
                 size = "1 KB" if record_bytes == 1024 else f"{record_bytes} B"
@@ -107,11 +107,11 @@ def run(report: Report, *, seconds: float = 3, rounds: int = 3, with_oracle: boo
                 for address in brokers.values():
                     delete(address, topic)
     for label, record_bytes, rates in rows:
-        ratio = rates["twofold"] / rates["ceiling"]
+        ratio = rates["twofold"] / rates["reference"]
         kafka = rates.get("kafka")
         table.add_row(
             label,
-            show(rates["ceiling"], record_bytes),
+            show(rates["reference"], record_bytes),
             show(rates["twofold"], record_bytes),
             f"[{'green' if ratio >= GOAL else 'red'}]{ratio:.2f}",
             show(kafka, record_bytes) if kafka else "-",

@@ -1,4 +1,4 @@
-"""Transactions: Twofold against the client's own ceiling and Apache Kafka, in one run with the same client.
+"""Transactions: Twofold beside a reference client and Apache Kafka, in one run with the same client.
 
 `python -m bench transactions` runs everything here; `transactions.rates`, `transactions.idempotent`,
 `transactions.open`, `transactions.load` and `transactions.aborted` one part.
@@ -15,16 +15,16 @@ from rich.table import Table
 
 from bench import transaction_curves
 from bench.report import Report, progress
-from bench.servers import CEILING, KAFKA, ROOT, TWOFOLD, Target, targets
+from bench.servers import KAFKA, REFERENCE, ROOT, TWOFOLD, Target, targets
 
 PARTITIONS = 4
 PRODUCERS = (1, 10, 50)
 RECORDS = (1, 100)
 COMMIT_MS = 100
 WARM_UPS = 8
-# The goals of `make bench`: of the ceiling's rate, of Kafka's rate, of its p99 from ten producers on, of its processor
-# time, and of the rate without transactions.
-RATE_OF_CEILING = 0.8
+# The goals of `make bench`: of the reference client's rate, of Kafka's rate, of its p99 from ten producers on, of its
+# processor time, and of the rate without transactions.
+RATE_OF_REFERENCE = 0.8
 RATE_OF_KAFKA = 1.0
 P99_OF_KAFKA = 0.6
 CPU_OF_KAFKA = 0.7
@@ -45,7 +45,7 @@ def client(module: str, target: Target, *arguments: object) -> Row:
 def create(target: Target, topic: str) -> None:
     from confluent_kafka.admin import AdminClient, NewTopic
 
-    if target.name != CEILING:
+    if target.name != REFERENCE:
         admin = AdminClient({"bootstrap.servers": target.address, "log_level": 0})
         admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result()
 
@@ -106,8 +106,8 @@ def median_of_rounds(found: list[Target], producers: int, records: int, seconds:
 def with_ratios(rows: dict[str, Row]) -> dict[str, Any]:
     ours = rows[TWOFOLD]
     found: dict[str, Any] = dict(rows)
-    if CEILING in rows:
-        found["rate_of_ceiling"] = ours["rate"] / rows[CEILING]["rate"]
+    if REFERENCE in rows:
+        found["rate_of_reference"] = ours["rate"] / rows[REFERENCE]["rate"]
     if KAFKA in rows:
         kafka = rows[KAFKA]
         found["rate_of_kafka"] = ours["rate"] / kafka["rate"]
@@ -118,15 +118,15 @@ def with_ratios(rows: dict[str, Row]) -> dict[str, Any]:
 
 def rates_table(measured: dict[tuple[int, int], dict[str, Row]]) -> Table:
     table = Table(title="transactions per second, one confluent-kafka process")
-    for column in ("producers", "records", "ceiling", "twofold", "of ceiling", "kafka", "of kafka"):
+    for column in ("producers", "records", "reference", "twofold", "of reference", "kafka", "of kafka"):
         table.add_column(column, justify="right", no_wrap=True)
     for (producers, records), rows in measured.items():
         ratios = with_ratios(rows)
         table.add_row(
             str(producers), str(records),
-            f"{rows[CEILING]['rate']:,.0f}",
+            f"{rows[REFERENCE]['rate']:,.0f}",
             f"{rows[TWOFOLD]['rate']:,.0f}",
-            least(ratios["rate_of_ceiling"], RATE_OF_CEILING),
+            least(ratios["rate_of_reference"], RATE_OF_REFERENCE),
             f"{rows[KAFKA]['rate']:,.0f}" if KAFKA in rows else "-",
             least(ratios.get("rate_of_kafka"), RATE_OF_KAFKA),
         )  # fmt: skip
@@ -134,7 +134,9 @@ def rates_table(measured: dict[tuple[int, int], dict[str, Row]]) -> Table:
 
 
 def latency_table(measured: dict[tuple[int, int], dict[str, Row]]) -> Table:
-    table = Table(title="commit latency in ms and broker processor time in us a transaction: ceiling, twofold, kafka")
+    table = Table(
+        title="commit latency in ms and broker processor time in us per transaction: reference, twofold, kafka"
+    )
     for column in ("producers", "records", "p50 ms", "p99 ms", "of kafka", "cpu us", "of kafka"):
         table.add_column(column, justify="right", no_wrap=True)
     for (producers, records), rows in measured.items():

@@ -146,7 +146,8 @@ def run(directory: Path, per_second: float, plot: Path, console: Console) -> boo
             demo.run(display)
             with display.step("read by a stock client, compared with what was sent"):
                 columns = judge(demo)
-                draw(plot, demo.watcher.samples, demo.watcher.marks, LABELS)
+                doubled = {topic: columns[label].doubled for topic, label in LABELS.items()}
+                draw(plot, demo.watcher.samples, demo.watcher.marks, LABELS, doubled)
         console.print(table_of(columns))
     exact, windows, _ = columns.values()
     good = exact.good and windows.good and exact.read > 0 and windows.read > 0

@@ -1,17 +1,24 @@
 """The page that `make bench` writes: tables as Markdown, a plot for every suite that was run."""
 
 import json
+import math
+import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from bench.pictures import PICTURES, draw_all, far_point
 from bench.report import Report, as_markdown
 
-RATES = {"ceiling": 3.0, "twofold": 2.0, "kafka": 1.0}
+SHOWN = Path(__file__).parents[2] / "docs" / "performance"
+
+RATES = {"reference": 3.0, "twofold": 2.0, "kafka": 1.0}
 TIMES = {what: {"p50_ms": 1.0, "p99_ms": 2.0, "p999_ms": 3.0} for what in ("acknowledged", "read")}
 COMMITS = {"rate": 10.0, "p99_ms": 1.0}
 WAITS = {"produce": COMMITS}
@@ -48,3 +55,64 @@ def test_every_suite_that_was_run_has_its_plot_and_the_others_have_none(tmp_path
     only.add("throughput", "fetch 100 B", RATES)
     only.write_page(tmp_path)
     assert [path.name for path in tmp_path.glob("*.svg")] == ["throughput.svg"]
+
+
+# The pictures of the docs
+
+
+@pytest.fixture(scope="module")
+def shown() -> Any:
+    return json.loads((SHOWN / "results.json").read_text())
+
+
+def points_of(axis: Any) -> Iterator[tuple[float, float]]:
+    """Everything that is drawn: points of lines, and both ends of bars, in the coordinates of the data."""
+    for line in axis.lines:
+        yield from ((x, y) for x, y in line.get_xydata() if not math.isnan(y))
+    for bar in axis.patches:
+        for part in range(11):
+            yield bar.get_x() + bar.get_width() / 2, max(bar.get_height() * part / 10, axis.get_ylim()[0])
+
+
+def legends_of(figure: Any) -> list[Any]:
+    return [*figure.legends, *(axis.get_legend() for axis in figure.axes if axis.get_legend() is not None)]
+
+
+@pytest.mark.parametrize("suite", PICTURES)
+def test_no_picture_clips_or_covers_what_it_shows_and_its_legends_are_words(suite: str, shown: Any):
+    figure = PICTURES[suite](shown)
+    figure.canvas.draw()
+    legends = legends_of(figure)
+    boxes = [legend.get_window_extent() for legend in legends]
+    for axis in figure.axes:
+        low, high = axis.get_ylim()
+        for x, y in points_of(axis):
+            assert low <= y < high, f"{axis.get_title()}: {y} is outside of {low} to {high}"
+            place = axis.transData.transform((x, y))
+            assert not any(box.contains(*place) for box in boxes), f"{axis.get_title()}: a legend covers {x}, {y}"
+        assert axis.get_legend() is None or not axis.get_legend().get_window_extent().overlaps(
+            axis.title.get_window_extent()
+        )
+    words = [text.get_text() for legend in legends for text in legend.get_texts()]
+    assert all("_" not in word and len(word) > 3 for word in words), words
+
+
+def test_a_point_that_would_flatten_the_rest_is_told_as_a_number(shown: Any):
+    assert far_point({"a": [1.0, 2.0, 3.0], "b": [2.0, 2.0, 14.0]}) is None, "14 is less than five times 3"
+    assert far_point({"a": [1.0, 2.0, 3.0], "b": [2.0, 2.0, 16.0]}) == ("b", 2)
+    figure = PICTURES["against"](shown)
+    told = [text.get_text() for axis in figure.axes for text in axis.texts]
+    assert told == ["35,310 ▲", "3,694 ▲"]
+    page = (SHOWN.parent / "performance.md").read_text()
+    assert "35 ms" in page and "404" in page, "the page says what they are"
+
+
+def test_the_pictures_of_the_docs_are_drawn_from_their_results(shown: Any, tmp_path: Path):
+    def texts(path: Path) -> list[str]:
+        return re.findall(r"<text[^>]*>([^<]+)</text>", path.read_text())
+
+    drawn = draw_all(shown, tmp_path)
+    assert set(drawn.values()) == {path.name for path in SHOWN.glob("*.svg")}
+    for name in drawn.values():
+        assert texts(SHOWN / name) == texts(tmp_path / name), f"draw {name} again: python -m bench.pictures"
+        assert "ceiling" not in (SHOWN / name).read_text()

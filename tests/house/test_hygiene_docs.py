@@ -13,7 +13,9 @@ FIRST_SCREEN_LINES = 40
 # A page by its name, as comments and docs write it: `docs/known-gaps.md`, `known-gaps.md`, [text](../settings.md#part).
 _PAGE = re.compile(r"[\w./-]*\w\.md\b")
 # A numbered chapter of something that is not a KIP and not in the repository.
-_CHAPTER = re.compile(r"\bsemantics \d|\bthe reference\b(?! (implementation|vectors))|\bour reference\b", re.I)
+_CHAPTER = re.compile(
+    r"\bsemantics \d|\bthe reference\b(?! (implementation|vectors|client|server))|\bour reference\b", re.I
+)
 _NOT_PAGES = {"kafka-transactions.md"}
 
 

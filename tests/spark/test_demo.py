@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -24,8 +25,9 @@ pytest.importorskip("pyspark")
 sys.path.insert(0, str(DEMO))
 
 from orders import PRODUCTS, Order, Sent  # noqa: E402
+from plot import draw  # noqa: E402
 from verdict import Verdict, of_enriched, of_revenue  # noqa: E402
-from watch import Row  # noqa: E402
+from watch import Row, Sample  # noqa: E402
 
 # One a second: two windows of ten seconds that are closed, and one that is not.
 SENT = [Sent(Order(n, f"customer-{n % 3}", "p1", 1 + n % 4), at_ms=1_000_000_000 + n * 1000) for n in range(31)]
@@ -94,6 +96,18 @@ def test_closed_windows_have_to_be_there_and_open_ones_may() -> None:
     assert of_revenue(SENT, both[:1]).lost == 1
     assert of_revenue(SENT, [*both, both[1]]).doubled == 1
     assert not of_revenue(SENT, [both[0], with_wrong_amount(both[1])]).good
+
+
+@pytest.mark.parametrize("doubled", [0, 91])
+def test_the_picture_marks_rows_that_are_there_twice(tmp_path: Path, doubled: int):
+    """The rows pass what was sent when the last batch is written."""
+    samples = [Sample(float(at), at * 10, {"exact": at * 10, "plain": at * 9}) for at in range(50)]
+    samples.append(Sample(50.0, 490, {"exact": 490, "plain": 490 + doubled}))
+    path = tmp_path / "demo.svg"
+    draw(path, samples, [(20.0, "driver killed")], {"exact": "exactly once", "plain": "off"}, {"plain": doubled})
+    texts = re.findall(r"<text[^>]*>([^<]+)</text>", path.read_text())
+    assert f"off: {490 + doubled} rows visible" in texts and "driver killed" in texts
+    assert ("91 rows doubled" in texts and "are there twice" in " ".join(texts)) == bool(doubled)
 
 
 def _heed_interrupts() -> None:

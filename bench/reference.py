@@ -1,9 +1,9 @@
-"""A server that only acknowledges: the ceiling of a client on this machine.
+"""A server that only acknowledges, for the reference client: the client of a measurement, with no broker beside it.
 
 It reads frames, answers the hand-shake with canned metadata, acknowledges every Produce without looking at the
 records, and answers every Fetch from one block of batches in memory with the offsets patched in. Every step of a
-transaction succeeds. What a client reaches against it is what the client can do; a broker is measured as a ratio of
-that.
+transaction succeeds. A broker is measured as a ratio of what the client reaches against it. That is no upper limit:
+how a server cuts its answers changes what the client does with them, so a broker may come out ahead of it.
 """
 
 import argparse
@@ -50,7 +50,7 @@ SERVED = {0: 9, 1: 11, 2: 5, 3: 9, 10: 3, 18: 3, 22: 4, 24: 3, 25: 3, 26: 3, 28:
 END = 1 << 40
 
 
-class Ceiling(asyncio.Protocol):
+class Reference(asyncio.Protocol):
     def __init__(self, port: int, partitions: int, block: bytes, starts: list[int], records: int) -> None:
         self.port, self.partitions = port, partitions
         self.block, self.starts, self.records = bytearray(block), starts, records
@@ -93,7 +93,7 @@ class Ceiling(asyncio.Protocol):
         ]
         broker = MetadataResponseBroker(node_id=1, host="127.0.0.1", port=self.port)
         topics = [MetadataResponseTopic(error_code=0, name=name, partitions=rows) for name in names]
-        return MetadataResponse(brokers=[broker], topics=topics, controller_id=1, cluster_id="ceiling")
+        return MetadataResponse(brokers=[broker], topics=topics, controller_id=1, cluster_id="reference")
 
     def api_22(self, request: object) -> InitProducerIdResponse:
         return InitProducerIdResponse(error_code=0, producer_id=1, producer_epoch=0)
@@ -197,7 +197,7 @@ async def main() -> None:
     block, starts, records = make_block(options.record_bytes)
     loop = asyncio.get_running_loop()
     server = await loop.create_server(
-        lambda: Ceiling(options.port, options.partitions, block, starts, records), "127.0.0.1", options.port
+        lambda: Reference(options.port, options.partitions, block, starts, records), "127.0.0.1", options.port
     )
     print("ready", flush=True)
     await server.serve_forever()

@@ -125,7 +125,9 @@ def run_python(text: str, environment: dict[str, str], directory: Path) -> None:
         command, env=environment, cwd=directory, capture_output=True, text=True, timeout=timeout_s, check=False
     )
     assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
-    assert "SparkSession" in text or done.stderr == "", f"{text}\nprints an alarm:\n{done.stderr}"
+    # librdkafka tells of every connection that a page's broker closes, in lines that begin so.
+    said = [line for line in done.stderr.splitlines() if not line.startswith("%")]
+    assert "SparkSession" in text or not said, f"{text}\nprints an alarm:\n{done.stderr}"
 
 
 def run_shell(text: str, environment: dict[str, str], directory: Path, broker: PageBroker) -> str:

@@ -99,7 +99,7 @@ def test_closed_windows_have_to_be_there_and_open_ones_may() -> None:
 
 
 @pytest.mark.parametrize("doubled", [0, 91])
-def test_the_picture_marks_rows_that_are_there_twice(tmp_path: Path, doubled: int):
+def test_the_picture_marks_rows_that_are_there_twice(tmp_path: Path, doubled: int) -> None:
     """The rows pass what was sent when the last batch is written."""
     samples = [Sample(float(at), at * 10, {"exact": at * 10, "plain": at * 9}) for at in range(50)]
     samples.append(Sample(50.0, 490, {"exact": 490, "plain": 490 + doubled}))

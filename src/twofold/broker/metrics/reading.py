@@ -161,7 +161,7 @@ class BrokerCollector:
         yield _metric(families.REQUEST_ERRORS, errors)
         yield _histogram(families.REQUEST_TIME, {})
         for api, found in calls.items():  # one piece each: a histogram has some twenty lines
-            yield _histogram(families.REQUEST_TIME, {api: found.times})
+            yield _histogram(families.REQUEST_TIME, {api: found.times()})
 
     def _connections(self) -> list[Sample]:
         counts = {listener.name: 0 for listener in self._listeners}

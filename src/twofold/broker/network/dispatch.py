@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 
 from twofold.broker import api as api_package
 from twofold.broker.network.context import (
+    FASTEST_S,
     Answer,
     Calls,
     CloseConnection,
@@ -51,6 +52,7 @@ _HEADER = struct.Struct(">hhih")
 _unpack_header = _HEADER.unpack_from
 
 _new_tuple = tuple.__new__
+_AT_ONCE = (Frame, Later, Message, NoResponse)  # a tuple, because `A | B` is made anew at each request
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +110,7 @@ class Handler:
         look = self.error_codes
         if look is None:
             look = self.error_codes = compile_look(type(response))
-        return Frame([frame], look(response))
+        return _new_tuple(Frame, ([frame], look(response)))
 
 
 class Dispatcher:
@@ -165,10 +167,19 @@ class Dispatcher:
             raise CloseConnection(f"a client id of negative length {id_length}")
         context = _new_tuple(RequestContext, (api_key, version, correlation_id, client_id, peer))
         result = self._handle(handler, context, frame, position)
-        if isinstance(result, Later):
-            result.calls, result.started_s = handler.calls, started_s
+        calls = handler.calls
+        if type(result) is Frame and not result.errors:
+            # What `Calls.add` does with most requests, without the call.
+            took_s = self._now_s() - started_s
+            if took_s <= FASTEST_S:
+                calls.fastest += 1
+                calls.fastest_s += took_s
+            else:
+                calls.add(took_s, result)
+        elif isinstance(result, Later):
+            result.calls, result.started_s = calls, started_s
         else:
-            handler.calls.add(self._now_s() - started_s, result)
+            calls.add(self._now_s() - started_s, result)
         return result
 
     def calls(self) -> dict[str, Calls]:
@@ -254,7 +265,7 @@ class Dispatcher:
             result = handler.handle(self._services, context, request)
         except Exception as error:
             return self._failed(handler, context, request, error)
-        if isinstance(result, Frame | Later | NoResponse | Message):
+        if isinstance(result, _AT_ONCE):
             return result
         return Later(self._spawn(self._wait(handler, context, request, result), name=handler.api.name))
 

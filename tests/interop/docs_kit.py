@@ -26,6 +26,7 @@ from oracle.processes import free_port, spawn, stop, tail, wait_until
 ROOT = Path(__file__).parent.parent.parent
 LONG = os.environ.get("TWOFOLD_LONG") == "1"
 SPARK_MASTER, APACHE_KAFKA = "spark://master:7077", "kafka:9092"
+BROKER_NAME = "kafka.example.com"
 SPARK_TIMEOUT_S = 300
 _FILE = re.compile(r"# (\S+\.(?:py|toml))\n")
 _SHOWN_SETTING = re.compile(r"^    ([a-z.]+=\S+)$", re.M)
@@ -56,8 +57,10 @@ class PageBroker:
         return f"127.0.0.1:{self._port('9092')}"
 
     def replace(self, text: str) -> str:
-        """With the ports of this page."""
-        text = text.replace("/var/lib/kafka/data", str(self._directory / "kafka-data"))
+        """With the ports of this page, folders below its directory, and the name of this machine."""
+        for folder in ("kafka", "twofold"):
+            text = text.replace(f"/var/lib/{folder}/data", str(self._directory / f"{folder}-data"))
+        text = text.replace(f"{BROKER_NAME}:9092", f"localhost:{self._port('9092')}")
         return re.sub(r"\b((?:127\.0\.0\.1|0\.0\.0\.0):)(\d+)\b", self._with_port, text)
 
     def _with_port(self, match: re.Match[str]) -> str:

@@ -69,15 +69,15 @@ def test_a_broker_that_acknowledges_before_it_appends(monkeypatch: pytest.Monkey
 
 
 def test_a_broker_that_loses_its_last_batch_when_it_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = LogManager.load
+    original = LogManager.load_step_by_step
 
-    def load(self: LogManager) -> None:
-        original(self)
+    def load(self: LogManager) -> Iterator[None]:
+        yield from original(self)
         for log in self.logs():
             if log.is_open and log.log_end_offset:
                 log.truncate_to(log.log_end_offset - 1)
 
-    monkeypatch.setattr(LogManager, "load", load)
+    monkeypatch.setattr(LogManager, "load_step_by_step", load)
     assert "ends after" in found(with_faults("kill"))
 
 

@@ -166,7 +166,7 @@ class Watch:
         for owner, name, replacement in (
             (BatchWriter, "write", self._write),
             (BatchWriter, "write_one", self._write),
-            (LogManager, "load", self._load),
+            (LogManager, "load_step_by_step", self._load),
             (Controller, "start", self._start),
             (ProducerIdBlocks, "take", self._take),
         ):
@@ -234,8 +234,8 @@ class Watch:
         return write
 
     def _load(self, original: Any) -> Any:
-        def load(manager: LogManager) -> Any:
-            result = original(manager)
+        def load(manager: LogManager) -> Iterator[None]:
+            yield from original(manager)
             with self.noting():
                 for log in manager.logs():
                     if log.is_open:
@@ -243,7 +243,6 @@ class Watch:
                 for model in self.models.values():
                     if model.key.topic_partition in self.kept and not manager.get(model.key.topic_partition):
                         model.reconcile([])
-            return result
 
         return load
 

@@ -8,9 +8,12 @@
    every pattern with UNSUPPORTED_VERSION (35), and its log says what to install. Empty and negative filters are none.
 3. Ids that may not be described are left out.
 4. Many ids are looked at in slices; other connections are served in between.
+5. Rows are sorted by their ids: a map has them in another order in every process, and a simulated broker must give the
+   same answer whatever process it runs in.
 """
 
 import logging
+from operator import attrgetter
 
 from twofold.broker.network.authorizer import AclResourceType, Operation
 from twofold.broker.network.context import RequestContext
@@ -27,6 +30,7 @@ from twofold.wire.messages.list_transactions import (
 log = logging.getLogger(__name__)
 
 KEY = 66
+_by_id = attrgetter("transactional_id")
 
 IDS_PER_TURN = 2000
 
@@ -44,6 +48,7 @@ async def handle(
             found += list_transactions(pairs[start : start + IDS_PER_TURN], wanted, now_ms)
             if len(pairs) > IDS_PER_TURN:
                 await services.runtime.timers.sleep(0)
+    found.sort(key=_by_id)
     authorize = services.authorizer.authorize
     return ListTransactionsResponse(
         error_code=NONE,

@@ -12,8 +12,10 @@ survive.
 import asyncio
 import json
 import shutil
+import socket
 import tempfile
 import threading
+import time
 import weakref
 from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -31,6 +33,7 @@ __all__ = ["Broker", "Faults", "RemoteFaults"]
 T = TypeVar("T")
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
+LOOK_S = 0.01
 CREATE_TIMEOUT_MS = 30_000
 
 # What differs from Apache Kafka's defaults. The first member of a new group waits 3 s there, in case that more come.
@@ -74,7 +77,7 @@ class Broker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
         self._broker: RunningBroker | None = None
-        self._faults = LocalFaults()
+        self._faults = LocalFaults(stop=self.stop, kill=self.kill)
         self._temporary: str | None = None
         self._removal: weakref.finalize[..., Broker] | None = None
 
@@ -119,6 +122,16 @@ class Broker:
         self._address = self._metrics_address = self._broker = None
         if self._error is not None:
             raise self._error
+
+    def kill(self) -> None:
+        """End the broker at once, as kill -9 ends a process: nothing is answered or written any more.
+
+        `start` goes on with the same data, which it recovers, on the same port.
+        """
+        self._running()
+        self._faults.lose()
+        with suppress(OSError):  # it gives up, because it cannot write
+            self.stop()
 
     def restart(self) -> None:
         """Stop and start again, with the same data, on the same port."""
@@ -289,6 +302,25 @@ class RemoteFaults(Faults):
     def __init__(self, address: str) -> None:
         """`address`: HOST:PORT."""
         self._address = address
+
+    def stop(self) -> None:
+        super().stop()
+        self._wait_for_end()
+
+    def kill(self) -> None:
+        with suppress(ConnectionError):  # it does not answer any more
+            super().kill()
+        self._wait_for_end()
+
+    def _wait_for_end(self) -> None:
+        """The process has ended when no program listens at the address."""
+        host, _, port = self._address.rpartition(":")
+        end = time.monotonic() + STOP_TIMEOUT_S
+        with suppress(ConnectionError):
+            while time.monotonic() < end:
+                socket.create_connection((host.strip("[]"), int(port)), timeout=STOP_TIMEOUT_S).close()
+                time.sleep(LOOK_S)
+            raise TimeoutError(f"the broker with faults at {self._address} did not end within {STOP_TIMEOUT_S:.0f} s")
 
     def _do(self, operation: str, **arguments: Any) -> Any:
         from http.client import HTTPConnection

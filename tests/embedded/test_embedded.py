@@ -1,6 +1,7 @@
 """The broker for tests: quick groups, `async with`, restarts on the same port, topics."""
 
 import asyncio
+import gc
 import time
 from pathlib import Path
 
@@ -109,6 +110,7 @@ def test_temporary_data_goes_with_the_object_that_nobody_closed() -> None:
     broker.stop()
     assert data.exists()
     del broker
+    gc.collect()
     assert not data.exists()
 
 

@@ -4,6 +4,7 @@ import itertools
 import logging
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -210,6 +211,33 @@ def test_a_paused_broker_accepts_connections_and_answers_when_it_goes_on(faults:
 def test_a_paused_broker_can_be_stopped() -> None:
     with Broker() as broker:
         broker.faults.pause()
+
+
+@pytest.mark.parametrize("is_paused", [False, True], ids=["running", "paused"])
+def test_a_killed_broker_has_what_it_acknowledged_and_recovers_it(
+    twofold_broker: Broker, caplog: pytest.LogCaptureFixture, is_paused: bool
+) -> None:
+    broker, producer = twofold_broker, producer_of(twofold_broker)
+    broker.create_topic("orders")
+    assert send(producer, "orders", "acknowledged") == [None]
+    wire = Connection(broker.host, broker.port)
+    broker.faults.delay_next("Metadata", 3600)
+    wire.send("Metadata", 9, {"topics": []})
+    wire.await_read()
+    if is_paused:
+        broker.faults.pause()
+    broker.faults.kill()
+    assert wire.receive() is None, "what was asked is not answered"
+    assert not (Path(broker.data) / ".kafka_cleanshutdown").exists()
+    with caplog.at_level(logging.INFO):
+        broker.start()
+    assert "after an unclean shutdown" in caplog.text
+    assert send(producer, "orders", "after") == [None]
+    assert stored(broker, "orders") == [b"acknowledged", b"after"]
+    broker.faults.stop()
+    assert (Path(broker.data) / ".kafka_cleanshutdown").exists()
+    with pytest.raises(RuntimeError, match="not running"):
+        broker.faults.kill()
 
 
 # --- the disk ---

@@ -147,6 +147,18 @@ def test_connections_are_dropped_and_the_clock_is_moved_over_http(tested: Twofol
         assert wire.outcome("Metadata", 9, {"topics": []}) == CLOSED
 
 
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_a_process_is_ended_and_found_ended_while_it_is_paused(tmp_path: Path, end: str) -> None:
+    server = TwofoldServer(tmp_path)
+    server.flags = ["--test-faults", f"127.0.0.1:{free_port()}"]
+    with server:
+        faults = RemoteFaults(server.flags[-1])
+        faults.pause()
+        getattr(faults, end)()
+        assert server.wait_for_end() == {"stop": 0, "kill": -signal.SIGKILL}[end]
+        assert (server.data / ".kafka_cleanshutdown").exists() == (end == "stop")
+
+
 def test_what_is_wrong_with_a_call_over_http_is_said(tested: TwofoldServer, faults: Faults) -> None:
     address = tested.flags[-1]
     wrong: list[tuple[str, Any, str]] = [

@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from twofold.cli.sources import (
@@ -47,6 +48,8 @@ exit codes: 0 stopped by a signal, 1 the broker could not start or failed, 2 wro
 
 
 NO_FULL_COLLECTION = 1_000_000  # of the young ones before an old one
+
+_ENDS = {"stop": signal.SIGTERM, "kill": signal.SIGKILL}  # of a broker for tests
 
 
 def serve_command(arguments: Sequence[str]) -> int:
@@ -123,7 +126,8 @@ def _run(settings: "Settings", data_dir: str, test_faults: str | None) -> int:
         return run(_serve(settings, data_dir))
     from twofold.broker.faults.local import LocalFaults
 
-    faults = LocalFaults()
+    ends = {name: partial(os.kill, os.getpid(), number) for name, number in _ENDS.items()}
+    faults = LocalFaults(**ends)
     server = _listen_for_faults(faults, test_faults)
     try:
         return run(_serve(settings, data_dir, faults))

@@ -1,12 +1,13 @@
-"""The runtime of a real process whose clock can be moved and whose disk can be made slow, for tests."""
+"""The runtime of a real process for tests: its clock can be moved, and its disk can be slow, or lost as by kill -9."""
 
 import asyncio
+import errno
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from twofold.runtime.api import Data, Runtime
+from twofold.runtime.api import Data, File, Runtime
 from twofold.runtime.movable import MovableTime
 from twofold.runtime.real import RealDisk, RealFile, real_runtime
 
@@ -14,11 +15,11 @@ T = TypeVar("T")
 PATIENCE_S = 10.0  # with the threads, until it is looked whether more was begun
 
 
-class SlowFile(RealFile):
+class FaultyFile(RealFile):
     """Each access takes longer by what its disk says, in the thread that asks: as long as a slow device holds it up."""
 
     __slots__ = ()
-    _disk: "SlowDisk"
+    _disk: "FaultyDisk"
 
     def read(self, offset: int, size: int) -> bytes:
         _wait(self._disk.read_s)
@@ -26,24 +27,62 @@ class SlowFile(RealFile):
 
     def write(self, offset: int, data: Data) -> None:
         _wait(self._disk.write_s)
+        self._disk.check(self.path)
         super().write(offset, data)
+
+    def truncate(self, size: int) -> None:
+        self._disk.check(self.path)
+        super().truncate(size)
 
     def sync(self) -> None:
         _wait(self._disk.sync_s)
+        self._disk.check(self.path)
         super().sync()
 
 
-class SlowDisk(RealDisk):
-    __slots__ = ("read_s", "write_s", "sync_s")
+class FaultyDisk(RealDisk):
+    """`is_lost`: nothing is changed any more, as after the end of the process. What is open can be read and closed."""
 
-    file_type = SlowFile
+    __slots__ = ("read_s", "write_s", "sync_s", "is_lost")
+
+    file_type = FaultyFile
 
     def __init__(self) -> None:
         super().__init__()
         self.read_s = self.write_s = self.sync_s = 0.0
+        self.is_lost = False
+
+    def check(self, path: str) -> None:
+        if self.is_lost:
+            raise OSError(errno.EIO, "the broker was killed by a test", path)
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        self.check(path)
+        return super().open(path, create=create)
+
+    def make_dirs(self, path: str) -> None:
+        self.check(path)
+        super().make_dirs(path)
+
+    def rename(self, source: str, target: str) -> None:
+        self.check(source)
+        super().rename(source, target)
+
+    def remove(self, path: str) -> None:
+        self.check(path)
+        super().remove(path)
+
+    def remove_tree(self, path: str) -> None:
+        self.check(path)
+        super().remove_tree(path)
+
+    def allocate(self, path: str, size: int) -> None:
+        self.check(path)
+        super().allocate(path, size)
 
     def sync_dir(self, path: str) -> None:
         _wait(self.sync_s)
+        self.check(path)
         super().sync_dir(path)
 
 
@@ -58,7 +97,7 @@ class FaultyRuntime:
 
     runtime: Runtime
     time: MovableTime
-    disk: SlowDisk
+    disk: FaultyDisk
 
 
 def faulty_runtime(*, moved_s: float = 0.0) -> FaultyRuntime:
@@ -80,5 +119,5 @@ def faulty_runtime(*, moved_s: float = 0.0) -> FaultyRuntime:
         return True
 
     movable = MovableTime(real.clock, loop, work_is_done, moved_s=moved_s)
-    disk = SlowDisk()
+    disk = FaultyDisk()
     return FaultyRuntime(replace(real, clock=movable, timers=movable, disk=disk, blocking=blocking), movable, disk)

@@ -61,6 +61,11 @@ class TwofoldServer:
         self._process = None
         return code
 
+    def wait_for_end(self) -> int:
+        """Of a server that was told to end; returns the exit code."""
+        assert self._process is not None, "the server is not running"
+        return self._process.wait(20)
+
     @property
     def resident_bytes(self) -> int:
         return memory_of(self.pid)

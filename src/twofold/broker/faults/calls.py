@@ -89,6 +89,14 @@ class Faults:
 
     # --- the process, the disk, the clock ---
 
+    def stop(self) -> None:
+        """Stop the broker, as SIGTERM does: what was asked is answered, and everything is on disk."""
+        self._do("stop")
+
+    def kill(self) -> None:
+        """End the broker at once, as SIGKILL does: nothing is answered or written any more. The next start recovers."""
+        self._do("kill")
+
     def pause(self) -> None:
         """Stop the broker where it is, as SIGSTOP does: connections stay, nothing is answered, until `resume`."""
         self._do("pause")

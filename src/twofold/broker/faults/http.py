@@ -23,7 +23,7 @@ MAX_BODY_BYTES = 64 * 1024
 OPERATIONS = (
     "fail_next", "drop_next", "delay_next", "wait_for_request",
     "drop_connections", "network_down", "network_up",
-    "pause", "resume", "slow_disk", "advance", "clear",
+    "stop", "kill", "pause", "resume", "slow_disk", "advance", "clear",
 )  # fmt: skip
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
@@ -25,8 +25,10 @@ PAUSE_TIMEOUT_S = 10.0
 
 
 class LocalFaults(Faults):
-    def __init__(self) -> None:
+    def __init__(self, *, stop: Callable[[], None], kill: Callable[[], None]) -> None:
+        """`stop` and `kill` end the broker; they are called in the thread of the test."""
         self.requests = RequestFaults()
+        self._ends = {"stop": stop, "kill": kill}
         self._moved_s = 0.0
         self._faulty: FaultyRuntime | None = None
         self._server: Server | None = None
@@ -51,6 +53,18 @@ class LocalFaults(Faults):
         if self._faulty is not None:
             self._moved_s = self._faulty.time.moved_s
 
+    def lose(self) -> None:
+        """Let nothing leave the broker any more, neither to clients nor to the disk. Called in another thread."""
+        loop = self._loop
+        assert loop is not None, "only called while the broker runs"
+        lost = asyncio.run_coroutine_threadsafe(self._lose(), loop)
+        self._resume()  # after that, so that a paused broker answers nothing on its way
+        lost.result()
+
+    async def _lose(self) -> None:
+        self._runtime().disk.is_lost = True
+        await self._network_down()
+
     # --- what a test calls, in another thread ---
 
     def _do(self, operation: str, **arguments: Any) -> Any:
@@ -58,6 +72,9 @@ class LocalFaults(Faults):
             case "pause":
                 return self._pause()
             case "resume":
+                return self._resume()
+            case "stop" | "kill":
+                self._ends[operation]()
                 return self._resume()
             case "clear":
                 self._resume()

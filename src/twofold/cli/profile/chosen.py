@@ -19,6 +19,11 @@ PIPELINES = {"status", "recover", "prune"}  # the others go by the file of a pip
 _HELP = {"-h", "--help"}
 
 
+def profiles_file() -> str:
+    base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    return os.path.join(base, "twofold", "profiles.toml")
+
+
 class Chosen(NamedTuple):
     """A profile, and the address that it stands for."""
 
@@ -82,10 +87,10 @@ def _choose(arguments: Sequence[str], name: str | None) -> Chosen | None:
         if os.environ.get(SERVER_VARIABLE):
             return None
         name = os.environ.get(PROFILE_VARIABLE) or None
-    from twofold.cli.profile.store import check_server, profiles_path, read_profiles
-
-    if name is None and not profiles_path().exists():
+    if name is None and not os.path.exists(profiles_file()):
         return None
+    from twofold.cli.profile.store import check_server, read_profiles
+
     profiles = read_profiles()
     name = name or profiles.current
     if name is None:

@@ -20,6 +20,7 @@ from json import dumps
 from pathlib import Path
 
 from twofold.cli.common import USAGE, CliError
+from twofold.cli.profile.chosen import profiles_file
 
 FILE_MODE = 0o600
 FOLDER_MODE = 0o700
@@ -83,8 +84,7 @@ class Profiles:
 
 
 def profiles_path() -> Path:
-    base = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
-    return Path(base).expanduser() / "twofold" / "profiles.toml"
+    return Path(profiles_file())
 
 
 def check_name(name: str) -> str:

@@ -30,6 +30,7 @@ BIN = Path(sys.executable).parent
 UNIT = ROOT / "deploy" / "systemd" / "twofold.service"
 PROPERTIES = ROOT / "deploy" / "systemd" / "server.properties"
 GRAFANA = ROOT / "deploy" / "grafana"
+SETUP = (ROOT / "setup.py").read_text()
 LONG = pytest.mark.skipif(not os.environ.get("TWOFOLD_LONG"), reason="takes minutes: TWOFOLD_LONG=1, or make interop")
 PATIENCE_S = 30
 SMALL_BYTES = 90_000_000
@@ -86,7 +87,9 @@ def test_no_stage_that_runs_does_so_as_root() -> None:
 
 def test_only_what_the_package_is_built_from_goes_to_the_builder(tmp_path: Path) -> None:
     make_context(tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"pyproject.toml", "README.md", "LICENSE", "src"}
+    built_from = {"pyproject.toml", "setup.py", "README.md", "LICENSE", "src"}
+    assert {path.name for path in tmp_path.iterdir()} == built_from
+    assert {path.name for path in ROOT.glob("*.py")} | {*re.findall(r'ROOT / "([\w.]+)"', SETUP)} <= built_from
     for instruction, rest in read_dockerfile()["build"].steps:
         if instruction == "COPY":
             for name in rest.split()[:-1]:

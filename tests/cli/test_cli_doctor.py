@@ -63,6 +63,7 @@ def test_a_running_broker_is_seen_as_a_client_sees_it(broker: Broker, tmp_path: 
     (port,) = told["ports"]
     assert port[0] == "note" and port[1].startswith(f"PLAINTEXT://{address} is in use, by a broker of cluster ")
     assert ("note", "a broker is using it now", "") in told["folder"]
+    assert ": 0 partitions, cluster " in told["folder"][0][1]
 
 
 def test_people_read_a_line_per_check_and_the_sum(broker: Broker, tmp_path: Path) -> None:
@@ -81,6 +82,14 @@ def test_an_advertised_address_that_leads_nowhere_is_a_problem(tmp_path: Path) -
             told = doctor("--data", str(tmp_path), server=broker.bootstrap_servers, code=1)
             ((level, text, advice),) = told["client sees"][:1]
             assert level == "problem" and advertised in text and reason in text and "--advertise" in advice
+
+
+def test_a_name_that_leads_back_to_this_machine_is_noted(tmp_path: Path) -> None:
+    with Broker() as broker, Broker(settings={"advertised.listeners": "PLAINTEXT://LOCALHOST:0"}) as named:
+        plain = doctor("--data", str(tmp_path), server=broker.bootstrap_servers)
+        told = doctor("--data", str(tmp_path), server=named.bootstrap_servers)
+    assert not any(level == "note" for level, _, _ in plain["client sees"])
+    assert any("LOCALHOST leads back to this machine" in text for _, text, _ in told["client sees"])
 
 
 def test_an_advertised_address_of_another_cluster_is_a_problem(broker: Broker, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import re
 import socket
 import stat
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import click
@@ -75,6 +76,14 @@ def test_only_its_owner_reads_the_file_whatever_the_umask_is(home: Path) -> None
     file.chmod(0o644)
     said = twofold(home, "profile", "list", code=1).stderr
     assert f"has mode 0644, and only its owner may read and write it: chmod 600 {file}" in said
+
+
+def test_commands_at_the_same_time_lose_no_profile(home: Path) -> None:
+    names = [f"cluster-{number}" for number in range(6)]
+    with ThreadPoolExecutor(len(names)) as pool:
+        list(pool.map(lambda name: twofold(home, "profile", "add", name, "-b", "kafka:9092"), names))
+    listed = json.loads(twofold(home, "profile", "list", "--format", "json").stdout)
+    assert [row["name"] for row in listed] == names
 
 
 @pytest.mark.parametrize(

@@ -73,10 +73,17 @@ async def _check_broker(
         yield problem("client sees", text, advice)
         return
     yield ok("client sees", f"{where} ({', '.join(addresses)}), which answers in {await _round_trip_ms(admin):.1f} ms")
+    if node.host not in addresses and node.host != "localhost" and all(map(_is_loopback, addresses)):
+        text = f"{node.host} leads back to this machine ({', '.join(addresses)}); other machines may find another"
+        yield note("client sees", text, f"run `twofold doctor -b` there, too; see {REMOTE_PAGE}")
     if lacking:
         yield warning(
             "client sees", f"broker {node.node_id} does not serve {', '.join(lacking)}", "is it an old version?"
         )
+
+
+def _is_loopback(address: str) -> bool:
+    return address.startswith("127.") or address == "::1"
 
 
 NEEDED = {"Produce", "Fetch", "InitProducerId", "EndTxn", "FindCoordinator", "DescribeTransactions", "ListTransactions"}

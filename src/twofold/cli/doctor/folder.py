@@ -9,7 +9,7 @@ from pathlib import Path
 from twofold.cli.common import plural
 from twofold.cli.doctor.findings import Finding, note, ok, problem, warning
 from twofold.config.settings import Settings
-from twofold.log.directory.identity import DataDirectoryError, parse_meta_properties
+from twofold.log.directory.identity import METADATA_DIRECTORY, DataDirectoryError, parse_meta_properties
 from twofold.log.manager import LOCK
 from twofold.log.recovery.checkpoints import CLEAN_SHUTDOWN, META_PROPERTIES
 
@@ -58,7 +58,8 @@ def _check_content(path: Path, settings: Settings) -> Iterator[Finding]:
     except (DataDirectoryError, OSError) as error:
         yield problem("folder", str(error))
         return
-    yield ok("folder", f"{path}: {plural(len(_partitions(path)), 'partition')}, cluster {found.cluster_id}")
+    count = sum(name != METADATA_DIRECTORY for name in _partitions(path))
+    yield ok("folder", f"{path}: {plural(count, 'partition')}, cluster {found.cluster_id}")
     if is_locked(path / LOCK):
         yield note("folder", "a broker is using it now")
     elif not (path / CLEAN_SHUTDOWN).exists():
@@ -68,6 +69,7 @@ def _check_content(path: Path, settings: Settings) -> Iterator[Finding]:
 
 
 def _partitions(path: Path) -> list[str]:
+    """The metadata log among them: without `meta.properties` it says as much as any."""
     return sorted(entry.name for entry in path.iterdir() if entry.name.rpartition("-")[2].isdigit() and entry.is_dir())
 
 

@@ -27,14 +27,26 @@ from try_dist import MOST_MB, Environment  # noqa: E402
 GOALS = {"twofold version": 0.15, "twofold --help": 0.15, "twofold topic list": 0.3}
 
 
+# The peak of a process begins at that of the process which forked it: a small one, not this.
+MEASURE = """
+import os, sys
+quiet = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
+pid = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ, file_actions=quiet)
+_, status, usage = os.wait4(pid, 0)
+print(os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime, usage.ru_maxrss)
+"""
+
+
 def cost(command: Sequence[str], environment: dict[str, str]) -> tuple[float, float]:
     """Seconds and megabytes of one call."""
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode != 0:
-        raise RuntimeError(f"{' '.join(command)}: exit code {process.returncode}")
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1e3
+    program = shutil.which(command[0])
+    assert program is not None, command[0]
+    measure = [sys.executable, "-I", "-S", "-c", MEASURE, program, *command[1:]]
+    done = subprocess.run(measure, env=environment, capture_output=True, text=True, check=True)
+    code, seconds, kilobytes = done.stdout.split()
+    if code != "0":
+        raise RuntimeError(f"{' '.join(command)}: exit code {code}\n{done.stderr}")
+    return float(seconds), int(kilobytes) / 1e3
 
 
 def calls(address: str) -> dict[str, list[str]]:
@@ -75,7 +87,7 @@ def show_sizes(report: Report) -> None:
     for column in ("", "MB", "goal"):
         table.add_column(column, justify="right" if column else "left")
     with tempfile.TemporaryDirectory(prefix="twofold-bench-") as directory:
-        for name, what in progress({"twofold": f"{ROOT}", "twofold[server]": f"{ROOT}[server]"}.items(), "sizes"):
+        for name, what in progress({"the client": f"{ROOT}", "the server": f"{ROOT}[server]"}.items(), "sizes"):
             megabytes = Environment(Path(directory) / name, what).megabytes()
             table.add_row(name, f"{megabytes:.0f}", str(MOST_MB) if "server" in name else "")
             report.add("install", name, {"megabytes": megabytes})

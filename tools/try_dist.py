@@ -75,6 +75,7 @@ class Environment:
     def serving(self) -> Iterator[str]:
         """The address of a broker that runs while the block does."""
         command = [str(self.folder / "bin" / "twofold"), "serve", "--listen", "127.0.0.1:0", "--data", "data"]
+        command += ["--log-level", "error"]
         process = subprocess.Popen(command, cwd=self.folder, stdout=subprocess.PIPE, text=True)
         try:
             assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""A clock that can be moved ahead, and the timers that run by it: an hour of timeouts passes in a second.
+"""A clock that can be moved ahead, and the timers that run by it: an hour of timeouts passes in seconds.
 
 1. Time runs by itself, as that of the clock below. `advance` adds to it. It never goes back.
 2. A timer that is due in the stretch fires at its own moment. What it wakes has its turn, and sets its next timer,

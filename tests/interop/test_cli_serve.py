@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from kits.processes import commands
+from oracle.processes import free_port
 
 pytestmark = pytest.mark.interop
 
@@ -130,6 +131,20 @@ def test_clients_are_told_the_address_of_advertise(tmp_path: Path, advertised: s
         host = advertised.removesuffix(":4711").strip("[]")
         assert told_to_clients(port) == (host, 4711 if "4711" in advertised else int(port))
         assert f", advertised as {host}:" in line
+
+
+def test_a_client_is_told_the_address_of_the_listener_that_it_came_through(tmp_path: Path) -> None:
+    inside, outside = free_port(), free_port()
+    settings = {
+        "listeners": f"INSIDE://127.0.0.1:{inside},OUTSIDE://127.0.0.1:{outside}",
+        "advertised.listeners": f"INSIDE://kafka:{inside},OUTSIDE://localhost:{outside}",
+        "listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT",
+    }
+    options = [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
+    with serving(*options, "--data", str(tmp_path)) as (_, line):
+        assert f"ready on 127.0.0.1:{inside}, advertised as kafka:{inside}, data in" in line
+        assert told_to_clients(str(inside)) == ("kafka", inside)
+        assert told_to_clients(str(outside)) == ("localhost", outside)
 
 
 def told_to_clients(port: str) -> tuple[str, int]:

@@ -20,6 +20,16 @@ ROOT = Path(__file__).parent.parent.parent
 # What tests and pages give as settings, right or wrong.
 MEANT_AS_SETTINGS = {
     f"TWOFOLD_{name}" for name in ("NUM_PARTITIONS", "NUM_PARTITION", "NUM_PARTITON", "LISTENERS", "SUPER_USERS")
+} | {  # in deploy and docs
+    f"TWOFOLD_{name}"
+    for name in (
+        "ADVERTISED_LISTENERS",
+        "LISTENER_SECURITY_PROTOCOL_MAP",
+        "LOG_RETENTION_HOURS",
+        "METRICS_LISTENER",
+        "TRANSACTION_HEARTBEAT_ENABLE",
+        "TRANSACTION_TWO_PHASE_COMMIT_ENABLE",
+    )
 }
 
 

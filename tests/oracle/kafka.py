@@ -33,9 +33,7 @@ POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <dependencies>%s</dependencies>
 </project>
 """
-DEPENDENCY = (
-    "<dependency><groupId>org.apache.kafka</groupId><artifactId>%s</artifactId><version>%s</version></dependency>"
-)
+DEPENDENCY = "<dependency><groupId>%s</groupId><artifactId>%s</artifactId><version>%s</version></dependency>"
 
 SETTINGS = {
     "process.roles": "broker,controller",
@@ -222,15 +220,20 @@ def running_oracle(settings: Mapping[str, str] = {}) -> Iterator[Oracle]:
 
 def jars_or_skip() -> Path:
     """The directory of the jars, downloaded once; otherwise a skip that names what to install."""
-    return _fetched(f"kafka-{VERSION}", ["kafka_2.13", "kafka-tools"])
+    return fetched_or_skip(f"kafka-{VERSION}", _of_kafka("kafka_2.13", "kafka-tools"))
 
 
 def shell_jars_or_skip() -> Path:
     """What `kafka-metadata-shell` needs beside those jars."""
-    return _fetched(f"kafka-shell-{VERSION}", ["kafka-shell"], "-DincludeArtifactIds=kafka-shell,jline")
+    return fetched_or_skip(f"kafka-shell-{VERSION}", _of_kafka("kafka-shell"), "-DincludeArtifactIds=kafka-shell,jline")
 
 
-def _fetched(name: str, artifacts: Sequence[str], *options: str) -> Path:
+def _of_kafka(*artifacts: str) -> list[str]:
+    return [f"org.apache.kafka:{artifact}:{VERSION}" for artifact in artifacts]
+
+
+def fetched_or_skip(name: str, artifacts: Sequence[str], *options: str) -> Path:
+    """The directory of jars `name`, with what `group:artifact:version` of each needs."""
     java = shutil.which("java")
     if java is None or java_version(java) < JAVA_NEEDED:
         pytest.skip(f"the oracle needs Java {JAVA_NEEDED} or newer: install openjdk-{JAVA_NEEDED}-jdk-headless")
@@ -240,21 +243,21 @@ def _fetched(name: str, artifacts: Sequence[str], *options: str) -> Path:
     with (home / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not jars.is_dir():
-            _download(home, jars, POM % "".join(DEPENDENCY % (artifact, VERSION) for artifact in artifacts), options)
+            _download(home, jars, POM % "".join(DEPENDENCY % tuple(text.split(":")) for text in artifacts), options)
     return jars
 
 
 def _download(home: Path, jars: Path, pom: str, options: Sequence[str]) -> None:
     maven = shutil.which("mvn")
     if maven is None:
-        pytest.skip(f"the oracle needs Maven to fetch Apache Kafka {VERSION}: install maven, or set TWOFOLD_ORACLE_DIR")
+        pytest.skip(f"Maven has to fetch {jars.name}: install maven, or set TWOFOLD_ORACLE_DIR")
     with tempfile.TemporaryDirectory(prefix="download-", dir=home) as directory:
         (Path(directory) / "pom.xml").write_text(pom)
         command = [maven, "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=jars", *options]
         done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=600, check=False)
         if done.returncode != 0:
             reason = next((line for line in done.stdout.splitlines() if line.startswith("[ERROR]")), "no reason given")
-            pytest.skip(f"Maven could not fetch Apache Kafka {VERSION} (check the network): {reason}")
+            pytest.skip(f"Maven could not fetch {jars.name} (check the network): {reason}")
         (Path(directory) / "jars").rename(jars)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kits.client.topics import create_topic
+from kits.client.topics import becomes, create_topic
 from kits.processes import commands
 from kits.processes.commands import Done
 from kits.processes.server import TwofoldServer
@@ -110,12 +110,12 @@ def test_configurations_are_replaced_as_a_whole(server: str) -> None:
         refused = await admin.alter_configs({resource: {"retention.ms": "soon"}})
         assert [type(error) for error in refused.errors.values()] == [InvalidConfig]
         (await admin.alter_configs({resource: wanted})).get()
-        for _ in range(100):
+
+        async def own() -> dict[str, str | None]:
             entries = (await admin.describe_configs([resource])).get()[resource]
-            own = {entry.name: entry.value for entry in entries if entry.source == "DYNAMIC_TOPIC_CONFIG"}
-            if own == wanted:
-                return
-        raise AssertionError(own)
+            return {entry.name: entry.value for entry in entries if entry.source == "DYNAMIC_TOPIC_CONFIG"}
+
+        await becomes(own, dict[str, str | None](wanted))
 
     on_admin(server, story)
 

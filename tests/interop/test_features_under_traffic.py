@@ -51,7 +51,7 @@ class Server(TwofoldServer):
             int(sample.labels["version"]): int(sample.value)
             for family in text_string_to_metric_families(text)
             for sample in family.samples
-            if sample.labels.get("request") == api
+            if sample.labels.get("request") == api and "version" in sample.labels
         }
 
 

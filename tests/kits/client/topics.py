@@ -1,8 +1,15 @@
 """Topics on a running server."""
 
+import asyncio
+import time
 import uuid
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from twofold.client import Admin, NewTopic, OffsetSpec, TopicPartition
+
+T = TypeVar("T")
+PATIENCE_S = 30
 
 
 async def create_topic(admin: Admin, partitions: int = 1, **configs: str) -> str:
@@ -13,3 +20,12 @@ async def create_topic(admin: Admin, partitions: int = 1, **configs: str) -> str
     (await admin.create_topics([NewTopic(name=name, num_partitions=partitions, configs=dotted)])).get()
     await admin.list_offsets({TopicPartition(name, index): OffsetSpec.EARLIEST for index in range(partitions)})
     return name
+
+
+async def becomes(look: Callable[[], Awaitable[T]], wanted: T) -> None:
+    """Wait until a look shows what is wanted: a broker of Apache Kafka tells what its controller has decided a moment
+    after the controller has answered."""
+    end = time.monotonic() + PATIENCE_S
+    while (seen := await look()) != wanted:
+        assert time.monotonic() < end, f"{seen} instead of {wanted}"
+        await asyncio.sleep(0.02)

@@ -125,8 +125,8 @@ def list_transactions(
 def _matcher(pattern: str) -> Callable[[str], bool]:
     try:
         import re2  # here, because few brokers are ever asked and every start would pay for it
-    except ImportError:
-        raise UnsupportedVersion("patterns need RE2, which is not installed here") from None
+    except ImportError as error:
+        raise UnsupportedVersion(f"patterns need RE2, which cannot be imported here ({error})") from None
     options = re2.Options()
     options.log_errors = False
     try:

@@ -349,7 +349,7 @@ def test_one_write_id_too_many_is_refused_until_older_ones_are_pruned_and_those_
     done = prune(server.bootstrap_servers, "--prefix", "many", "--keep", "100", "--yes")
     assert done.returncode == 0, done.stderr
     assert f"prunes {MAX_WRITE_IDS - 100}, from hour0 " in done.stderr
-    assert done.stdout == f"{MAX_WRITE_IDS - 100} writeIds of many pruned, 100 are remembered by name\n"
+    assert done.stdout == f"{MAX_WRITE_IDS - 100:,} writeIds of many pruned, 100 are remembered by name\n"
     write(topic, "one-more", prefix="many")
     for pruned in ("hour0", f"hour{MAX_WRITE_IDS - 101}"):
         with pytest.raises(Exception, match=f"'{pruned}' was written under .* and pruned at"):

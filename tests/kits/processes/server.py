@@ -23,6 +23,7 @@ class TwofoldServer:
         self.settings = dict(settings)
         self.flags: list[str] = []  # more of `twofold serve`, from the next start on
         self.behind_s = 0  # its clock, from the next start on
+        self.python = sys.executable  # of another environment: another version serves from the next start on
         self.host, self.port = "127.0.0.1", free_port()
         self._process: subprocess.Popen[bytes] | None = None
         directory.mkdir(parents=True, exist_ok=True)
@@ -40,7 +41,7 @@ class TwofoldServer:
         options = [part for key, value in self.settings.items() for part in ("-o", f"{key}={value}")]
         listen = ["--listen", self.bootstrap_servers, "--data", str(self.data)]
         program = ["-m", "twofold"] if not self.behind_s else [str(LATE_CLOCK), str(self.behind_s)]
-        self._process = spawn([sys.executable, *program, "serve", *listen, *options, *self.flags], output=self.output)
+        self._process = spawn([self.python, *program, "serve", *listen, *options, *self.flags], output=self.output)
         if wait:
             wait_until(lambda: is_ready(self.host, self.port), self._process, patience_s=30, output=self.output)
 

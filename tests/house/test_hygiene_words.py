@@ -25,6 +25,7 @@ PATTERNS = {
     "write because": re.compile(
         r", for (?:it|they|he|we|you|who|there|then|this is|that is|these|those|its|their|nothing|only|no|both"
         r"|otherwise|here|now|most|many|not)\b"
+        r"|, for (?:(?:the|an?) )?(?!which)\w+ (?:is|was|are|were|has|have|had)\b"
     ),
     "write per": re.compile(rf"\b{COUNTED} an? {THING}(?![\w-])|\b\d[\d,.]* an? (?:second|minute|hour)\b"),
     "a riddle": re.compile(

@@ -176,12 +176,12 @@ class Completion:
     def _report_loss(self, lost: Sequence[Participant]) -> None:
         if not self._accept_loss:
             raise data_lost(self._decision, lost)
-        log.error("%s; going on, for the loss was accepted", _what_is_lost(self._decision, lost))
+        log.error("%s; going on, because the loss was accepted", _what_is_lost(self._decision, lost))
 
     def _report_forgotten(self, forgotten: Sequence[Participant]) -> None:
         if not self._accept_loss:
             raise outcome_forgotten(self._decision, forgotten)
-        log.error("%s; going on, for the loss was accepted", _what_is_forgotten(self._decision, forgotten))
+        log.error("%s; going on, because the loss was accepted", _what_is_forgotten(self._decision, forgotten))
 
     async def _until_complete(self) -> None:
         pause_s = PAUSE_S

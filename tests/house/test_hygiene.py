@@ -233,6 +233,14 @@ def test_no_two_test_modules_share_a_name() -> None:
     assert sorted(names) == sorted(set(names))
 
 
+def test_tests_stand_in_the_room_of_what_they_test() -> None:
+    """Below `tests` as below `src/twofold`, except where the whole program is tested."""
+    whole = {"fuzz", "house", "interop", "mutants", "sim", "soak", "stories"}
+    for folder in sorted({path.parent.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("test_*.py")}):
+        room = SOURCE / folder
+        assert folder.parts[0] in whole or room.is_dir() or room.with_suffix(".py").exists(), f"tests/{folder}"
+
+
 def test_mypy_reads_every_module() -> None:
     """Two modules cannot have one name: of the two called `conftest` mypy reads that of tests/."""
     import tomllib

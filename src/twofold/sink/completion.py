@@ -214,7 +214,7 @@ def outcome_forgotten(decision: BatchDecision, forgotten: Sequence[Participant])
 def _what_is_forgotten(decision: BatchDecision, forgotten: Sequence[Participant]) -> str:
     return (
         f"{decision} was decided, and the coordinators do not know any more what became of {len(forgotten)} of them "
-        f"({_ids(forgotten)}), for that was longer ago than transactional.id.expiration.ms"
+        f"({_ids(forgotten)}), because that was longer ago than transactional.id.expiration.ms"
     )
 
 

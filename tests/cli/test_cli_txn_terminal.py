@@ -101,6 +101,19 @@ def test_a_time_of_today_is_a_clock_and_one_of_another_day_has_its_date() -> Non
     noon = int(datetime(2026, 7, 1, 12, 0, 5).timestamp() * 1000)
     assert local_time(noon - 60_000, noon) == "11:59:05"
     assert local_time(noon - 86_400_000, noon) == "2026-06-30 12:00"
+    assert local_time((1 << 63) - 1, noon) == f"{(1 << 63) - 1} ms", "no calendar has it"
+
+
+def test_an_id_that_would_steer_the_terminal_is_shown_as_what_it_is() -> None:
+    hostile = "\x1b[2J\x1b]0;owned\x07\rorders-1\nfake"
+    with Broker() as broker, Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id=hostile) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("orders", b"1").result()
+        for words in (("list",), ("describe", hostile), ("blocked",)):
+            told = run_at_terminal("txn", *words, server=broker.bootstrap_servers)
+            assert told.code == 0 and "\\x1b" in told.text, told.text
+            assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", told.text), repr(told.text)
 
 
 def test_every_state_has_a_word_of_its_own() -> None:

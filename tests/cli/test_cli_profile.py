@@ -122,6 +122,24 @@ def test_a_reference_is_read_when_a_command_runs(home: Path, tmp_path: Path) -> 
     assert "env:BROKERS" in profile_file(home).read_text()
 
 
+@pytest.mark.parametrize("content", [b"hunter2", b"admin:hunter2@kafka:9092", b"hunter2\xff\xfe:1", b"env:hunter2"])
+def test_what_a_reference_leads_to_is_not_repeated_unless_it_is_an_address(
+    home: Path, tmp_path: Path, content: bytes
+) -> None:
+    place = tmp_path / "brokers"
+    place.write_bytes(content)
+    twofold(home, "profile", "add", "one", "-b", f"file:{place}", "--use")
+    for words in (("topic", "list"), ("profile", "show")):
+        done = twofold(home, *words, code=1)
+        assert "profile one" in done.stderr and "no address of the form HOST:PORT" in done.stderr
+        assert "hunter2" not in done.stderr + done.stdout
+
+
+def test_a_reference_to_a_file_without_an_end_is_read_no_further_than_an_address_is_long(home: Path) -> None:
+    twofold(home, "profile", "add", "one", "-b", "file:/dev/zero")
+    assert "no address" in twofold(home, "profile", "show", "one", code=1).stderr
+
+
 def test_a_bootstrap_server_wins_over_every_profile(home: Path) -> None:
     dead = dead_address()
     twofold(home, "profile", "add", "dead", "-b", dead, "--use")
@@ -160,6 +178,25 @@ def test_the_profile_is_shown_before_anything_destructive(home: Path, command: s
     done = twofold(home, *words, code=NO_SERVER)
     assert done.stderr.splitlines()[0] == f"profile prod: {dead}", done.stderr
     assert not twofold(home, *words, "-b", dead, code=NO_SERVER).stderr.startswith("profile")
+
+
+@pytest.mark.parametrize("said", [["-b{}"], ["-yb", "{}"], ["-yb{}"], ["--bootstrap-server={}"]], ids=" ".join)
+def test_no_profile_is_shown_where_the_command_line_names_another_server(home: Path, said: list[str]) -> None:
+    """However it is said: the profile of production must not stand above what is deleted elsewhere."""
+    dead, prod = dead_address(), "127.0.0.1:1"
+    twofold(home, "profile", "add", "prod", "-b", prod, "--use")
+    words = ("topic", "delete", "t", "--yes", "--timeout", "0.2", *(word.format(dead) for word in said))
+    done = twofold(home, *words, code=NO_SERVER)
+    assert "prod" not in done.stderr and prod not in done.stderr and dead in done.stderr
+    profile_file(home).write_text("garbage")
+    assert dead in twofold(home, *words, code=NO_SERVER).stderr
+
+
+def test_a_word_that_looks_like_the_option_and_is_none_takes_no_profile_away(home: Path) -> None:
+    dead = dead_address()
+    twofold(home, "profile", "add", "prod", "-b", dead, "--use")
+    done = twofold(home, "group", "reset-offsets", "g", "--topic", "-b", "--to-earliest", "--timeout", "0.2", code=3)
+    assert dead in done.stderr and "(profile prod)" in done.stderr
 
 
 def test_no_destructive_command_is_left_out() -> None:

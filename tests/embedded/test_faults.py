@@ -4,7 +4,7 @@ import itertools
 import logging
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -199,12 +199,13 @@ def test_what_is_wrong_with_a_plan_is_said(faults: Faults) -> None:
 @pytest.mark.parametrize("endless", [math.inf, math.nan])
 def test_a_time_that_has_no_end_is_refused(faults: Faults, endless: float) -> None:
     """The clock would be moved for ever, and every later call would wait for that."""
-    for call in (
+    calls: list[Callable[[], None]] = [
         lambda: faults.advance(endless),
         lambda: faults.slow_disk(sync_s=endless),
         lambda: faults.delay_next("Fetch", endless),
         lambda: faults.wait_for_request("Fetch", timeout_s=endless),
-    ):
+    ]
+    for call in calls:
         with pytest.raises(ValueError, match="a number of seconds that ends"):
             call()
 

@@ -43,6 +43,12 @@ PAGES = [
     if page.name != "vocabulary.md"
 ]
 SOURCES = [path for name in ("src", "tools", "bench", "examples") for path in sorted((ROOT / name).rglob("*.py"))]
+# What is neither a page nor Python, and is read all the same: comments, descriptions of panels and alerts.
+TEXTS = [
+    ROOT / "Makefile",
+    ROOT / "pyproject.toml",
+    *(path for ending in ("yml", "json", "service") for path in sorted((ROOT / "deploy").rglob(f"*.{ending}"))),
+]
 # A value of `duration_told_by` in JSON, which scripts read.
 ALLOWED = {"src/twofold/client/admin/hanging.py": '"nobody"'}
 
@@ -70,6 +76,12 @@ def name_of(path: Path) -> str:
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_pages_are_in_plain_words(page: Path) -> None:
     shown = list(faults(_SHOWN.sub("", page.read_text())))
+    assert not shown, "\n".join(shown)
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=name_of)
+def test_other_texts_are_in_plain_words(path: Path) -> None:
+    shown = list(faults(path.read_text()))
     assert not shown, "\n".join(shown)
 
 

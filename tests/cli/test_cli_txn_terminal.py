@@ -93,6 +93,20 @@ def test_into_a_pipe_transactions_are_printed_as_the_tools_of_apache_kafka_do(se
     assert waiting["TransactionDurationMs"].isdecimal()
 
 
+def test_two_phase_transactions_at_a_terminal_have_words_and_into_a_pipe_the_names_of_states() -> None:
+    with Broker(settings={"transaction.two.phase.commit.enable": "true"}) as broker:
+        address = broker.bootstrap_servers
+        prepared = {"transactional_id": "pay", "transaction_two_phase_commit_enable": True}
+        with Producer(bootstrap_servers=address, **prepared) as producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.send("payments", b"1").result()
+            producer.prepare_transaction()
+            _, row = shown(address, "list", "--two-phase")
+            assert re.fullmatch(r"pay +open +\d+:\d+ +[\d.]+ s +1", row), row
+            assert "Ongoing" in commands.run("txn", "list", "--two-phase", server=address).stdout
+
+
 def test_an_empty_list_at_a_terminal_says_that_it_is_empty(server: str) -> None:
     assert shown(server, "list", "--state", "expired") == [f"no transactional id at {server} that matches"]
 

@@ -181,12 +181,13 @@ def _print_one(row: TransactionDescription, now_ms: int) -> None:
 
 
 def print_two_phase(rows: Sequence[TransactionDescription], now_ms: int) -> None:
+    is_read = for_people()
     print_table(
         ["TRANSACTIONAL ID", "STATE", "TO COMPLETE IT, --state", "OPEN FOR", "PARTITIONS"],
         [
             (
                 row.transactional_id,
-                row.state.value,
+                STATE_WORDS[row.state] if is_read else row.state.value,
                 f"{row.producer_id}:{row.producer_epoch}" if row.is_ongoing else "-",
                 duration(max(0, now_ms - row.start_ms)) if row.start_ms >= 0 else "-",
                 len(row.partitions),

@@ -1,5 +1,6 @@
 """`twofold profile`: names for clusters, in a file that only its owner reads and that holds no secret."""
 
+import fcntl
 import json
 import os
 import re
@@ -16,6 +17,8 @@ from kits.processes import commands
 from kits.processes.asked import Asked
 from kits.processes.commands import Done
 from twofold.cli.app import make_root
+from twofold.cli.common import CliError
+from twofold.cli.profile import store
 from twofold.cli.profile.chosen import take_option
 from twofold.embedded import Broker
 
@@ -84,6 +87,23 @@ def test_commands_at_the_same_time_lose_no_profile(home: Path) -> None:
         list(pool.map(lambda name: twofold(home, "profile", "add", name, "-b", "kafka:9092"), names))
     listed = json.loads(twofold(home, "profile", "list", "--format", "json").stdout)
     assert [row["name"] for row in listed] == names
+
+
+def test_a_suspended_command_that_has_the_lock_holds_up_no_other_for_ever(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home))
+    monkeypatch.setattr(store, "LOCK_PATIENCE_S", 0.1)
+    folder = profile_file(home).parent
+    folder.mkdir(parents=True)
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(CliError, match=r"another `twofold profile` has locked .* for 0.1 s"):
+            store.change_profiles(lambda profiles: profiles)
+    finally:
+        os.close(held)
+    store.change_profiles(lambda profiles: profiles)
 
 
 @pytest.mark.parametrize(

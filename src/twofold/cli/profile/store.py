@@ -12,6 +12,7 @@ import fcntl
 import os
 import re
 import stat
+import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +26,8 @@ from twofold.cli.profile.chosen import profiles_file
 FILE_MODE = 0o600
 FOLDER_MODE = 0o700
 MAX_REFERENCE_BYTES = 64 * 1024
+LOCK_PATIENCE_S = 10.0
+LOOK_S = 0.02
 SERVER, NOTE = "bootstrap-server", "note"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SECRETIVE = re.compile(r"password|secret|token|credential|jaas|sasl|ssl|key", re.I)
@@ -198,10 +201,24 @@ def change_profiles(change: Callable[[Profiles], Profiles]) -> Profiles:
 def _locked(folder: Path) -> Iterator[None]:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        _lock(folder, descriptor)
         yield
     finally:
         os.close(descriptor)
+
+
+def _lock(folder: Path, descriptor: int) -> None:
+    """Another command has it for a moment, unless that command is suspended."""
+    end = time.monotonic() + LOCK_PATIENCE_S
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > end:
+                raise CliError(
+                    f"another `twofold profile` has locked {folder} for {LOCK_PATIENCE_S:g} s: let it go on, or end it"
+                ) from None
+            time.sleep(LOOK_S)
 
 
 def _encode(profiles: Profiles) -> str:

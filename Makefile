@@ -57,7 +57,7 @@ spark: tools  ## the tests of the Spark source and sink alone
 demo: jdk $(READY)  ## orders through an exactly-once Spark pipeline whose task, broker and driver are killed; then the verdict
 	@$(BIN)/python examples/demo/run.py
 
-# First, so that nobody waits for packages to hear it.
+# First, so that a missing JDK is named before the packages are installed.
 jdk:
 	@test -n "$$JAVA_HOME" || command -v java >/dev/null || bash tools/install-test-tools.sh java
 	@test -n "$$JAVA_HOME" || command -v java >/dev/null || { echo "the demo runs Spark, which needs a JDK 17 or 21: install one (Debian: apt-get install default-jdk-headless), or set JAVA_HOME"; exit 1; }

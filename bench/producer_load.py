@@ -1,7 +1,7 @@
 """One producer that sends as fast as it can and prints what it did as JSON: ours, or a peer, with the same settings.
 
-    send          await aio.Producer.send, one record a call
-    send-batch    aio.Producer.send_batch, a list of values a call
+    send          await aio.Producer.send, one record per call
+    send-batch    aio.Producer.send_batch, a list of values per call
     send-arrow    the same from an Arrow array, where pyarrow is installed
     send-blocking twofold.Producer.send, from one thread
     aiokafka      await AIOKafkaProducer.send

@@ -3,9 +3,10 @@
     .venv/bin/python tools/count_walk.py                      a table
     .venv/bin/python tools/count_walk.py --format json
 
-A broker runs inside this process, and a plain socket asks it, so only the broker is counted. A walk begins when the
-server gets the bytes of the request and ends when the answer is handed to the transport. It is repeated, and the
-smallest count stands: timers of the broker may come in between. `PYTHONPATH=<checkout>/src` measures another checkout.
+A broker runs inside this process, as `twofold serve` runs it, and a plain socket asks it, so only the broker is
+counted. A walk begins when the server gets the bytes of the request and ends when the answer is handed to the
+transport. It is repeated, and the smallest count stands: timers of the broker may come in between.
+`PYTHONPATH=<checkout>/src` measures another checkout.
 
 A micro-batch is what Spark makes the sink do for one batch with one task: the driver plans it, the task writes three
 records and votes, the driver commits. No Spark is started. The second batch of a query is the first that is counted,
@@ -23,6 +24,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from queue import Queue
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -31,8 +33,9 @@ from rich.console import Console
 from rich.table import Table
 
 import twofold
+from twofold.broker.run import serve
 from twofold.client.cluster.cluster import Cluster
-from twofold.embedded import Broker
+from twofold.config.settings import Settings
 from twofold.records.batch import BatchBuilder
 from twofold.records.columnar import Columns
 from twofold.runtime.real import real_runtime
@@ -49,6 +52,7 @@ from twofold.wire.messages.produce import PartitionProduceData, ProduceRequest, 
 
 SOURCES = twofold.__file__.rsplit("/", 1)[0]
 REPEATS = 9
+START_TIMEOUT_S = 60
 TOPIC = "walks"
 SINK = "sink"  # the name of its thread
 PRODUCE, FIND_COORDINATOR, CREATE_TOPICS, INIT_PRODUCER_ID, END_TXN = 0, 10, 19, 22, 26
@@ -257,11 +261,34 @@ WALKS: dict[str, Callable[[Client, int], Walk]] = {
 
 
 @contextmanager
+def plain_broker(settings: dict[str, str]) -> Iterator[str]:
+    """Its address. `twofold.embedded.Broker` will not do: its seams for faults would be counted."""
+    ready: Queue[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = Queue()
+
+    async def run(folder: str) -> None:
+        loop, stop = asyncio.get_running_loop(), asyncio.Event()
+        await serve(
+            Settings.from_mapping(settings), folder, lambda host, port: ready.put((f"{host}:{port}", loop, stop)), stop
+        )
+
+    with tempfile.TemporaryDirectory() as folder:
+        thread = threading.Thread(target=lambda: asyncio.run(run(folder)), daemon=True)
+        thread.start()
+        address, loop, stop = ready.get(timeout=START_TIMEOUT_S)
+        try:
+            yield address
+        finally:
+            loop.call_soon_threadsafe(stop.set)
+            thread.join()
+
+
+@contextmanager
 def counted_broker() -> Iterator[Client]:
     counter = Counter()
     threading.setprofile(counter)
-    with Broker(settings={"transaction.two.phase.commit.enable": True, "auto.create.topics.enable": False}) as broker:
-        client = Client(broker.bootstrap_servers, counter)
+    settings = {"transaction.two.phase.commit.enable": "true", "auto.create.topics.enable": "false"}
+    with plain_broker(settings | {"listeners": "PLAINTEXT://127.0.0.1:0"}) as address:
+        client = Client(address, counter)
         topic = CreatableTopic(name=TOPIC, num_partitions=1, replication_factor=1, assignments=(), configs=())
         client.ask(CREATE_TOPICS, 5, CreateTopicsRequest(topics=[topic], timeout_ms=10_000))
         while client.ask(FIND_COORDINATOR, 2, FindCoordinatorRequest(key="commit-0", key_type=1)).error_code:

@@ -1,8 +1,8 @@
 """A pytest plugin: real brokers for tests.
 
 `twofold_broker` is a broker for one test, `twofold_session_broker` one for all tests of the run (with pytest-xdist: of
-the worker). Both have the settings of `twofold_settings` in pytest's configuration, one `key=value` a line. The marker
-`twofold_settings` changes them for the tests that it marks:
+the worker). Both have the settings of `twofold_settings` in pytest's configuration, one `key=value` per line. The
+marker `twofold_settings` changes them for the tests that it marks:
 
     @pytest.mark.twofold_settings({"num.partitions": 3})
     def test_orders(twofold_broker): ...
@@ -21,7 +21,7 @@ _session_broker = pytest.StashKey["Broker"]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addini(SETTINGS, "settings of the brokers for tests, one key=value a line", type="linelist", default=[])
+    parser.addini(SETTINGS, "settings of the brokers for tests, one key=value per line", type="linelist", default=[])
 
 
 def pytest_configure(config: pytest.Config) -> None:

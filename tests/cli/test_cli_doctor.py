@@ -3,7 +3,10 @@
 import json
 import os
 import resource
+import shutil
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +16,7 @@ import pytest
 from kits.processes import commands
 from twofold.cli.doctor import machine
 from twofold.cli.doctor.findings import Finding, Grade
-from twofold.cli.doctor.folder import check_folder, filesystem, is_locked
+from twofold.cli.doctor.folder import check_folder, filesystem, is_locked, newest_ms
 from twofold.cli.doctor.machine import SyncSpeed, check_clock, check_limits, check_sync
 from twofold.config.settings import Settings
 from twofold.embedded import Broker
@@ -53,6 +56,12 @@ def test_before_the_first_start_all_is_checked_and_nothing_is_made(tmp_path: Pat
     assert told["ports"] == [("ok", f"PLAINTEXT://{address} is free", "")]
     assert told["folder"][0][1].endswith("is not there yet; a start makes it")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_port_that_a_start_chooses_cannot_be_asked_and_all_else_is_checked(tmp_path: Path) -> None:
+    told = doctor("--data", str(tmp_path / "new"), "--listen", "127.0.0.1:0")
+    assert told["reachable"][0][:2] == ("note", "127.0.0.1:0 has the port 0: a start chooses one")
+    assert told["ports"][0][0] == "ok"
 
 
 def test_a_running_broker_is_seen_as_a_client_sees_it(broker: Broker, tmp_path: Path) -> None:
@@ -206,11 +215,35 @@ def test_limits_that_are_too_low_are_told(monkeypatch: pytest.MonkeyPatch) -> No
     assert "256" in told[Grade.WARNING][0] and "log.segment.bytes" in told[Grade.PROBLEM][0]
 
 
-def test_a_folder_of_another_user_is_a_problem(tmp_path: Path) -> None:
-    if os.geteuid() == 0:
-        pytest.skip("root may write anywhere")
-    tmp_path.chmod(0o500)
+@pytest.mark.parametrize("mode", [0o000, 0o300, 0o500])
+@pytest.mark.parametrize("below", [".", "new"])
+def test_a_folder_that_this_user_may_not_use_is_a_problem_among_the_other_findings(
+    tmp_path: Path, mode: int, below: str
+) -> None:
+    """Root obeys the mode of a folder, too, without its capabilities."""
+    drop = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 0 else []
+    if drop and shutil.which("setpriv") is None:
+        pytest.skip("setpriv (util-linux) takes root's capabilities away")
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=mode)
+    command = [*drop, sys.executable, "-m", "twofold", "doctor", "--format", "json", "--listen", "127.0.0.1:0"]
     try:
-        assert Grade.PROBLEM in levels(check_folder(tmp_path / "d", Settings()))
+        done = subprocess.run(
+            [*command, "--data", str(locked / below)], capture_output=True, text=True, timeout=60, check=False
+        )
     finally:
-        tmp_path.chmod(0o700)
+        locked.chmod(0o700)
+    found = json.loads(done.stdout)["findings"]
+    problems = {row["check"] for row in found if row["level"] == "problem"}
+    if mode == 0o300 and below == "new":
+        assert done.returncode == 0 and not problems, "it can be made, and that is enough"
+    else:
+        assert done.returncode == 1 and "folder" in problems and done.stderr == "", done
+    assert {"settings", "clock", "reachable", "ports"} <= {row["check"] for row in found}
+
+
+def test_things_that_a_broker_removes_meanwhile_are_no_matter(tmp_path: Path) -> None:
+    (tmp_path / "gone").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "there").touch()
+    assert newest_ms(tmp_path) is not None and newest_ms(tmp_path / "none") is None
+    assert doctor("--data", str(tmp_path), "--listen", free_address())["clock"]

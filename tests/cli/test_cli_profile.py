@@ -1,5 +1,6 @@
 """`twofold profile`: names for clusters, in a file that only its owner reads and that holds no secret."""
 
+import fcntl
 import json
 import os
 import re
@@ -16,6 +17,8 @@ from kits.processes import commands
 from kits.processes.asked import Asked
 from kits.processes.commands import Done
 from twofold.cli.app import make_root
+from twofold.cli.common import CliError
+from twofold.cli.profile import store
 from twofold.cli.profile.chosen import take_option
 from twofold.embedded import Broker
 
@@ -86,6 +89,23 @@ def test_commands_at_the_same_time_lose_no_profile(home: Path) -> None:
     assert [row["name"] for row in listed] == names
 
 
+def test_a_suspended_command_that_has_the_lock_holds_up_no_other_for_ever(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home))
+    monkeypatch.setattr(store, "LOCK_PATIENCE_S", 0.1)
+    folder = profile_file(home).parent
+    folder.mkdir(parents=True)
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(CliError, match=r"another `twofold profile` has locked .* for 0.1 s"):
+            store.change_profiles(lambda profiles: profiles)
+    finally:
+        os.close(held)
+    store.change_profiles(lambda profiles: profiles)
+
+
 @pytest.mark.parametrize(
     ("server", "message"),
     [
@@ -120,6 +140,24 @@ def test_a_reference_is_read_when_a_command_runs(home: Path, tmp_path: Path) -> 
         twofold(home, "topic", "list", "--profile", "one", env={"BROKERS": broker.bootstrap_servers})
         twofold(home, "--profile=two", "topic", "list")
     assert "env:BROKERS" in profile_file(home).read_text()
+
+
+@pytest.mark.parametrize("content", [b"hunter2", b"admin:hunter2@kafka:9092", b"hunter2\xff\xfe:1", b"env:hunter2"])
+def test_what_a_reference_leads_to_is_not_repeated_unless_it_is_an_address(
+    home: Path, tmp_path: Path, content: bytes
+) -> None:
+    place = tmp_path / "brokers"
+    place.write_bytes(content)
+    twofold(home, "profile", "add", "one", "-b", f"file:{place}", "--use")
+    for words in (("topic", "list"), ("profile", "show")):
+        done = twofold(home, *words, code=1)
+        assert "profile one" in done.stderr and "no address of the form HOST:PORT" in done.stderr
+        assert "hunter2" not in done.stderr + done.stdout
+
+
+def test_a_reference_to_a_file_without_an_end_is_read_no_further_than_an_address_is_long(home: Path) -> None:
+    twofold(home, "profile", "add", "one", "-b", "file:/dev/zero")
+    assert "no address" in twofold(home, "profile", "show", "one", code=1).stderr
 
 
 def test_a_bootstrap_server_wins_over_every_profile(home: Path) -> None:
@@ -160,6 +198,25 @@ def test_the_profile_is_shown_before_anything_destructive(home: Path, command: s
     done = twofold(home, *words, code=NO_SERVER)
     assert done.stderr.splitlines()[0] == f"profile prod: {dead}", done.stderr
     assert not twofold(home, *words, "-b", dead, code=NO_SERVER).stderr.startswith("profile")
+
+
+@pytest.mark.parametrize("said", [["-b{}"], ["-yb", "{}"], ["-yb{}"], ["--bootstrap-server={}"]], ids=" ".join)
+def test_no_profile_is_shown_where_the_command_line_names_another_server(home: Path, said: list[str]) -> None:
+    """However it is said: the profile of production must not stand above what is deleted elsewhere."""
+    dead, prod = dead_address(), "127.0.0.1:1"
+    twofold(home, "profile", "add", "prod", "-b", prod, "--use")
+    words = ("topic", "delete", "t", "--yes", "--timeout", "0.2", *(word.format(dead) for word in said))
+    done = twofold(home, *words, code=NO_SERVER)
+    assert "prod" not in done.stderr and prod not in done.stderr and dead in done.stderr
+    profile_file(home).write_text("garbage")
+    assert dead in twofold(home, *words, code=NO_SERVER).stderr
+
+
+def test_a_word_that_looks_like_the_option_and_is_none_takes_no_profile_away(home: Path) -> None:
+    dead = dead_address()
+    twofold(home, "profile", "add", "prod", "-b", dead, "--use")
+    done = twofold(home, "group", "reset-offsets", "g", "--topic", "-b", "--to-earliest", "--timeout", "0.2", code=3)
+    assert dead in done.stderr and "(profile prod)" in done.stderr
 
 
 def test_no_destructive_command_is_left_out() -> None:

@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kits.processes import commands
 from twofold.cli.common import CliError
 from twofold.cli.records.formats import json_line, parse_json_line, plain, template, unescape
 from twofold.client import ConsumerRecord
+from twofold.embedded import Broker
 
 RECORD = ConsumerRecord("t", 2, 41, 1_700_000_000_000, b"key", b"value", (("a", b"1"), ("b", None)), 0)
 
@@ -75,3 +77,13 @@ def test_a_line_that_is_no_record_is_named_by_its_number(line: bytes) -> None:
 
 def test_values_that_are_json_themselves_are_kept_as_json() -> None:
     assert parse_json_line(b'{"value": {"a": 1}}', 1).value == b'{"a": 1}'
+
+
+def test_produce_gives_a_record_up_after_the_time_that_the_user_allows() -> None:
+    """The process is waited for half as long as a producer tries by itself."""
+    with Broker() as broker:
+        broker.create_topic("orders")
+        broker.faults.fail_next("Produce", "KAFKA_STORAGE_ERROR", times=None)
+        done = commands.run("produce", "orders", "--timeout", "1", server=broker.bootstrap_servers, stdin="first\n")
+    assert done.returncode == 1 and "1 record was not written to orders" in done.stderr
+    assert "KAFKA_STORAGE_ERROR" in done.stderr, done.stderr

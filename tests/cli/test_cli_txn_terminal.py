@@ -93,6 +93,20 @@ def test_into_a_pipe_transactions_are_printed_as_the_tools_of_apache_kafka_do(se
     assert waiting["TransactionDurationMs"].isdecimal()
 
 
+def test_two_phase_transactions_at_a_terminal_have_words_and_into_a_pipe_the_names_of_states() -> None:
+    with Broker(settings={"transaction.two.phase.commit.enable": "true"}) as broker:
+        address = broker.bootstrap_servers
+        prepared = {"transactional_id": "pay", "transaction_two_phase_commit_enable": True}
+        with Producer(bootstrap_servers=address, **prepared) as producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.send("payments", b"1").result()
+            producer.prepare_transaction()
+            _, row = shown(address, "list", "--two-phase")
+            assert re.fullmatch(r"pay +open +\d+:\d+ +[\d.]+ s +1", row), row
+            assert "Ongoing" in commands.run("txn", "list", "--two-phase", server=address).stdout
+
+
 def test_an_empty_list_at_a_terminal_says_that_it_is_empty(server: str) -> None:
     assert shown(server, "list", "--state", "expired") == [f"no transactional id at {server} that matches"]
 
@@ -101,6 +115,19 @@ def test_a_time_of_today_is_a_clock_and_one_of_another_day_has_its_date() -> Non
     noon = int(datetime(2026, 7, 1, 12, 0, 5).timestamp() * 1000)
     assert local_time(noon - 60_000, noon) == "11:59:05"
     assert local_time(noon - 86_400_000, noon) == "2026-06-30 12:00"
+    assert local_time((1 << 63) - 1, noon) == f"{(1 << 63) - 1} ms", "no calendar has it"
+
+
+def test_an_id_that_would_steer_the_terminal_is_shown_as_what_it_is() -> None:
+    hostile = "\x1b[2J\x1b]0;owned\x07\rorders-1\nfake"
+    with Broker() as broker, Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id=hostile) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("orders", b"1").result()
+        for words in (("list",), ("describe", hostile), ("blocked",)):
+            told = run_at_terminal("txn", *words, server=broker.bootstrap_servers)
+            assert told.code == 0 and "\\x1b" in told.text, told.text
+            assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", told.text), repr(told.text)
 
 
 def test_every_state_has_a_word_of_its_own() -> None:

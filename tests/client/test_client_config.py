@@ -108,6 +108,7 @@ def test_settings_of_transactions_have_kafkas_names_and_defaults() -> None:
     config = from_dotted(ProducerConfig, {"transactional.id": "t", "transaction.timeout.ms": "1000"})
     assert (config.idempotent, config.transaction_timeout) == (True, 1_000)
     assert ProducerConfig(transactional_id="t").transaction_timeout == 60_000
+    assert ProducerConfig(transactional_id="t").transaction_heartbeat_interval_ms == 0, "no heartbeats"
     two_phase = {"transactional.id": "t", "transaction.two.phase.commit.enable": "true"}
     assert from_dotted(ProducerConfig, two_phase).transaction_two_phase_commit_enable
     beating = from_dotted(ProducerConfig, {"transactional.id": "t", "transaction.heartbeat.interval.ms": 60_000})

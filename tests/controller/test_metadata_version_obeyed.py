@@ -155,8 +155,8 @@ def test_what_is_lost_is_named_in_the_log(caplog: pytest.LogCaptureFixture):
         run(story())
     told = [row.getMessage() for row in caplog.records]
     assert told == [
-        "metadata.version went down to 25 (4.0-IV3); with it is lost: nothing",
-        "metadata.version went down to 16 (3.7-IV1); with it is lost: 1 brokers with the ids of their log directories, "
+        "metadata.version went down to 25 (4.0-IV3); this is lost: nothing",
+        "metadata.version went down to 16 (3.7-IV1); this is lost: 1 brokers with the ids of their log directories, "
         "3 partitions with the log directories of their replicas",
     ]
 

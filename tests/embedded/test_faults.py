@@ -2,8 +2,9 @@
 
 import itertools
 import logging
+import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -193,6 +194,20 @@ def test_what_is_wrong_with_a_plan_is_said(faults: Faults) -> None:
         faults.slow_disk(write_s=-1)
     with pytest.raises(ValueError, match="seconds=-1: at least 0"):
         faults.delay_next("Fetch", -1)
+
+
+@pytest.mark.parametrize("endless", [math.inf, math.nan])
+def test_a_time_that_has_no_end_is_refused(faults: Faults, endless: float) -> None:
+    """The clock would be moved for ever, and every later call would wait for that."""
+    calls: list[Callable[[], None]] = [
+        lambda: faults.advance(endless),
+        lambda: faults.slow_disk(sync_s=endless),
+        lambda: faults.delay_next("Fetch", endless),
+        lambda: faults.wait_for_request("Fetch", timeout_s=endless),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match="a number of seconds that ends"):
+            call()
 
 
 def test_faults_are_for_a_broker_that_runs() -> None:

@@ -168,6 +168,7 @@ def test_what_is_wrong_with_a_call_over_http_is_said(tested: TwofoldServer, faul
         ("/fail_next", {"api": "Produce", "error": "NONSENSE"}, "there is no error 'NONSENSE'"),
         ("/advance", {"seconds": True}, "seconds=True"),
         ("/advance", {"seconds": -1}, "at least 0"),
+        ("/advance", '{"seconds": 1e999}', "that ends"),
         ("/wait_for_request", {"api": "Fetch", "timeout_s": 0.01}, "no Fetch came"),
         ("/clear", "[]", "one JSON object"),
         ("/clear", "{", "Expecting"),

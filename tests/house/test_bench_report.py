@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from rich.table import Table
@@ -17,6 +18,8 @@ from bench.pictures import PICTURES, draw_all, far_point
 from bench.report import Report, as_markdown
 
 SHOWN = Path(__file__).parents[2] / "docs" / "performance"
+
+SVG = "{http://www.w3.org/2000/svg}"
 
 RATES = {"reference": 3.0, "twofold": 2.0, "kafka": 1.0}
 TIMES = {what: {"p50_ms": 1.0, "p99_ms": 2.0, "p999_ms": 3.0} for what in ("acknowledged", "read")}
@@ -116,3 +119,42 @@ def test_the_pictures_of_the_docs_are_drawn_from_their_results(shown: Any, tmp_p
     for name in drawn.values():
         assert texts(SHOWN / name) == texts(tmp_path / name), f"draw {name} again: python -m bench.pictures"
         assert "ceiling" not in (SHOWN / name).read_text()
+
+
+def test_the_picture_of_the_readme_shows_what_is_special_and_its_words_stay_inside_of_their_boxes() -> None:
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import TextPath
+
+    first, _, _ = (SHOWN.parents[1] / "README.md").read_text().partition("\n---\n")
+    assert re.findall(r"!\[[^\]]+\]\((.*?)\)", first) == ["docs/special.svg"]
+    root = ElementTree.fromstring((SHOWN.parent / "special.svg").read_text())
+    boxes = [
+        tuple(float(node.get(name, 0)) for name in ("x", "y", "width", "height"))
+        for node in root.iter(f"{SVG}rect")
+        if float(node.get("width", 0)) > 400 and node.get("rx")
+    ]
+    assert len(boxes) == 3
+    told = []
+    for node, given in with_inherited(root):
+        text = "".join(node.itertext())
+        font = FontProperties(family="DejaVu Sans", weight=given.get("font-weight", "normal"))
+        wide = TextPath((0, 0), text, size=float(given["font-size"]), prop=font).get_extents().width
+        share = {"middle": 0.5, "end": 1.0}.get(given.get("text-anchor", "start"), 0.0)
+        left, base = float(node.get("x", 0)) - share * wide, float(node.get("y", 0))
+        assert any(x <= left and left + wide <= x + w and y <= base <= y + h for x, y, w, h in boxes), text
+        told.append(text)
+    words = " ".join(told)
+    assert all(word in words for word in ("Transactions", "Two systems", "Spark, exactly once")), words
+
+
+def with_inherited(root: ElementTree.Element) -> Iterator[tuple[ElementTree.Element, dict[str, str]]]:
+    """Every text with its attributes and those of the groups around it."""
+
+    def walk(node: ElementTree.Element, given: dict[str, str]) -> Iterator[tuple[ElementTree.Element, dict[str, str]]]:
+        given = given | node.attrib
+        if node.tag == f"{SVG}text":
+            yield node, given
+        for child in node:
+            yield from walk(child, given)
+
+    return walk(root, {})

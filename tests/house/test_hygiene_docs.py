@@ -4,6 +4,7 @@ import ast
 import importlib
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 ROOT = next(folder for folder in Path(__file__).parents if (folder / "pyproject.toml").exists())
@@ -90,3 +91,12 @@ def test_every_module_that_the_docs_name_is_there() -> None:
                 assert any([*place.glob(name)] for place in places), f"{page.relative_to(ROOT)} names {name}"
         for name in re.findall(r"`(test_\w+\.py)`", page.read_text()):
             assert [*(ROOT / "tests").rglob(name)], f"{page.relative_to(ROOT)} names {name}"
+
+
+def test_a_list_or_a_table_follows_an_empty_line_or_a_heading() -> None:
+    """Otherwise the site takes it for a part of the paragraph before it, although a forge shows it as meant."""
+    begins, may_precede = re.compile(r"\||- |\d+\. "), re.compile(r"$|#|<!--|\s*(?:[-*] |\d+\. )|\s|\||```")
+    for page in [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), *ROOT.glob("*/README.md")]:
+        shown = re.sub(r"^```.*?^```$", "```", page.read_text(), flags=re.M | re.S).split("\n")
+        for before, line in pairwise(shown):
+            assert not begins.match(line) or may_precede.match(before), f"{page.relative_to(ROOT)}: {line[:60]}"

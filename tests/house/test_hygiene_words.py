@@ -25,6 +25,7 @@ PATTERNS = {
     "write because": re.compile(
         r", for (?:it|they|he|we|you|who|there|then|this is|that is|these|those|its|their|nothing|only|no|both"
         r"|otherwise|here|now|most|many|not)\b"
+        r"|, for (?:(?:the|an?) )?(?!which)\w+ (?:is|was|are|were|has|have|had)\b"
     ),
     "write per": re.compile(rf"\b{COUNTED} an? {THING}(?![\w-])|\b\d[\d,.]* an? (?:second|minute|hour)\b"),
     "a riddle": re.compile(
@@ -42,6 +43,12 @@ PAGES = [
     if page.name != "vocabulary.md"
 ]
 SOURCES = [path for name in ("src", "tools", "bench", "examples") for path in sorted((ROOT / name).rglob("*.py"))]
+# What is neither a page nor Python, and is read all the same: comments, descriptions of panels and alerts.
+TEXTS = [
+    ROOT / "Makefile",
+    ROOT / "pyproject.toml",
+    *(path for ending in ("yml", "json", "service") for path in sorted((ROOT / "deploy").rglob(f"*.{ending}"))),
+]
 # A value of `duration_told_by` in JSON, which scripts read.
 ALLOWED = {"src/twofold/client/admin/hanging.py": '"nobody"'}
 
@@ -69,6 +76,12 @@ def name_of(path: Path) -> str:
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_pages_are_in_plain_words(page: Path) -> None:
     shown = list(faults(_SHOWN.sub("", page.read_text())))
+    assert not shown, "\n".join(shown)
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=name_of)
+def test_other_texts_are_in_plain_words(path: Path) -> None:
+    shown = list(faults(path.read_text()))
     assert not shown, "\n".join(shown)
 
 

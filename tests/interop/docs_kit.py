@@ -1,4 +1,4 @@
-"""What the docs' blocks are run with: files that a page shows, its commands, and stand-ins for addresses of others.
+"""How a page of the docs is followed: files that it shows, its commands, and stand-ins for addresses of others.
 
 1. A page is followed from an empty directory, or from the state that it describes (`prepare`). The only broker is the
    one that the page starts, with the page's options. Only ports differ, because pages are followed side by side.
@@ -6,6 +6,7 @@
 3. A block of text is what the commands before it printed, but for ids, ages and hosts.
 4. An address that only exists elsewhere is replaced: `spark://master:7077` by a Spark cluster on this machine,
    `kafka:9092` by Apache Kafka. Blocks with one of them run when there is time for it (TWOFOLD_LONG=1).
+5. `twofold` and `python` are those of the reader's environment: the one of the tests, or a new one.
 """
 
 import os
@@ -16,7 +17,10 @@ import subprocess
 import sys
 import tarfile
 import time
+import tomllib
+from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 from kits.processes.spark import spark_environment
@@ -28,6 +32,11 @@ LONG = os.environ.get("TWOFOLD_LONG") == "1"
 SPARK_MASTER, APACHE_KAFKA = "spark://master:7077", "kafka:9092"
 BROKER_NAME = "kafka.example.com"
 SPARK_TIMEOUT_S = 300
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.M | re.S)
+KNOWN = {"bash", "python", "toml", "text"}
+PICTURES = {"mermaid"}
+ALARM = re.compile(r"Traceback|\b(WARNING|ERROR|CRITICAL)\b")
+SPARK_COMMANDS = ("twofold pipeline run", "spark-submit")
 _FILE = re.compile(r"# (\S+\.(?:py|toml))\n")
 _SHOWN_SETTING = re.compile(r"^    ([a-z.]+=\S+)$", re.M)
 _CHANGING = (
@@ -38,15 +47,34 @@ _CHANGING = (
 KAFKA_FOLDER = Path(__file__).parent.parent / "fixtures" / "folder-kafka-4.3.1.tar.gz"
 
 
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Follows pages with the programs of an environment."""
+
+    python: Path = Path(sys.executable)
+    checkout: Path | None = None  # where `pip install` is carried out; without it nothing is installed
+
+    @property
+    def variables(self) -> dict[str, str]:
+        return os.environ | {"PATH": f"{self.python.parent}{os.pathsep}{os.environ['PATH']}"}
+
+
 def file_of(text: str) -> str | None:
     match = _FILE.match(text)
     return match and match.group(1)
 
 
+def blocks(page: Path) -> Iterator[tuple[str, str]]:
+    for match in BLOCK.finditer(page.read_text()):
+        if match.group(1) not in PICTURES:
+            yield match.group(1), match.group(2)
+
+
 class PageBroker:
     """The broker that a page starts, as a person does it in another terminal: Ctrl-C ends it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, python: Path) -> None:
+        self._python = python
         self._directory = directory / "user"
         self._output = directory / "broker.log"
         self._ports: dict[str, int] = {}
@@ -76,7 +104,7 @@ class PageBroker:
         words = shlex.split(command)[1:]
         if "--listen" not in words and "--config" not in words:
             words += ["--listen", self.address]
-        self._process = spawn([sys.executable, "-m", "twofold", *words], output=self._output, cwd=self._directory)
+        self._process = spawn([str(self._python), "-m", "twofold", *words], output=self._output, cwd=self._directory)
         host, _, port = self.address.rpartition(":")
         wait_until(lambda: is_ready(host, int(port)), self._process, patience_s=30, output=self._output)
 
@@ -196,3 +224,104 @@ def check_files(command: str) -> None:
     `test_deploy_containers.py` runs what the engine and systemd would run."""
     for name in re.findall(r"\bdeploy/[\w./-]+", command):
         assert (ROOT / name).is_file(), f"{command}: no file {name}"
+
+
+def follow(page: Path, place: Path, reader: Reader) -> None:
+    """From an empty directory in `place`, or from the state that the page describes, to its end."""
+    listed = joined(list(blocks(page)))
+    uses_spark = any("SparkSession" in text for _, text in listed)
+    directory = place / "user"
+    directory.mkdir(parents=True)
+    broker = PageBroker(place, reader.python)
+    prepare(page, broker, directory)
+    environment = reader.variables | {
+        "TWOFOLD_BOOTSTRAP_SERVER": broker.address,
+        "XDG_CACHE_HOME": str(place / "cache"),
+        "XDG_CONFIG_HOME": str(place / "config"),
+        "COLUMNS": "200",
+    }
+    if uses_spark:
+        environment |= small_spark()
+    printed = ""
+    with ExitStack() as stack:
+        stack.callback(broker.stop)
+        elsewhere = Elsewhere(place, stack)
+        for language, text in listed:
+            assert language in KNOWN, f"{page.name}: a block of {language}; known are {KNOWN}"
+            text = broker.replace(text)
+            if language == "text":
+                assert steady(printed) == steady(text), f"{page.name} shows\n{text}\nand it printed\n{printed}"
+            elif file_of(text) is not None:
+                write_file(language, text, directory)
+            elif language == "python":
+                run_python(text, environment, directory, reader.python)
+            elif LONG or not takes_long(text):
+                printed = run_shell(elsewhere.replace(text), environment, directory, broker, reader)
+
+
+def joined(listed: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Blocks of Python that use one Spark session are one script, where the first of them is."""
+    if not any("SparkSession" in text for _, text in listed):
+        return listed
+    parts = [entry for entry in listed if entry[0] == "python" and file_of(entry[1]) is None]
+    script = ("python", "\n".join(text for _, text in parts))
+    return [script if entry is parts[0] else entry for entry in listed if entry is parts[0] or entry not in parts]
+
+
+def make_targets() -> set[str]:
+    return set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M))
+
+
+def write_file(language: str, text: str, directory: Path) -> None:
+    path = directory / str(file_of(text))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    if language == "toml":
+        tomllib.loads(text)
+    else:
+        compile(text, str(path), "exec")
+
+
+def run_python(text: str, environment: dict[str, str], directory: Path, python: Path) -> None:
+    if "def test_" in text:
+        (directory / "test_shown.py").write_text(text)
+        command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", str(directory / "test_shown.py")]
+    else:
+        command = [str(python), "-c", text]
+    timeout_s = SPARK_TIMEOUT_S if "SparkSession" in text else 60
+    done = subprocess.run(
+        command, env=environment, cwd=directory, capture_output=True, text=True, timeout=timeout_s, check=False
+    )
+    assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
+    # librdkafka tells of every connection that a page's broker closes, in lines that begin so.
+    said = [line for line in done.stderr.splitlines() if not line.startswith("%")]
+    assert "SparkSession" in text or not said, f"{text}\nprints an alarm:\n{done.stderr}"
+
+
+def run_shell(text: str, environment: dict[str, str], directory: Path, broker: PageBroker, reader: Reader) -> str:
+    """What the commands printed."""
+    printed = ""
+    for command in commands(text):
+        if command.startswith("make "):
+            # Running make inside make would never end: that the target is there is what can be checked.
+            assert command.split()[1] in make_targets(), f"no target for: {command}"
+        elif command.startswith("pip install"):
+            check_extras(command)
+            if reader.checkout is not None:
+                subprocess.run(["bash", "-c", command], env=environment, cwd=reader.checkout, check=True)
+        elif command.startswith("twofold serve"):
+            broker.serve(command)
+        elif "docker " in command or command.startswith("sudo "):
+            check_files(command)
+        elif runs_until_stopped(command):
+            run_until_stopped(command, environment, directory)
+        else:
+            timeout_s = SPARK_TIMEOUT_S if command.startswith(SPARK_COMMANDS) else 60
+            done = subprocess.run(
+                ["bash", "-c", command], env=environment, cwd=directory, capture_output=True, text=True,
+                timeout=timeout_s, check=False, stdin=subprocess.DEVNULL,
+            )  # fmt: skip
+            assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+            assert not ALARM.search(done.stderr), f"{command}\nprints an alarm:\n{done.stderr}"
+            printed += done.stderr + done.stdout
+    return printed

@@ -130,7 +130,7 @@ def test_clients_are_told_the_address_of_advertise(tmp_path: Path, advertised: s
         port = line.partition(" ready on 127.0.0.1:")[2].partition(",")[0]
         host = advertised.removesuffix(":4711").strip("[]")
         assert told_to_clients(port) == (host, 4711 if "4711" in advertised else int(port))
-        assert f", advertised as {host}:" in line
+        assert f", advertised as {f'[{host}]' if ':' in host else host}:" in line
 
 
 def test_a_client_is_told_the_address_of_the_listener_that_it_came_through(tmp_path: Path) -> None:
@@ -201,6 +201,10 @@ def test_a_data_directory_that_cannot_be_is_named(tmp_path: Path) -> None:
         (["--listen", "127.0.0.1:70000"], "--listen '127.0.0.1:70000' is not HOST:PORT"),
         (["--advertise", "0.0.0.0:1"], "--advertise '0.0.0.0:1' is not HOST or HOST:PORT that clients can connect to"),
         (["--advertise", "here:x"], "--advertise 'here:x' is not HOST or HOST:PORT"),
+        (["--advertise", "http://kafka:9092"], "--advertise 'http://kafka:9092' is not HOST or HOST:PORT"),
+        (["--advertise", "PLAINTEXT://kafka"], "--advertise 'PLAINTEXT://kafka' is not HOST or HOST:PORT"),
+        (["--advertise", "a:b:c"], "--advertise 'a:b:c' is not HOST or HOST:PORT"),
+        (["--advertise", "one,two"], "--advertise 'one,two' is not HOST or HOST:PORT"),
         (
             [
                 "--advertise",

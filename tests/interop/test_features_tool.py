@@ -110,7 +110,7 @@ def test_apache_kafka_opens_a_folder_whose_level_went_down(tmp_path: Path) -> No
         assert server.stop() == 0
     finally:
         server.kill()
-    assert "metadata.version went down to 12 (3.6-IV0); with it is lost: 1 brokers" in server.output.read_text()
+    assert "metadata.version went down to 12 (3.6-IV0); this is lost: 1 brokers" in server.output.read_text()
     oracle = Oracle(jars, tmp_path / "node")
     oracle.start_on_existing_data()
     try:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from interop.test_metrics_scrape import make_topic
 from kits.processes.server import TwofoldServer
@@ -84,6 +84,37 @@ def test_a_killed_broker_is_healthy_and_not_ready_until_its_logs_are_recovered(s
     assert f"ok  listener: PLAINTEXT://127.0.0.1:{server.port}\n" in heard[-1].text
     assert "ok  logs: 300 partitions recovered\n" in heard[-1].text
     assert producer.list_topics("wide", timeout=5).topics["wide"].error is None, "ready means that clients are served"
+
+
+def test_a_broker_with_a_log_that_its_disk_does_not_give_is_not_ready_until_the_log_is_repaired(server: Server) -> None:
+    """The others are served meanwhile, and the broker is healthy: a restart would mend nothing."""
+    server.start()
+    make_topic(server, "lost", 1)
+    make_topic(server, "kept", 1)
+    producer = Producer({"bootstrap.servers": server.bootstrap_servers})
+    for topic in ("lost", "kept"):
+        producer.produce(topic, b"x")
+    assert producer.flush(60) == 0
+    server.kill()
+    file = server.data / "lost-0" / "00000000000000000000.log"
+    aside = file.rename(server.directory / "aside.log")
+    file.mkdir()  # what stands in the way of a file cannot be read: EISDIR
+    server.start()
+    answer = server.ask("/readyz")
+    assert answer is not None and answer.status == 503, answer
+    assert "no  disk: 1 partition failed and will be repaired: lost-0\n" in answer.text
+    assert "ok  listener: " in answer.text and server.ask("/healthz") == Answer(200, "ok\n")
+    producer.produce("kept", b"y")
+    assert producer.flush(60) == 0
+    file.rmdir()
+    aside.rename(file)
+    deadline = time.monotonic() + 60
+    while (answer := server.ask("/readyz")) is None or answer.status != 200:
+        assert time.monotonic() < deadline, answer
+        time.sleep(0.05)
+    consumer = Consumer({"bootstrap.servers": server.bootstrap_servers, "group.id": "g"})
+    assert consumer.get_watermark_offsets(TopicPartition("lost", 0), 10) == (0, 1)
+    consumer.close()
 
 
 def test_the_page_of_metrics_is_refused_with_a_reason_until_the_broker_serves(server: Server) -> None:

@@ -1,98 +1,25 @@
-"""Each part of a log keeps its own rules: bounds, health, durability, segments, producers, aborted transactions."""
+"""Each part of a log keeps its own rules: bounds, segments, producers, reading, truncation, opening.
+
+Durability and the aborted transactions have modules of their own in the rooms beside this one.
+"""
 
 import gc
 import importlib
 import pkgutil
 import weakref
-from random import Random
 
 import pytest
 
 import twofold.log
-from kits.log.partition import DATA, NOW, TP, FakeClock, data_batch, headers, make_runtime, marker
-from twofold.config.topic import LogConfig
-from twofold.log.api import AbortedTransaction, Bound, Origin
+from kits.log.noting import DIRECTORY, Place
+from kits.log.partition import NOW, data_batch, headers
+from twofold.log.api import Bound
 from twofold.log.bounds import LogBounds
-from twofold.log.durability.flush_plan import FlushPlan
-from twofold.log.durability.points import Durability
-from twofold.log.environment import LogEnvironment
-from twofold.log.indexes.txn_index import AbortedEntry
 from twofold.log.log import PartitionLog
 from twofold.log.producers.table import ProducerTable
 from twofold.log.recovery.epochs import EpochCache
-from twofold.log.recovery.opening import list_directory
 from twofold.log.recovery.rescue import has_sync_failed
-from twofold.log.segments.files import FilePool
-from twofold.runtime.sim.disk import SimDisk
-from twofold.types import ProducerId
-from twofold.wire.errors import KafkaStorageError, OffsetOutOfRange
-
-DIRECTORY = f"{DATA}/{TP}"
-
-
-class NotingOwner:
-    """Notes what a log tells its owner."""
-
-    def __init__(self) -> None:
-        self.heard: list[str] = []
-
-    def recovery_point_changed(self, log: PartitionLog) -> None:
-        self.heard.append(f"recovery point {log.recovery_point}")
-
-    def log_start_changed(self, log: PartitionLog) -> None:
-        self.heard.append(f"log start {log.log_start_offset}")
-
-    def cleaned_offset_changed(self, log: PartitionLog) -> None:
-        self.heard.append(f"cleaned offset {log.cleaned_offset}")
-
-    def log_failed(self, log: PartitionLog) -> None:
-        self.heard.append(f"failed: {log.failure}")
-
-    def segment_rolled(self, log: PartitionLog) -> None:
-        self.heard.append(f"rolled, {log.segment_count} segments")
-
-    def flush_wanted(self, log: PartitionLog, delay_ms: int) -> None:
-        self.heard.append(f"flush in {delay_ms} ms")
-
-
-class Place:
-    """A log on a disk in memory, whose owner notes what it hears."""
-
-    def __init__(self, **config: int) -> None:
-        self.disk = SimDisk(Random(0), now_ms=lambda: NOW)
-        self.disk.make_dirs(DATA)
-        self.clock = FakeClock()
-        self.owner = NotingOwner()
-        self.config = LogConfig(**config)  # type: ignore[arg-type]
-        self.log = self.new_log()
-
-    def new_log(self, *, exists: bool = False, closed_cleanly: bool = False, recovery_point: int = 0) -> PartitionLog:
-        runtime = make_runtime(self.disk, self.clock)
-        environment = LogEnvironment(
-            runtime.disk,
-            runtime.clock,
-            runtime.random,
-            runtime.blocking,
-            runtime.spawn,
-            FilePool(self.disk, 100),
-            owner=self.owner,
-            verification_enabled=False,
-        )
-        return PartitionLog(
-            environment,
-            DIRECTORY,
-            TP,
-            self.config,
-            listing=list_directory(self.disk, DIRECTORY) if exists else None,
-            closed_cleanly=closed_cleanly,
-            recovery_point=recovery_point,
-        )
-
-    def append(self, count: int = 1) -> None:
-        for _ in range(count):
-            self.log.append(data_batch(), leader_epoch=0)
-        self.log.advance_high_watermark(self.log.log_end_offset)
-
+from twofold.wire.errors import OffsetOutOfRange
 
 # The whole
 
@@ -147,92 +74,6 @@ def test_the_last_stable_offset_stays_at_the_oldest_open_transaction_but_not_bel
     assert bounds.last_stable_offset == 5
     bounds.set_high_watermark(6, ProducerTable())
     assert bounds.last_stable_offset == 6
-
-
-# Health
-
-
-def test_a_failed_write_stops_appends_and_is_told_once() -> None:
-    place = Place()
-    health = place.log._health
-    for _ in range(2):
-        with pytest.raises(KafkaStorageError, match="cannot be written: broken"):
-            health.fail("cannot be written", OSError("broken"), only_written=True)
-    assert place.owner.heard == ["failed: cannot be written: broken"]
-    assert not health.sync_failed
-    with pytest.raises(KafkaStorageError, match="was not opened again since: cannot be written: broken"):
-        place.append()
-
-
-def test_a_failed_sync_is_marked_in_the_directory_for_the_next_process() -> None:
-    place = Place()
-    place.append()
-    with pytest.raises(KafkaStorageError):
-        place.log._health.fail("cannot be synced", OSError("broken"))
-    assert place.log.sync_failed
-    assert has_sync_failed(place.disk, DIRECTORY)
-
-
-def test_a_log_that_failed_keeps_its_reason_when_it_is_closed() -> None:
-    closed, failed = Place(), Place()
-    closed.log._health.close()
-    assert closed.log.failure == "it is closed"
-    with pytest.raises(KafkaStorageError):
-        failed.log._health.fail("cannot be written", OSError("broken"))
-    failed.log._health.close()
-    assert failed.log.failure == "cannot be written: broken"
-
-
-def test_a_sync_that_fails_after_its_log_went_has_nothing_to_mend() -> None:
-    place = Place()
-    health, place.log = place.log._health, place.new_log()
-    with pytest.raises(KafkaStorageError):
-        health.fail("cannot be synced", OSError("broken"))
-    assert place.owner.heard == []
-
-
-# Durability
-
-
-def test_only_a_plan_that_ran_and_was_not_overtaken_by_a_cut_moves_the_recovery_point() -> None:
-    disk = SimDisk(Random(0), now_ms=lambda: NOW)
-    durability = Durability(3)
-    durability.note_epochs()
-    plan = FlushPlan(disk, 9, 5, durability.generation)
-    plan.cover(durability.epochs)
-    durability.done(plan)
-    assert (durability.recovery_point, bool(durability.epochs)) == (3, True), "it did not run"
-    plan.run()
-    durability.note_epochs()
-    durability.done(plan)
-    assert (durability.recovery_point, durability.derived_point) == (9, 5)
-    assert durability.epochs, "an epoch began after the plan was made"
-    late = FlushPlan(disk, 20, 20, durability.generation)
-    late.run()
-    assert durability.cut(7)
-    durability.done(late)
-    assert durability.recovery_point == 7
-
-
-def test_what_changes_a_log_is_written_again_when_it_closes() -> None:
-    place = Place()
-    durability = place.log._durability
-    durability.unchanged_since_clean_shutdown = True
-    assert place.log.prepare_close() is None
-    for change in (lambda log: log.append(data_batch(), leader_epoch=0), lambda log: log.assign_leader_epoch(4)):
-        log = place.new_log(closed_cleanly=True)
-        assert log._durability.unchanged_since_clean_shutdown
-        change(log)
-        assert not log._durability.unchanged_since_clean_shutdown
-
-
-def test_one_timer_of_flush_ms_runs_at_a_time() -> None:
-    place = Place(flush_ms=500)
-    place.append(3)
-    assert place.owner.heard == ["flush in 500 ms"]
-    place.log.begin_scheduled_flush()
-    place.append()
-    assert place.owner.heard == ["flush in 500 ms"] * 2
 
 
 # Segments
@@ -307,54 +148,6 @@ def test_the_times_of_producers_are_taken_once_per_log_end() -> None:
     assert place.log.take_times() is None
     place.log._producers.forget_times()
     assert place.log.take_times() is not None
-
-
-# Aborted transactions
-
-
-def aborted_place() -> Place:
-    """Transactions of producers 1 and 2 whose markers lie in the second and in the third segment."""
-    place = Place()
-    place.log.append(data_batch(pid=1, txn=True), leader_epoch=0)
-    place.log.append(data_batch(pid=2, txn=True), leader_epoch=0)
-    for pid in (1, 2):
-        place.log.roll()
-        options = {"origin": Origin.COORDINATOR, "leader_epoch": 0, "transaction_version": 0}
-        place.log.append(marker(pid, commit=False), **options)  # type: ignore[arg-type]
-    place.log.advance_high_watermark(place.log.log_end_offset)
-    return place
-
-
-def test_aborted_transactions_are_found_where_their_markers_are() -> None:
-    aborted = aborted_place().log._aborted
-    assert aborted.bases == [2, 3]
-    assert aborted.between(0, 4) == (AbortedTransaction(ProducerId(1), 0), AbortedTransaction(ProducerId(2), 1))
-    assert aborted.between(3, 4) == (AbortedTransaction(ProducerId(2), 1),)
-    assert aborted.between(0, 1) == (AbortedTransaction(ProducerId(1), 0),)
-
-
-def test_a_damaged_transaction_index_is_built_from_the_log_again() -> None:
-    place = aborted_place()
-    segment = place.log._segments.all[1]
-    segment.unload()
-    place.log._segments.close_files()
-    file = place.disk.open(segment.path(".txnindex"))
-    file.truncate(7)
-    file.close()
-    assert list(place.log._aborted.of(segment).entries()) == [AbortedEntry(ProducerId(1), 0, 2, 1)]
-
-
-def test_segments_that_go_take_their_aborted_transactions_with_them() -> None:
-    aborted = aborted_place().log._aborted
-    aborted.bases = [2, 3, 9]
-    aborted.replace({2, 3}, 2, has_aborts=True)
-    assert aborted.bases == [2, 9]
-    aborted.replace({2}, 2, has_aborts=False)
-    assert aborted.bases == [9]
-    aborted.bases = [2, 3, 9]
-    aborted.forget_above(3)
-    aborted.forget_below(3)
-    assert aborted.bases == [3]
 
 
 # Reading

@@ -122,11 +122,11 @@ def test_flags_that_make_no_pipeline_are_refused(flags: Flags, message: str):
     [
         ("[pipelines]", r"\[pipelines\] is not known \(did you mean 'pipeline'\?\)"),
         ("[pipeline]\ncheckpont = 'c'", "did you mean 'checkpoint'"),
-        ("pipeline = 1", "is to be a table"),
+        ("pipeline = 1", "must be a table"),
         ("[sources]\norders = 'x'", r"write \[sources.NAME\]"),
-        ("[sinks.a]\ntopic = ['x']", "sinks.a.topic is to be a text"),
+        ("[sinks.a]\ntopic = ['x']", "sinks.a.topic must be a text"),
         ("[sinks.a]\nmode = 'update'", "is none of append, complete"),
-        ("[pipeline]\ntrigger = 5", 'pipeline.trigger = 5 is to be a text, such as trigger = "1 second"'),
+        ("[pipeline]\ntrigger = 5", 'pipeline.trigger = 5 must be a text, such as trigger = "1 second"'),
         ("[pipeline]\nformat = 'json'", r"pipeline.format is not known: use one of name, checkpoint"),
         ("[", "is not a TOML file"),
         ("[pipeline]\ntrigger = soon", "line 2, column 11.*: 'trigger = soon'; texts are written in quotes"),
@@ -153,7 +153,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path):
         load(tmp_path / "order.py", ("df",))
     with pytest.raises(PipelineConfigError, match="is a directory"):
         load(tmp_path, ("df",))
-    for name, message in (("pipe.toml", "name the Python file first"), ("pipe.txt", "its name is to end in .py")):
+    for name, message in (("pipe.toml", "name the Python file first"), ("pipe.txt", "its name must end in .py")):
         (tmp_path / name).touch()
         with pytest.raises(PipelineConfigError, match=message):
             load(tmp_path / name, ("df",))
@@ -164,9 +164,9 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path):
     [
         ("x = 1", ("a",), "has no function transform"),
         ("transform = 3", ("a",), "has no function transform"),
-        ("def transform(): pass", ("a",), r"transform\(\) in .* is to take one DataFrame"),
-        ("def transform(a): pass", ("a", "b"), "is to take the DataFrames a, b by these names"),
-        ("def transform(df): pass\nconfigure = 1", ("a",), "configure in .* is to be a function"),
+        ("def transform(): pass", ("a",), r"transform\(\) in .* must take one DataFrame"),
+        ("def transform(a): pass", ("a", "b"), "must take the DataFrames a, b by these names"),
+        ("def transform(df): pass\nconfigure = 1", ("a",), "configure in .* must be a function"),
         ("import nowhere_at_all", ("a",), r"cannot be loaded: ModuleNotFoundError: .* \(pipe.py:1\)"),
         ("def transform(df)\n    pass", ("a",), r"cannot be loaded: SyntaxError: .* \(pipe.py:1\)"),
         ("\nraise SystemExit(3)", ("a",), r"cannot be loaded: SystemExit: 3 \(pipe.py:2\)"),

@@ -51,7 +51,7 @@ def command(server: TwofoldServer, tmp_path: Path) -> Iterator[Command]:
         ("x = 1\n", "has no function transform: write one, such as"),
         ("def transform(df)\n    return df\n", "SyntaxError: expected ':' (pipe.py:1)"),
         ("\nimport nowhere_at_all\n", "No module named 'nowhere_at_all' (pipe.py:2)"),
-        ("def transform(a, b):\n    return a\n", "is to take one DataFrame"),
+        ("def transform(a, b):\n    return a\n", "must take one DataFrame"),
     ],
     ids=["no transform", "syntax", "import", "arguments"],
 )
@@ -68,7 +68,7 @@ def test_a_file_that_is_no_pipeline(command: Command, text: str, message: str) -
     [
         (("nowhere.py",), "nowhere.py is not there"),
         ((".",), "is a directory"),
-        (("notes.txt",), "its name is to end in .py"),
+        (("notes.txt",), "its name must end in .py"),
         (("pipe.py",), "nothing to read"),
         (("pipe.py", "--config", "nowhere.toml"), "nowhere.toml cannot be read: No such file or directory"),
         (("pipe.py", "--source", "a", "--sink", "b"), "where is the checkpoint to be?"),

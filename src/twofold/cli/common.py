@@ -181,6 +181,13 @@ def console(*, stderr: bool = False) -> "Console":
     return Console(file=stream, width=None if stream.isatty() else 100_000, highlight=False, markup=False)
 
 
+def for_terminal(text: str) -> str:
+    """Names are a client's choice: what would steer the terminal, or begin a line of its own, is shown as an escape."""
+    if text.isprintable() or not sys.stdout.isatty():
+        return text
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()) -> None:
     """Columns named in `right` hold numbers."""
     from rich.table import Table
@@ -189,7 +196,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, rig
     for name in columns:
         table.add_column(name, justify="right" if name in right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*("" if cell is None else str(cell) for cell in row))
+        table.add_row(*("" if cell is None else for_terminal(str(cell)) for cell in row))
     console().print(table)
 
 

@@ -162,18 +162,18 @@ async def _serve(settings: "Settings", data_dir: str, faults: "LocalFaults | Non
     told: list[str] = []
 
     def on_started(broker: "Broker") -> None:
-        told.append(f"{broker.advertised[0].host}:{broker.advertised[0].port}")
+        told.append(_address(broker.advertised[0].host, broker.advertised[0].port))
 
     def ready(host: str, port: int) -> None:
         gc.freeze()  # what was made while starting stays: no collection needs to look at it
         gc.enable()
-        elsewhere = [f", advertised as {address}" for address in told if address != f"{host}:{port}"]
-        print(f"twofold {VERSION} ready on {host}:{port}{''.join(elsewhere)}, data in {data_dir}", flush=True)
+        here = _address(host, port)
+        elsewhere = [f", advertised as {address}" for address in told if address != here]
+        print(f"twofold {VERSION} ready on {here}{''.join(elsewhere)}, data in {data_dir}", flush=True)
         tell_systemd(READY)
 
     def on_metrics(host: str, port: int) -> None:
-        where = f"[{host}]" if ":" in host else host
-        logging.getLogger(__name__).info("http://%s:%d serves /metrics, /healthz and /readyz", where, port)
+        logging.getLogger(__name__).info("http://%s serves /metrics, /healthz and /readyz", _address(host, port))
 
     def on_looked() -> None:
         gc.freeze()  # logs that were opened stay open
@@ -190,6 +190,11 @@ async def _serve(settings: "Settings", data_dir: str, faults: "LocalFaults | Non
         faults=faults,
     )
     return 0
+
+
+def _address(host: str, port: int) -> str:
+    """As a client takes it."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _stop_on_signals(stop: asyncio.Event) -> None:

@@ -95,9 +95,23 @@ def _advertised(advertise: str, sources: "list[Source]") -> str:
         )
     is_bare = ":" not in advertise or advertise.endswith("]") or (advertise.count(":") > 1 and "]" not in advertise)
     host, port = (advertise, str(found[0].port)) if is_bare else advertise.rsplit(":", 1)
-    if not port.isdecimal() or int(port) > 65535 or host.removeprefix("[").removesuffix("]") in EVERYWHERE:
+    host = host.removeprefix("[").removesuffix("]")
+    if not port.isdecimal() or int(port) > 65535 or host in EVERYWHERE or not _is_host(host):
         raise UsageError(f"--advertise {advertise!r} is not HOST or HOST:PORT that clients can connect to")
-    return f"{found[0].name}://{host}:{port}"
+    return f"{found[0].name}://[{host}]:{port}" if ":" in host else f"{found[0].name}://{host}:{port}"
+
+
+def _is_host(text: str) -> bool:
+    """A name or an address: `http://kafka:9092` and `PLAINTEXT://kafka` are neither."""
+    from ipaddress import AddressValueError, IPv6Address
+
+    if ":" not in text:
+        return not set(text) & set("/[]@,") and not any(letter.isspace() for letter in text)
+    try:
+        IPv6Address(text)
+    except AddressValueError:
+        return False
+    return True
 
 
 def make_settings(sources: "list[Source]") -> "Settings":

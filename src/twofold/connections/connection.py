@@ -321,9 +321,17 @@ class Connection(asyncio.Protocol):
 
 
 async def open_connection(
-    runtime: Runtime, address: Address, limits: ConnectionLimits, *, node_id: int | None = None
+    runtime: Runtime,
+    address: Address,
+    limits: ConnectionLimits,
+    *,
+    node_id: int | None = None,
+    on_connected: Callable[[], None] | None = None,
 ) -> Connection:
-    """Connect and negotiate; BrokerUnreachable or another KafkaError when either fails."""
+    """Connect and negotiate; BrokerUnreachable or another KafkaError when either fails.
+
+    `on_connected` is called between the two.
+    """
     label = str(address) if node_id is None else f"broker {node_id} ({address})"
     connecting = runtime.spawn(
         runtime.network.connect(lambda: Connection(runtime, label, limits), address.host, address.port),
@@ -344,6 +352,8 @@ async def open_connection(
         connecting.cancel()
         raise
     assert isinstance(connection, Connection)
+    if on_connected is not None:
+        on_connected()
     try:
         await connection.negotiate()
     except BaseException:

@@ -3,6 +3,7 @@
 import asyncio
 
 from twofold.connections.connection import Address, Connection, ConnectionLimits, open_connection
+from twofold.connections.errors import NoAnswer
 from twofold.connections.waiting import Backoff, Deadline, done_within, spawn_shared
 from twofold.runtime.api import Runtime
 from twofold.wire.errors import KafkaError
@@ -28,6 +29,17 @@ class BrokerLink:
         self._opening: asyncio.Task[Connection] | None = None
         self._failures = 0
         self._not_before = 0.0
+        self._is_negotiating = False
+
+    @property
+    def silence(self) -> NoAnswer | None:
+        """What is wrong while something accepted the connection and has not answered the first request."""
+        if not self._is_negotiating:
+            return None
+        return NoAnswer(
+            f"{self.address} accepts connections and answers nothing: either it does not speak Kafka in plain text, or "
+            "it stands still"
+        )
 
     @property
     def connection(self) -> Connection | None:
@@ -47,7 +59,7 @@ class BrokerLink:
             self._opening = spawn_shared(self._runtime, self._open(), name=f"open {self.address}")
         opening = self._opening
         if not await done_within(self._runtime, opening, deadline.remaining_s()):
-            raise deadline.gave_up(f"connecting to {self.address}")
+            raise deadline.gave_up(f"connecting to {self.address}", self.silence)
         return opening.result()
 
     async def _open(self) -> Connection:
@@ -59,13 +71,20 @@ class BrokerLink:
         if pause_s > 0:
             await self._runtime.timers.sleep(pause_s)
         try:
-            connection = await open_connection(self._runtime, self.address, self._limits, node_id=self._node_id)
+            connection = await open_connection(
+                self._runtime, self.address, self._limits, node_id=self._node_id, on_connected=self._on_connected
+            )
         except KafkaError:
             self._on_failure()
             raise
+        finally:
+            self._is_negotiating = False
         self._failures = 0
         self._connection = connection
         return connection
+
+    def _on_connected(self) -> None:
+        self._is_negotiating = True
 
     def _on_failure(self) -> None:
         self._failures += 1

@@ -48,7 +48,7 @@ class Backoff:
 
     def delay_s(self, failures: int, random: Random) -> float:
         """How long to wait after so many failures in a row (the first is 1)."""
-        # The exponent has a bound, for a float has one too.
+        # The exponent has a bound, because a float has one too.
         term = min(self.max_ms, self.base_ms * 2.0 ** min(failures - 1, 32))
         return term * random.uniform(0.8, 1.2) / 1000
 

@@ -270,7 +270,7 @@ def _check_names(values: Mapping[str, Any], known: tuple[str, ...], before: str,
 def _table(values: Mapping[str, Any], name: str, path: Path) -> Mapping[str, Any]:
     found = values.get(name, {})
     if not isinstance(found, dict):
-        raise PipelineConfigError(f"{path}: {name} is to be a table, [{name}]")
+        raise PipelineConfigError(f"{path}: {name} must be a table, [{name}]")
     return found
 
 
@@ -296,7 +296,7 @@ def _texts(row: Mapping[str, Any], where: str, path: Path) -> dict[str, str]:
         elif isinstance(value, str | int | float):
             found[key] = str(value)
         else:
-            raise PipelineConfigError(f"{path}: {where}.{key} is to be a text, a number, true or false")
+            raise PipelineConfigError(f"{path}: {where}.{key} must be a text, a number, true or false")
     return found
 
 
@@ -304,6 +304,6 @@ def _text(row: Mapping[str, Any], name: str, path: Path) -> str | None:
     value = row.get(name)
     if value is not None and (not isinstance(value, str) or not value.strip()):
         raise PipelineConfigError(
-            f'{path}: pipeline.{name} = {value!r} is to be a text, such as {name} = "{EXAMPLES[name]}"'
+            f'{path}: pipeline.{name} = {value!r} must be a text, such as {name} = "{EXAMPLES[name]}"'
         )
     return value

@@ -55,7 +55,7 @@ class Transformation:
                 )
         elif len(names) > 1:
             raise PipelineFailed(
-                f"transform() in {self.path.name} is to return a dict with a DataFrame for each of the sinks "
+                f"transform() in {self.path.name} must return a dict with a DataFrame for each of the sinks "
                 f"{', '.join(names)}, not a {type(made).__name__}"
             )
         else:
@@ -93,7 +93,7 @@ def check_file(path: Path) -> None:
             f"{path} is a TOML file: name the Python file first, and this one with --config {path}"
         )
     if path.suffix != ".py":
-        raise PipelineConfigError(f"{path} is not a Python file: its name is to end in .py")
+        raise PipelineConfigError(f"{path} is not a Python file: its name must end in .py")
 
 
 def load(path: Path, source_names: tuple[str, ...]) -> Transformation:
@@ -107,7 +107,7 @@ def load(path: Path, source_names: tuple[str, ...]) -> Transformation:
     _check_signature(path, transform, source_names)
     configure = getattr(module, "configure", None)
     if configure is not None and not callable(configure):
-        raise PipelineConfigError(f"configure in {path} is to be a function that takes the SparkSession")
+        raise PipelineConfigError(f"configure in {path} must be a function that takes the SparkSession")
     return Transformation(path, module, transform, configure)
 
 
@@ -139,7 +139,7 @@ def _check_signature(path: Path, transform: Callable[..., Any], names: tuple[str
             signature.bind(**dict.fromkeys(names))
     except TypeError:
         wanted = "one DataFrame" if len(names) == 1 else f"the DataFrames {', '.join(names)} by these names"
-        raise PipelineConfigError(f"transform{inspect.signature(transform)} in {path} is to take {wanted}") from None
+        raise PipelineConfigError(f"transform{inspect.signature(transform)} in {path} must take {wanted}") from None
     except ValueError:
         return  # a function of C does not tell how it is called
 

@@ -139,7 +139,7 @@ class Controller(QuorumController):
         if _went_down(before.features, after.features):
             if (level := metadata_version(after)) < metadata_version(before):
                 lost = ", ".join(losses(before, level)) or "nothing"
-                log.warning("metadata.version went down to %s; with it is lost: %s", describe(level), lost)
+                log.warning("metadata.version went down to %s; this is lost: %s", describe(level), lost)
             # So that software that does not know a level that was given up never meets it in the log.
             await self.snapshots.write_now()
         return response

@@ -176,12 +176,12 @@ class Completion:
     def _report_loss(self, lost: Sequence[Participant]) -> None:
         if not self._accept_loss:
             raise data_lost(self._decision, lost)
-        log.error("%s; going on, for the loss was accepted", _what_is_lost(self._decision, lost))
+        log.error("%s; going on, because the loss was accepted", _what_is_lost(self._decision, lost))
 
     def _report_forgotten(self, forgotten: Sequence[Participant]) -> None:
         if not self._accept_loss:
             raise outcome_forgotten(self._decision, forgotten)
-        log.error("%s; going on, for the loss was accepted", _what_is_forgotten(self._decision, forgotten))
+        log.error("%s; going on, because the loss was accepted", _what_is_forgotten(self._decision, forgotten))
 
     async def _until_complete(self) -> None:
         pause_s = PAUSE_S
@@ -214,7 +214,7 @@ def outcome_forgotten(decision: BatchDecision, forgotten: Sequence[Participant])
 def _what_is_forgotten(decision: BatchDecision, forgotten: Sequence[Participant]) -> str:
     return (
         f"{decision} was decided, and the coordinators do not know any more what became of {len(forgotten)} of them "
-        f"({_ids(forgotten)}), for that was longer ago than transactional.id.expiration.ms"
+        f"({_ids(forgotten)}), because that was longer ago than transactional.id.expiration.ms"
     )
 
 

@@ -345,7 +345,7 @@ class Driver:
                 # The planner of this query may have fenced the journal of this process. Open it again and look.
                 if attempt == DECIDING_ATTEMPTS or deadline.expired:
                     raise
-                log.warning("whether batch %d is decided has to be looked up: %s", votes.batch_id, error)
+                log.warning("batch %d may be decided or not, the journal is read again: %s", votes.batch_id, error)
                 continue
             if not votes.participants:
                 break
@@ -549,7 +549,7 @@ class Driver:
                     participant.transactional_id, participant.client, deadline, commit=False, v2=participant.v2
                 )
             except KafkaError as error:
-                log.info("%r was not aborted by us: %s", participant.transactional_id, error)
+                log.info("this driver did not abort the transaction of %r: %s", participant.transactional_id, error)
 
     # For tasks
 

@@ -149,7 +149,7 @@ def report_loss(options: ReadOptions, what: str) -> None:
             f"{what}. They may have been deleted by retention or with their topic. "
             "Set the option failOnDataLoss to false to go on without them"
         )
-    log.warning("%s; going on, for failOnDataLoss is false", what)
+    log.warning("%s; going on, because failOnDataLoss is false", what)
 
 
 def _next_offset(records: Buffer) -> int:

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from twofold.embedded import Broker
 from twofold.errors import (
     BufferExhausted,
     ClientClosed,
+    GaveUp,
     IllegalTransactionCall,
     InDoubt,
     PreparedAborted,
@@ -63,6 +65,20 @@ def test_send_returns_a_handle_to_wait_on(broker: Broker, topic: str) -> None:
         assert delivery.result(timeout_s=30) == (topic, 0, 0, 5)
         assert delivery.done() and delivery.result() == delivery.result()
     assert delivery.result().offset == 0, "also after the producer was closed"
+
+
+def test_a_web_server_in_place_of_a_broker_is_told_from_one_that_is_not_there() -> None:
+    """It waits for the end of a line of HTTP, so there is no answer to judge by."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as web:
+        web.daemon_threads, web.block_on_close = True, False
+        threading.Thread(target=web.serve_forever, daemon=True).start()
+        address = f"127.0.0.1:{web.server_port}"
+        told = rf"{address} accepts connections and answers nothing: either it does not speak Kafka"
+        with twofold.Producer(bootstrap_servers=address, max_block_ms=3000) as producer:
+            delivery = producer.send("orders", b"first")
+            with pytest.raises(GaveUp, match=told):
+                delivery.result(timeout_s=30)
+        web.shutdown()
 
 
 def test_records_of_a_thread_keep_their_order_and_many_threads_may_send(broker: Broker, topic: str) -> None:

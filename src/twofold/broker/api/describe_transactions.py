@@ -17,8 +17,9 @@ from twofold.broker.services import Services
 from twofold.coordinator.transaction.overview import Description, describe
 from twofold.coordinator.transaction.proofs import Pair
 from twofold.coordinator.transaction.records import Ended
+from twofold.coordinator.transaction.refusals import check_id
 from twofold.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from twofold.wire.errors import NONE, InvalidRequest, KafkaError, TransactionalIdAuthorizationFailed
+from twofold.wire.errors import NONE, KafkaError, TransactionalIdAuthorizationFailed
 from twofold.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
@@ -85,8 +86,7 @@ def _describe(services: Services, context: RequestContext, transactional_id: str
         context, Operation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID, transactional_id
     ):
         raise TransactionalIdAuthorizationFailed(f"no DESCRIBE on the transactional id {transactional_id}")
-    if not transactional_id:
-        raise InvalidRequest("the transactional id is empty")
+    check_id(transactional_id)
     entry = services.transactions.shard(transactional_id).committed.entries.get(transactional_id)
     return describe(entry, transactional_id, services.transactions.markers.remaining(transactional_id))
 

@@ -29,12 +29,12 @@ from twofold.broker.network.context import RequestContext
 from twofold.broker.services import Services
 from twofold.coordinator.group.offsets import Committer
 from twofold.coordinator.group.state import as_coordinator_error
+from twofold.coordinator.transaction.refusals import check_id
 from twofold.types import ProducerEpoch, ProducerId
 from twofold.wire.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     GroupAuthorizationFailed,
-    InvalidRequest,
     KafkaError,
     TransactionalIdAuthorizationFailed,
 )
@@ -80,8 +80,7 @@ def handle(
 
     def commit() -> "Awaitable[list[int]]":
         shard = services.groups.shard(request.group_id)
-        if not request.transactional_id:
-            raise InvalidRequest("the transactional id is empty")
+        check_id(request.transactional_id)
         services.groups.check_room()
         verdicts = _verify(services, context, request, shard)
         if isinstance(verdicts, Awaitable):

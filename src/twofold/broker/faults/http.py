@@ -73,12 +73,12 @@ class _FaultRequest(BaseHTTPRequestHandler):
         operation = self.path.strip("/")
         if operation not in OPERATIONS:
             self.close_connection = True  # its body is not read
-            self._answer(HTTPStatus.NOT_FOUND, _told(ValueError(f"POST one of: {', '.join(OPERATIONS)}")))
+            self._answer(HTTPStatus.NOT_FOUND, _as_json(ValueError(f"POST one of: {', '.join(OPERATIONS)}")))
             return
         try:
             result = call(self.asked, operation, self._arguments())
         except (ValueError, TypeError, TimeoutError, RuntimeError) as error:
-            self._answer(HTTPStatus.BAD_REQUEST, _told(error))
+            self._answer(HTTPStatus.BAD_REQUEST, _as_json(error))
         else:
             log.info("a test asked for %s", operation)
             self._answer(HTTPStatus.OK, {"result": result})
@@ -96,8 +96,8 @@ class _FaultRequest(BaseHTTPRequestHandler):
             raise ValueError("the arguments are one JSON object")
         return arguments
 
-    def _answer(self, status: HTTPStatus, told: dict[str, Any]) -> None:
-        body = json.dumps(told).encode() + b"\n"
+    def _answer(self, status: HTTPStatus, content: dict[str, Any]) -> None:
+        body = json.dumps(content).encode() + b"\n"
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
@@ -129,5 +129,5 @@ def _types(annotation: Any) -> Any:
     return int | float if annotation is float else annotation
 
 
-def _told(error: Exception) -> dict[str, Any]:
+def _as_json(error: Exception) -> dict[str, Any]:
     return {"error": str(error), "kind": type(error).__name__}

@@ -7,6 +7,7 @@
 """
 
 import asyncio
+import math
 import threading
 from collections.abc import Callable, Coroutine
 from difflib import get_close_matches
@@ -128,6 +129,7 @@ class LocalFaults(Faults):
         self.requests.add(fate, None if api is None else _api(api), times, client_id)
 
     async def _wait_for_request(self, api: str, client_id: str | None, timeout_s: float) -> None:
+        _not_negative("timeout_s", timeout_s)
         try:
             # Not on the broker's clock: the test waits, and moves the other.
             await asyncio.wait_for(self.requests.next(_api(api), client_id), timeout_s)
@@ -191,6 +193,6 @@ def _error(named: str | int) -> KafkaError:
 
 
 def _not_negative(name: str, seconds: float) -> float:
-    if seconds < 0:
-        raise ValueError(f"{name}={seconds}: at least 0")
+    if not 0 <= seconds < math.inf:  # NaN is neither
+        raise ValueError(f"{name}={seconds}: at least 0, and a number of seconds that ends")
     return float(seconds)

@@ -99,7 +99,7 @@ class RequestFaults:
                 case None:
                     return handle(services, context, request)
                 case Fail(error):
-                    raise _told(api, request, error)
+                    raise _as_test_failure(api, request, error)
                 case Drop(handled=False):
                     raise CloseConnection(f"a test wants this {api} not to arrive")
                 case Drop():
@@ -125,7 +125,7 @@ class RequestFaults:
                 watch.taken.set_result(None)
 
 
-def _told(api: str, request: Any, error: KafkaError) -> Exception:
+def _as_test_failure(api: str, request: Any, error: KafkaError) -> Exception:
     """A Produce with acks=0 has no answer that could name the error."""
     return CloseConnection(f"{api}: {error}") if getattr(request, "acks", 1) == 0 else error
 

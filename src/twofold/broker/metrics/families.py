@@ -108,7 +108,7 @@ PARTITIONS = _kafka("kafka.server:type=ReplicaManager,name=PartitionCount:Value"
 LEADERS = _kafka("kafka.server:type=ReplicaManager,name=LeaderCount:Value", "Partitions that this broker leads.")
 OFFLINE = _kafka(
     "kafka.server:type=ReplicaManager,name=OfflineReplicaCount:Value",
-    "Partitions whose log failed and takes nothing more until the broker is started again.",
+    "Partitions whose log failed: it takes no records until the broker has repaired it.",
 )
 PRODUCER_IDS = _kafka(
     "kafka.server:type=ReplicaManager,name=ProducerIdCount:Value",
@@ -240,7 +240,7 @@ _CONTROLLER = "kafka.controller:type=KafkaController"
 BROKER_STATE = _kafka("kafka.server:type=KafkaServer,name=BrokerState:Value", "3 while clients are served.")
 ACTIVE_CONTROLLER = _kafka(f"{_CONTROLLER},name=ActiveControllerCount:Value", "1 where this node is the controller.")
 ACTIVE_BROKERS = _kafka(f"{_CONTROLLER},name=ActiveBrokerCount:Value", "Brokers that may lead.")
-FENCED_BROKERS = _kafka(f"{_CONTROLLER},name=FencedBrokerCount:Value", "Brokers that are registered and may not.")
+FENCED_BROKERS = _kafka(f"{_CONTROLLER},name=FencedBrokerCount:Value", "Brokers that are registered and may not lead.")
 TOPICS = _kafka(f"{_CONTROLLER},name=GlobalTopicCount:Value", "Topics of the cluster.")
 ALL_PARTITIONS = _kafka(f"{_CONTROLLER},name=GlobalPartitionCount:Value", "Partitions of the cluster.")
 LEADERLESS = _kafka(f"{_CONTROLLER},name=OfflinePartitionsCount:Value", "Partitions without a leader.")
@@ -258,14 +258,14 @@ SNAPSHOT_BYTES = _kafka(
 )
 SNAPSHOT_AGE = _kafka(
     "kafka.server:type=SnapshotEmitter,name=LatestSnapshotGeneratedAgeMs:Value",
-    "Since that snapshot, or since the start where none was written, in ms.",
+    "Time since that snapshot, or since the start if none was written, in ms.",
 )
 SNAPSHOTS = _own(
-    "metadata_snapshots", "Snapshots of the metadata since the start: written, or failed to be.", "result", kind=COUNTER
+    "metadata_snapshots", "Snapshots of the metadata since the start: written or failed.", "result", kind=COUNTER
 )
 METADATA_LOG_BYTES = _own("metadata_log_bytes", "Bytes of the metadata log, without its snapshots.")
 INFO = _own("info", "1, with the version, the node and the cluster.", "version", "node_id", "cluster_id")
-TASKS = _own("tasks", "Tasks of the event loop: one or two a connection, and those of the background.")
+TASKS = _own("tasks", "Tasks of the event loop: one or two per connection, and those in the background.")
 DEAF = _own(
     "broker_deaf_seconds",
     "Time in which the broker could not listen (paused, suspended, event loop late); granted to every client.",

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 5.0
 LOOPBACK = "127.0.0.1"
+CHOSEN_AT_START = ":0"
 
 
 def doctor(
@@ -69,8 +70,11 @@ def doctor(
             for finding in _check_here(settings, options):
                 tell(finding)
         server = bootstrap_server or (_reached(listeners[0]) if listeners else DEFAULT_LISTEN)
-        async for finding in check_cluster(server, timeout, is_expected=bootstrap_server is not None):
-            tell(finding)
+        if server.endswith(CHOSEN_AT_START):
+            tell(note("reachable", f"{server} has the port 0: a start chooses one", "-b names a broker that runs"))
+        else:
+            async for finding in check_cluster(server, timeout, is_expected=bootstrap_server is not None):
+                tell(finding)
         async for finding in _check_ports(listeners, timeout):
             tell(finding)
         return _report(found, output)
@@ -105,10 +109,18 @@ def _check_here(settings: "Settings", options: StartOptions) -> Iterator[Finding
         yield from check_clock(None)
         return
     yield from check_clock(newest_ms(path))
-    yield from check_folder(path, settings)
+    yield from _seen("folder", check_folder(path, settings))
     here = existing(path)
     if here.is_dir():
         yield from check_sync(here, in_memory=filesystem(here) in IN_MEMORY)
+
+
+def _seen(check: str, findings: Iterator[Finding]) -> Iterator[Finding]:
+    """What this user may not look at, or what goes away meanwhile, is a finding and no end of the others."""
+    try:
+        yield from findings
+    except OSError as error:
+        yield problem(check, f"{error.filename} cannot be looked at: {error.strerror}", "ask as the broker's user")
 
 
 def _listeners(settings: "Settings") -> "list[ListenerAddress]":

@@ -4,6 +4,7 @@ import fcntl
 import os
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from twofold.cli.common import plural
@@ -23,7 +24,7 @@ GB = 1 << 30
 def existing(path: Path) -> Path:
     """The folder, or the nearest one above it that is there."""
     found = path.absolute()
-    while not found.exists():
+    while not os.path.exists(found):  # False, too, where this user may not look
         found = found.parent
     return found
 
@@ -128,7 +129,10 @@ def filesystem(path: Path) -> str:
 
 
 def newest_ms(path: Path) -> int | None:
-    """When something at the top of the folder was changed last."""
-    if not path.is_dir():
-        return None
-    return max((entry.stat().st_mtime_ns // 1_000_000 for entry in path.iterdir()), default=None)
+    """When something at the top of the folder was changed last; a broker may remove things meanwhile."""
+    found: list[int] = []
+    with suppress(OSError):
+        for entry in path.iterdir():
+            with suppress(FileNotFoundError):
+                found.append(entry.lstat().st_mtime_ns // 1_000_000)
+    return max(found, default=None)

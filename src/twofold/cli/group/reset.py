@@ -89,7 +89,7 @@ def reset_offsets(
     ] = None,
     shift_by: Annotated[
         int | None,
-        declare.Option("--shift-by", metavar="N", help="On by so many from what is committed; back with -N."),
+        declare.Option("--shift-by", metavar="N", help="Move the committed offset by so many; -N moves it back."),
     ] = None,
     to_offset: Annotated[int | None, declare.Option("--to-offset", metavar="N", min=0, help="To this offset.")] = None,
     from_file: Annotated[
@@ -100,7 +100,7 @@ def reset_offsets(
             help="Lines of topic,partition,offset, or JSON as `group offsets` and this command print it; - is stdin.",
         ),
     ] = None,
-    execute: Annotated[bool, declare.Option("--execute", help="Do it; without, only show what would be done.")] = False,
+    execute: Annotated[bool, declare.Option("--execute", help="Set the offsets; without it, only show them.")] = False,
     bootstrap_server: BootstrapServer = DEFAULT_SERVER,
     output: Format = OutputFormat.TABLE,
     timeout: Timeout = DEFAULT_TIMEOUT_S,

@@ -43,7 +43,8 @@ def dump(
         int, declare.Option("--from-offset", metavar="OFFSET", min=0, help="Leave out what ends before this offset.")
     ] = 0,
     limit: Annotated[
-        int | None, declare.Option("--limit", metavar="COUNT", min=1, help="At most so many batches or entries a file.")
+        int | None,
+        declare.Option("--limit", metavar="COUNT", min=1, help="At most so many batches or entries of a file."),
     ] = None,
     max_bytes: Annotated[
         int, declare.Option("--max-bytes", metavar="BYTES", min=0, help="How much to show of a key or a value.")

@@ -55,10 +55,10 @@ def dump(
         ),
     ],
     from_offset: Annotated[
-        int, declare.Option("--from-offset", metavar="OFFSET", min=0, help="Leave out what is before it.")
+        int, declare.Option("--from-offset", metavar="OFFSET", min=0, help="Leave out records before this offset.")
     ] = 0,
     to_offset: Annotated[
-        int | None, declare.Option("--to-offset", metavar="OFFSET", min=0, help="Leave out what is behind it.")
+        int | None, declare.Option("--to-offset", metavar="OFFSET", min=0, help="Leave out records after this offset.")
     ] = None,
     types: Annotated[
         list[str] | None, declare.Option("--type", metavar="TYPE", help="Only records of this type; repeatable.")

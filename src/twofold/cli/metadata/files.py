@@ -188,7 +188,7 @@ def _open_folder(folder: Path, choose: Callable[[Path], list[_Found]], stack: Ex
                 return parts
         except FileNotFoundError as error:
             missing = error.filename
-    raise CliError(f"{missing}: it vanishes whenever it is looked at; try again when the broker is less busy")
+    raise CliError(f"{missing}: the broker deletes it before it can be read; try again when the broker is less busy")
 
 
 def _open(found: _Found, stack: ExitStack) -> Part:

@@ -1,12 +1,14 @@
 """Which profile a command line uses.
 
-1. `--bootstrap-server` wins, and no profile counts then. After it come `--profile`, the variable
-   TWOFOLD_BOOTSTRAP_SERVER, the variable TWOFOLD_PROFILE, and the profile in use (`twofold profile use`).
+1. `--bootstrap-server` wins, and no profile counts then: not even one that cannot be read. After it come `--profile`,
+   the variable TWOFOLD_BOOTSTRAP_SERVER, the variable TWOFOLD_PROFILE, and the profile in use (`twofold profile use`).
+   What was said in a command line, click tells: `-yb HOST:PORT` and `-bHOST:PORT` are ways to say it.
 2. `--profile NAME` may stand anywhere in a command line before a `--`.
 3. Only commands that ask a broker look at profiles: a broken file keeps no other command from its work.
 """
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -35,14 +37,27 @@ _in_effect: list[Chosen] = []  # at most one
 
 
 def in_effect() -> Chosen | None:
-    return _in_effect[0] if _in_effect else None
+    """The profile whose address the running command asks."""
+    import click
+    from click.core import ParameterSource
+
+    context = click.get_current_context(silent=True)
+    source = context and context.get_parameter_source("bootstrap_server")
+    return _in_effect[0] if _in_effect and source is not ParameterSource.COMMANDLINE else None
 
 
 @contextmanager
 def chosen(arguments: Sequence[str]) -> Iterator[list[str]]:
     """The command line without `--profile`, and inside of the block that profile as the default server."""
+    from twofold.cli.common import CliError
+
     rest, name = take_option(arguments)
-    found = _choose(rest, name)
+    try:
+        found = _choose(rest, name)
+    except CliError:
+        if not _may_name_server(rest):
+            raise
+        found = None
     if found is None:
         yield rest
         return
@@ -81,7 +96,7 @@ def take_option(arguments: Sequence[str]) -> tuple[list[str], str | None]:
 
 
 def _choose(arguments: Sequence[str], name: str | None) -> Chosen | None:
-    if not _asks_a_broker(arguments) or not _HELP.isdisjoint(arguments) or _names_server(arguments):
+    if not _asks_a_broker(arguments) or not _HELP.isdisjoint(arguments):
         return None
     if name is None:
         if os.environ.get(SERVER_VARIABLE):
@@ -89,13 +104,13 @@ def _choose(arguments: Sequence[str], name: str | None) -> Chosen | None:
         name = os.environ.get(PROFILE_VARIABLE) or None
     if name is None and not os.path.exists(profiles_file()):
         return None
-    from twofold.cli.profile.store import check_server, read_profiles
+    from twofold.cli.profile.store import read_profiles
 
     profiles = read_profiles()
     name = name or profiles.current
     if name is None:
         return None
-    return Chosen(name, check_server(profiles.get(name).resolved()))
+    return Chosen(name, profiles.get(name).resolved())
 
 
 def _asks_a_broker(arguments: Sequence[str]) -> bool:
@@ -105,5 +120,5 @@ def _asks_a_broker(arguments: Sequence[str]) -> bool:
     return first in ASK_A_BROKER or (first == "pipeline" and second in PIPELINES)
 
 
-def _names_server(arguments: Sequence[str]) -> bool:
-    return any(word in ("-b", "--bootstrap-server") or word.startswith("--bootstrap-server=") for word in arguments)
+def _may_name_server(arguments: Sequence[str]) -> bool:
+    return any(re.match(r"--bootstrap-server(=|$)|-[A-Za-z]*b", word) for word in arguments)

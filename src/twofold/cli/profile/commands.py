@@ -50,7 +50,7 @@ def add(
     ],
     note: Annotated[str, declare.Option("--note", metavar="TEXT", help="What it is for.")] = "",
     use: Annotated[bool, declare.Option("--use", help="Use it from now on.")] = False,
-    replace: Annotated[bool, declare.Option("--replace", help="Also where there is one of this name.")] = False,
+    replace: Annotated[bool, declare.Option("--replace", help="Replace the profile of this name.")] = False,
 ) -> None:
     """Add a profile. Nothing is asked of the cluster."""
 

@@ -12,6 +12,7 @@ import fcntl
 import os
 import re
 import stat
+import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +25,9 @@ from twofold.cli.profile.chosen import profiles_file
 
 FILE_MODE = 0o600
 FOLDER_MODE = 0o700
+MAX_REFERENCE_BYTES = 64 * 1024
+LOCK_PATIENCE_S = 10.0
+LOOK_S = 0.02
 SERVER, NOTE = "bootstrap-server", "note"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SECRETIVE = re.compile(r"password|secret|token|credential|jaas|sasl|ssl|key", re.I)
@@ -45,7 +49,13 @@ class Profile:
         if not found or not found.strip():
             what = f"the variable {place}" if kind == "env" else f"the file {place}"
             raise CliError(f"profile {self.name}: {SERVER} is {self.bootstrap_server}, and {what} is not set or empty")
-        return found.strip()
+        address = found.strip()
+        if not _is_address(address):  # it may be a secret of something else: not repeated
+            raise CliError(
+                f"profile {self.name}: {SERVER} is {self.bootstrap_server}, and there is no address of the form "
+                "HOST:PORT[,...] there"
+            )
+        return address
 
     @property
     def is_reference(self) -> bool:
@@ -54,7 +64,8 @@ class Profile:
 
 def _read_reference(profile: Profile, place: str) -> str:
     try:
-        return Path(place).expanduser().read_text()
+        with open(os.path.expanduser(place), "rb") as file:
+            return file.read(MAX_REFERENCE_BYTES).decode(errors="replace")
     except OSError as error:
         raise CliError(
             f"profile {profile.name}: {SERVER} is {profile.bootstrap_server}, which cannot be read: {error.strerror}"
@@ -94,7 +105,7 @@ def check_name(name: str) -> str:
 
 
 def check_server(server: str) -> str:
-    """An address that a client can use, or a reference to one. What is not an address may be a secret: not repeated."""
+    """An address that a client can use, or a reference to one. A user and a password are not repeated."""
     from twofold.connections.connection import parse_addresses
 
     if server.startswith(("env:", "file:")):
@@ -111,6 +122,16 @@ def check_server(server: str) -> str:
     except ValueError as error:
         raise CliError(str(error).replace("bootstrap_servers", "--bootstrap-server"), USAGE) from None
     return server
+
+
+def _is_address(text: str) -> bool:
+    from twofold.connections.connection import parse_addresses
+
+    try:
+        parse_addresses(text)
+    except ValueError:
+        return False
+    return text.isprintable() and "@" not in text and "\ufffd" not in text
 
 
 def read_profiles() -> Profiles:
@@ -180,10 +201,24 @@ def change_profiles(change: Callable[[Profiles], Profiles]) -> Profiles:
 def _locked(folder: Path) -> Iterator[None]:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        _lock(folder, descriptor)
         yield
     finally:
         os.close(descriptor)
+
+
+def _lock(folder: Path, descriptor: int) -> None:
+    """Another command has it for a moment, unless that command is suspended."""
+    end = time.monotonic() + LOCK_PATIENCE_S
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > end:
+                raise CliError(
+                    f"another `twofold profile` has locked {folder} for {LOCK_PATIENCE_S:g} s: let it go on, or end it"
+                ) from None
+            time.sleep(LOOK_S)
 
 
 def _encode(profiles: Profiles) -> str:

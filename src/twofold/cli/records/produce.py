@@ -74,12 +74,14 @@ def produce(
     async def main() -> int:
         headers = tuple((name, value.encode()) for name, value in parse_pairs(header or (), "--header").items())
         parse = _parser(input_format, key_separator, key, headers, null)
+        linger_ms = 5 if sys.stdin.isatty() else 20
         config: dict[str, Any] = {
             "client.id": "twofold-cli",
             "compression.type": compression,
             "acks": acks,
-            "linger.ms": 5 if sys.stdin.isatty() else 20,
+            "linger.ms": linger_ms,
             "batch.size": 131_072,
+            **_patience(timeout, linger_ms),
             **parse_pairs(settings or (), "-X"),
             "bootstrap.servers": bootstrap_server,
         }
@@ -96,6 +98,14 @@ def produce(
             await producer.close(flush=False)
 
     run_command(main, bootstrap_server)
+
+
+def _patience(timeout_s: float, linger_ms: int) -> dict[str, int]:
+    """With a record, too, where the user has said how much; otherwise a producer's own, which outlives a restart."""
+    if timeout_s == DEFAULT_TIMEOUT_S:
+        return {}
+    timeout_ms = int(timeout_s * 1000)
+    return {"request.timeout.ms": timeout_ms, "delivery.timeout.ms": timeout_ms + linger_ms}
 
 
 async def _check_partition(producer: Producer, topic: str, partition: int | None, timeout_s: float) -> None:

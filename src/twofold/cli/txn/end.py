@@ -59,7 +59,7 @@ def abort(
     producer_id: Annotated[int | None, declare.Option("--producer-id")] = None,
     producer_epoch: Annotated[int | None, declare.Option("--producer-epoch")] = None,
     coordinator_epoch: Annotated[
-        int | None, declare.Option("--coordinator-epoch", help="With the two above, for brokers that want to know it.")
+        int | None, declare.Option("--coordinator-epoch", help="Older brokers need it, with the two above.")
     ] = None,
     partition_only: Annotated[
         bool, declare.Option("--partition-only", help="End it in this partition alone, whatever its coordinator has.")
@@ -117,7 +117,7 @@ async def _by_numbers(
         rows = (await find_open(admin, [tp])).get()[tp]
     except UnsupportedByBroker as error:
         if coordinator_epoch is None:
-            raise CliError(f"{error}: add --coordinator-epoch, 0 if you do not know better", USAGE) from None
+            raise CliError(f"{error}: add --coordinator-epoch (0 if you do not know it)", USAGE) from None
         return PartitionTransaction(tp, producer_id, producer_epoch, coordinator_epoch, NO_OFFSET, NO_TIME_MS)
     found = next((row for row in rows if row.producer_id == producer_id), None)
     if found is None:

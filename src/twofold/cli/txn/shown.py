@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
-from twofold.cli.common import console, plural, print_table
+from twofold.cli.common import console, for_terminal, plural, print_table
 from twofold.cli.txn.words import table
 from twofold.client import Admin
 from twofold.client.admin.hanging import Began, Blocked, ToldBy
@@ -62,8 +62,11 @@ def open_for(began: Began, now_ms: int) -> str:
 
 
 def local_time(timestamp_ms: int, now_ms: int) -> str:
-    """In this machine's zone; the day only where it is not today."""
-    at, now = (datetime.fromtimestamp(ms / 1000) for ms in (timestamp_ms, now_ms))
+    """In this machine's zone; the day only where it is not today. What no calendar has stays a number."""
+    try:
+        at, now = (datetime.fromtimestamp(ms / 1000) for ms in (timestamp_ms, now_ms))
+    except (ValueError, OverflowError, OSError):
+        return f"{timestamp_ms} ms"
     return at.strftime("%H:%M:%S" if at.date() == now.date() else "%Y-%m-%d %H:%M")
 
 
@@ -82,6 +85,7 @@ def _wrapped(label: str, text: str) -> None:
     """A line of a description; what does not fit goes on below."""
     indent = " " * LABEL_WIDTH
     width = max(LABEL_WIDTH + 20, console().width)
+    text = for_terminal(text)
     print(textwrap.fill(text, width, initial_indent=f"{label:<{LABEL_WIDTH}}", subsequent_indent=indent) or label)
 
 
@@ -177,12 +181,13 @@ def _print_one(row: TransactionDescription, now_ms: int) -> None:
 
 
 def print_two_phase(rows: Sequence[TransactionDescription], now_ms: int) -> None:
+    is_read = for_people()
     print_table(
         ["TRANSACTIONAL ID", "STATE", "TO COMPLETE IT, --state", "OPEN FOR", "PARTITIONS"],
         [
             (
                 row.transactional_id,
-                row.state.value,
+                STATE_WORDS[row.state] if is_read else row.state.value,
                 f"{row.producer_id}:{row.producer_epoch}" if row.is_ongoing else "-",
                 duration(max(0, now_ms - row.start_ms)) if row.start_ms >= 0 else "-",
                 len(row.partitions),

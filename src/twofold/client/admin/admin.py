@@ -330,7 +330,7 @@ class Admin(GroupCalls, StorageCalls, TransactionAdminCalls, TransactionRepairCa
             )
             connection = await self._controller_connection(deadline)
             if validate_only and connection.version(KEYS["UpdateFeatures"]) == 0:
-                raise UnsupportedVersion(f"{connection.label} would do it instead of only checking it")
+                raise UnsupportedVersion(f"{connection.label} would make the change instead of only checking it")
             response: UpdateFeaturesResponse = await self._cluster.ask(connection, request, "UpdateFeatures", deadline)
             raise_for(response.error_code, response.error_message)
             for row in response.results:

@@ -226,7 +226,9 @@ class Cluster:
         self._check_open()
         task = self.refresh_soon()
         if not await done_within(self.runtime, task, deadline.remaining_s()):
-            raise deadline.gave_up(f"asking {self.config.bootstrap_servers} for metadata")
+            links = (*self._bootstrap, *self._links.values())
+            silence = next((link.silence for link in links if link.silence is not None), None)
+            raise deadline.gave_up(f"asking {self.config.bootstrap_servers} for metadata", silence)
         task.result()
 
     def refresh_soon(self) -> "asyncio.Task[None]":

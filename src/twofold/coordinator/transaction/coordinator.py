@@ -33,7 +33,7 @@ from twofold.coordinator.transaction.effects import (
 )
 from twofold.coordinator.transaction.heartbeats import AbortCause
 from twofold.coordinator.transaction.records import NEVER_MS, NO_TOPIC_IDS, TransactionMetadata
-from twofold.coordinator.transaction.refusals import busy, fenced, too_old, unknown, wrong_id, wrong_state
+from twofold.coordinator.transaction.refusals import busy, check_id, fenced, too_old, unknown, wrong_id, wrong_state
 from twofold.coordinator.transaction.states import EXPIRABLE, PREPARING, Event, State
 from twofold.coordinator.transaction.transitions import (
     EPOCH_MAX,
@@ -524,12 +524,6 @@ class Coordinator:
 
 
 # --- checks ---
-
-
-def check_id(transactional_id: str) -> None:
-    """Call before the id is looked up: an empty one belongs to no coordinator."""
-    if not transactional_id:
-        raise InvalidRequest("the transactional id is empty")
 
 
 def check_identity(producer_id: ProducerId, producer_epoch: ProducerEpoch) -> None:

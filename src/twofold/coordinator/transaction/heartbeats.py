@@ -74,7 +74,7 @@ def heartbeat(
         _check_late(entry, transactional_id, producer_id, producer_epoch, cause)
     if is_two_phase(entry) and not (entry.next_terms and entry.next_terms.heartbeat_interval_ms):
         raise InvalidRequest(
-            f"{transactional_id!r} uses two-phase commit: no silence ends it, so it needs no heartbeat"
+            f"{transactional_id!r} uses two-phase commit: its transaction never times out, so it needs no heartbeat"
         )
     return is_current and entry.state is State.ONGOING and entry.heartbeat_interval_ms > 0
 

@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 from twofold.coordinator.transaction.proofs import Pair, proven
 from twofold.coordinator.transaction.records import Ended, TransactionMetadata
+from twofold.coordinator.transaction.refusals import check_id
 from twofold.coordinator.transaction.states import State
 from twofold.types import ProducerEpoch, ProducerId, TopicPartition
 from twofold.wire.errors import (
     InvalidRegularExpression,
-    InvalidRequest,
     TransactionalIdNotFound,
     UnsupportedVersion,
 )
@@ -50,8 +50,7 @@ def describe(
     entry: TransactionMetadata | None, transactional_id: str, remaining: frozenset[TopicPartition] | None = None
 ) -> Description:
     """`remaining` are the partitions that wait for their marker, where markers are under way."""
-    if not transactional_id:
-        raise InvalidRequest("the transactional id is empty")
+    check_id(transactional_id)
     if entry is None:
         raise TransactionalIdNotFound(f"{transactional_id!r} is not known here: it never was, or it expired")
     topics: dict[str, list[int]] = {}

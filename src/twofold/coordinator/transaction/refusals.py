@@ -6,11 +6,18 @@ from twofold.types import ProducerEpoch, ProducerId
 from twofold.wire.errors import (
     ConcurrentTransactions,
     InvalidProducerIdMapping,
+    InvalidRequest,
     InvalidTxnState,
     KafkaError,
     ProducerFenced,
     UnsupportedVersion,
 )
+
+
+def check_id(transactional_id: str) -> None:
+    """Call before the id is looked up: an empty one belongs to no coordinator."""
+    if not transactional_id:
+        raise InvalidRequest("the transactional id is empty")
 
 
 def being_aborted(transactional_id: str) -> KafkaError:

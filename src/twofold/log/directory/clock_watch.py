@@ -39,7 +39,8 @@ class ClockWatch:
         if self._doubtful_since is None:
             self._doubtful_since = now
             log.critical(
-                "the clock went ahead by %d s: if it is wrong set it right, in %d s what is too old by it is deleted",
+                "the clock went ahead by %d s: if it is wrong, set it right. In %d s the broker deletes what is too "
+                "old by this clock",
                 jump_ms // 1000, DOUBT_S,
             )  # fmt: skip
         elif now - self._doubtful_since >= DOUBT_S:

@@ -76,7 +76,7 @@ class LogProducers:
             try:
                 times.write(self._context.environment.disk)
             except OSError as error:
-                log.warning("%s: when its producers wrote is not kept: %s", self._context.directory, error)
+                log.warning("%s: the times of its producers cannot be stored: %s", self._context.directory, error)
 
     def forget_times(self) -> None:
         """The log is about to be cut."""

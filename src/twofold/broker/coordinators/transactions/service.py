@@ -38,13 +38,12 @@ from twofold.coordinator.transaction.coordinator import (
     Decision,
     InitRequest,
     TransactionConfig,
-    check_id,
 )
 from twofold.coordinator.transaction.damage import UNDAMAGED
 from twofold.coordinator.transaction.heartbeats import heartbeat
 from twofold.coordinator.transaction.proofs import Pair
 from twofold.coordinator.transaction.records import TransactionMetadata
-from twofold.coordinator.transaction.refusals import being_aborted
+from twofold.coordinator.transaction.refusals import being_aborted, check_id
 from twofold.coordinator.transaction.states import State
 from twofold.coordinator.transaction.transitions import has_kept, is_two_phase
 from twofold.types import NO_PRODUCER_ID, ProducerEpoch, ProducerId, TopicPartition

@@ -1,22 +1,29 @@
-"""The consumer: assigned partitions, positions, records in order."""
+"""The consumer: assigned partitions, or those that its group gives it; positions, records in order."""
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Unpack
 
+from twofold.client.admin.group_model import ConsumerGroupMetadata, OffsetAndMetadata
 from twofold.client.cluster.cluster import Cluster
 from twofold.client.config import ConsumerConfig, ConsumerOptions, from_dotted, from_keywords
 from twofold.client.consumer.fetcher import Assigned, ConsumerRecord, Fetcher, check_assignment
+from twofold.client.consumer.group.listener import RebalanceListener
 from twofold.client.consumer.offsets import ListedOffset, OffsetSpec, list_offsets
 from twofold.connections.errors import ClientClosed
 from twofold.connections.waiting import done_within
 from twofold.runtime.api import Runtime
 from twofold.runtime.real import real_runtime
 from twofold.types import TopicPartition
+from twofold.wire.errors import KafkaError
 
 __all__ = ["Consumer", "ConsumerRecord"]
 
 ITERATION_POLL_MS = 60_000
+CLOSE_TIMEOUT_MS = 30_000
+
+Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
+CommitCallback = Callable[[Mapping[TopicPartition, OffsetAndMetadata], KafkaError | None], Awaitable[None] | None]
 
 
 class Consumer:
@@ -50,11 +57,64 @@ class Consumer:
     ) -> None:
         await self.close()
 
-    async def close(self) -> None:
+    async def close(self, timeout_ms: float = CLOSE_TIMEOUT_MS) -> None:
+        """Commits the positions where commits are automatic, tells the listener that its partitions are revoked, and
+        leaves the group, all within `timeout_ms`. A static member (`group_instance_id`) does not leave: it keeps its
+        partitions if it is back within `session_timeout_ms`."""
         if not self._closed:
             self._closed = True
             await self._fetcher.close()
             await self._cluster.close()
+
+    # Groups
+
+    def subscribe(
+        self, topics: Iterable[str] = (), *, pattern: str | None = None, listener: RebalanceListener | None = None
+    ) -> None:
+        """Read these topics, or all whose whole name matches the pattern, as a member of the group `group_id`. `poll`
+        joins the group. Another call replaces the topics and the listener; it does not go with `assign`.
+
+        Patterns are those of RE2 and need the extra `twofold[re2]`. Internal topics match none.
+        """
+        raise NotImplementedError
+
+    async def unsubscribe(self) -> None:
+        """Leave the group, after `on_partitions_revoked`, or give up what was assigned. Nothing is committed."""
+        raise NotImplementedError
+
+    @property
+    def subscription(self) -> frozenset[str]:
+        """The topics that are subscribed; of a pattern those that match as far as is known."""
+        raise NotImplementedError
+
+    async def commit(self, offsets: Offsets | None = None) -> None:
+        """Commit these offsets (the next to be read), or the positions of all assigned partitions. Tried until it is
+        done, has failed for good, or `default_api_timeout_ms` is over.
+
+        CommitFailed: the member is not in the group any more, so that other members read these partitions.
+        RebalanceInProgress: poll until the rebalance is over, then commit what is still assigned.
+        """
+        raise NotImplementedError
+
+    def commit_async(self, offsets: Offsets | None = None, callback: CommitCallback | None = None) -> None:
+        """Commit without waiting, and without trying again. A later `poll`, `commit` or `close` calls
+        `callback(offsets, error)`, where the error is None for success. Commits take effect in the order of the
+        calls."""
+        raise NotImplementedError
+
+    async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed; None for a partition without an offset. Waits for open transactions that commit
+        offsets of these partitions to end."""
+        raise NotImplementedError
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """For `send_offsets_to_transaction`: the member as it is now, so that the broker refuses its offsets after its
+        partitions went to another one."""
+        raise NotImplementedError
+
+    def enforce_rebalance(self, reason: str = "") -> None:
+        """Join the group anew at the next `poll`, because something that an assignor looks at has changed."""
+        raise NotImplementedError
 
     # What to read, and from where
 
@@ -75,11 +135,13 @@ class Consumer:
     def assignment(self) -> tuple[TopicPartition, ...]:
         return tuple(self._fetcher.assigned)
 
-    def seek(self, partition: TopicPartition, offset: int) -> None:
-        """An offset that the isolation level does not let this consumer read yet is waited for."""
-        if offset < 0:
-            raise ValueError(f"{offset} is not an offset; seek_to_beginning and seek_to_end find the ends")
-        self._entry(partition).seek(offset)
+    def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
+        """With `OffsetAndMetadata` the leader epoch goes along, so that a truncation of the log is noticed. An offset
+        that the isolation level does not let this consumer read yet is waited for."""
+        wanted = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
+        if wanted.offset < 0:
+            raise ValueError(f"{wanted.offset} is not an offset; seek_to_beginning and seek_to_end find the ends")
+        self._entry(partition).seek(wanted.offset)
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """All assigned ones when none is named. Resolved when it is next needed."""

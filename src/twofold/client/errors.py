@@ -20,6 +20,7 @@ single connection.
     KafkaError
      +- CommitFailed         offsets were not committed: other members of the group have the partitions
      +- IllegalConsumerCall  subscribe and assign exclude each other, or the call needs one of them
+     +- WokenUp              `wakeup` has ended a poll
      +- DeserializationFailed  a deserializer refused a record; the position stays at it
      +- TransactionAborted   a record was dropped because its transaction was aborted
      +- InDoubt              a prepared transaction was left without a decision; `state` is what to decide about
@@ -66,6 +67,10 @@ class CommitFailed(PlainMessage, KafkaError):
 
 class IllegalConsumerCall(PlainMessage, KafkaError):
     name = "ILLEGAL_CONSUMER_CALL"
+
+
+class WokenUp(PlainMessage, KafkaError):
+    name = "WOKEN_UP"
 
 
 class InstanceFenced(PlainMessage, FencedInstanceId):

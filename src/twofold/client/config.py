@@ -14,6 +14,7 @@ from twofold.connections.waiting import Backoff
 from twofold.records.compression import Codec
 
 C = TypeVar("C", bound="ClientConfig")
+Serializer: TypeAlias = Callable[[Any], bytes]
 Deserializer: TypeAlias = Callable[[bytes], Any]
 
 DEFAULT_BOOTSTRAP_SERVERS = "127.0.0.1:9092"
@@ -77,6 +78,8 @@ class ProducerOptions(ClientOptions, total=False):
     transaction_timeout_ms: int | None
     transaction_two_phase_commit_enable: bool
     transaction_heartbeat_interval_ms: int
+    key_serializer: Serializer | None
+    value_serializer: Serializer | None
 
 
 class ConsumerOptions(ClientOptions, total=False):
@@ -163,6 +166,8 @@ class ProducerConfig(ClientConfig):
     transaction_timeout_ms: int | None = None  # None: 60,000, or for ever with two-phase commit
     transaction_two_phase_commit_enable: bool = False
     transaction_heartbeat_interval_ms: int = 0  # 0: no heartbeats
+    key_serializer: Serializer | None = None
+    value_serializer: Serializer | None = None
 
     def __post_init__(self) -> None:
         # Not super(): a slotted dataclass is a second class object, which the zero-argument form does not know.
@@ -178,6 +183,10 @@ class ProducerConfig(ClientConfig):
                 f"{self.linger_ms + self.request_timeout_ms:g}: no request would have the time it is allowed"
             )
         self._check_levels()
+        for name in ("key_serializer", "value_serializer"):
+            value = getattr(self, name)
+            if value is not None and not callable(value):
+                raise ValueError(f"{name}={value!r} is not callable: it takes what is sent and returns bytes")
         if self.transactional_id is not None:
             self._check_transactions()
         elif self.transaction_two_phase_commit_enable or self.transaction_heartbeat_interval_ms:
@@ -402,6 +411,7 @@ _PARSERS: dict[str, Callable[[str, Any], Any]] = {
     str(str | None): lambda _, value: None if value is None else str(value),
     str(str | int): lambda _, value: str(value),
     str(str | Sequence[str]): lambda _, value: value,
+    str(Serializer | None): lambda _, value: value,
     str(Deserializer | None): lambda _, value: value,
     str(int | None): lambda name, value: None if value is None else _parse_number(int)(name, value),
 }

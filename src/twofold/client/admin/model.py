@@ -30,7 +30,8 @@ class Results(Generic[K, V]):
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """`NewTopic("orders", 3)`. Counts of -1 leave the choice to the broker; `assignments` are the replicas of each partition instead."""
+    """`NewTopic("orders", 3)`. Counts of -1 leave the choice to the broker; `assignments` are the replicas of each
+    partition instead."""
 
     name: str
     num_partitions: int = -1

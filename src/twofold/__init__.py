@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from twofold.client.admin.group_model import ConsumerGroupMetadata, OffsetAndMetadata
     from twofold.client.admin.model import NewTopic
     from twofold.client.consumer.blocking import Consumer
-    from twofold.client.consumer.fetcher import ConsumerRecord
+    from twofold.client.consumer.consumer import ConsumerRecord
     from twofold.client.consumer.group.listener import RebalanceListener
     from twofold.client.producer.blocking import Producer
     from twofold.client.transactions.prepared import PreparedTxnState, TransactionOutcome
@@ -41,7 +41,7 @@ _PLACES = {
     "Admin": "twofold.client.admin.blocking",
     "Consumer": "twofold.client.consumer.blocking",
     "ConsumerGroupMetadata": "twofold.client.admin.group_model",
-    "ConsumerRecord": "twofold.client.consumer.fetcher",
+    "ConsumerRecord": "twofold.client.consumer.consumer",
     "NewTopic": "twofold.client.admin.model",
     "OffsetAndMetadata": "twofold.client.admin.group_model",
     "PreparedTxnState": "twofold.client.transactions.prepared",

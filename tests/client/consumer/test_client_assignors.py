@@ -4,7 +4,7 @@
 """
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kits.assignors.groups import Group, all_of, check_assignment, groups, kept, sizes, with_owners
@@ -14,6 +14,8 @@ from twofold.types import TopicPartition
 
 RANGE, ROUND_ROBIN = assignor_named("range"), assignor_named("roundrobin")
 STICKY = assignor_named("cooperative-sticky")
+
+some_examples = settings(max_examples=40)
 
 
 def member(
@@ -135,6 +137,7 @@ class TestSticky:
 
 
 @pytest.mark.parametrize("name", ["range", "roundrobin", "cooperative-sticky"])
+@some_examples
 @given(data=st.data())
 def test_every_wanted_partition_has_one_owner_that_subscribes_to_it(name: str, data: st.DataObject) -> None:
     group = data.draw(groups())
@@ -144,6 +147,7 @@ def test_every_wanted_partition_has_one_owner_that_subscribes_to_it(name: str, d
 
 
 @pytest.mark.parametrize("name", ["range", "roundrobin", "cooperative-sticky"])
+@some_examples
 @given(data=st.data())
 def test_the_order_in_which_members_are_listed_changes_nothing(name: str, data: st.DataObject) -> None:
     group = data.draw(groups(claims=name == "cooperative-sticky"))
@@ -152,6 +156,7 @@ def test_the_order_in_which_members_are_listed_changes_nothing(name: str, data: 
     assert assignor.assign(shuffled, group.partitions) == assignor.assign(group.members, group.partitions)
 
 
+@some_examples
 @given(groups(even=True))
 def test_equal_subscriptions_differ_by_one_at_most_with_turns_and_with_stickiness(group: Group) -> None:
     for assignor in (ROUND_ROBIN, STICKY):
@@ -159,6 +164,7 @@ def test_equal_subscriptions_differ_by_one_at_most_with_turns_and_with_stickines
         assert counts[-1] - counts[0] <= 1
 
 
+@some_examples
 @given(groups(claims=True))
 def test_nothing_is_given_that_another_member_may_still_read(group: Group) -> None:
     found = STICKY.assign(group.members, group.partitions)
@@ -170,6 +176,7 @@ def test_nothing_is_given_that_another_member_may_still_read(group: Group) -> No
                     assert tp in gets.owned and gets.generation > other.generation
 
 
+@some_examples
 @given(st.data())
 def test_what_was_withheld_is_owned_one_rebalance_later(data: st.DataObject) -> None:
     group = data.draw(groups(claims=True))
@@ -181,6 +188,7 @@ def test_what_was_withheld_is_owned_one_rebalance_later(data: st.DataObject) -> 
     assert all(set(first[name]) <= set(third[name]) for name in first), "what a member was given stays with it"
 
 
+@some_examples
 @given(st.data())
 def test_a_member_that_leaves_or_comes_moves_no_more_than_its_share(data: st.DataObject) -> None:
     group = data.draw(groups(even=True))
@@ -198,6 +206,7 @@ def test_a_member_that_leaves_or_comes_moves_no_more_than_its_share(data: st.Dat
     assert total - kept(more, after) == share, "only what the newcomer is to get moves"
 
 
+@some_examples
 @given(groups(claims=True))
 def test_an_assignment_that_is_settled_is_given_again(group: Group) -> None:
     found = STICKY.assign(group.members, group.partitions)

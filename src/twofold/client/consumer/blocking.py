@@ -23,8 +23,13 @@ from twofold.client.admin.group_model import ConsumerGroupMetadata, OffsetAndMet
 from twofold.client.config import ConsumerConfig, ConsumerOptions, from_dotted, from_keywords
 from twofold.client.consumer import consumer as aio
 from twofold.client.consumer.calling import CallingThread, Interrupted
-from twofold.client.consumer.consumer import CLOSE_TIMEOUT_MS, ITERATION_POLL_MS, CommitCallback, Offsets
-from twofold.client.consumer.fetcher import ConsumerRecord
+from twofold.client.consumer.consumer import (
+    CLOSE_TIMEOUT_MS,
+    ITERATION_POLL_MS,
+    CommitCallback,
+    ConsumerRecord,
+    Offsets,
+)
 from twofold.client.consumer.group.listener import Partitions, RebalanceListener
 from twofold.client.errors import IllegalConsumerCall, WokenUp
 from twofold.client.loop_thread import LoopThread

@@ -9,11 +9,14 @@
 2. One thread at a time may call. Any thread, and a signal handler, may call `wakeup`.
 3. Listeners and the callbacks of commits run in the calling thread, inside its call, and may call the consumer.
 4. Ctrl-C ends the call that waits. Records that had arrived by then are what the next `poll` returns.
+5. A loop over the consumer polls batches, and a record counts as read when the loop gets it. A commit leaves out what
+   is left of the batch. A call that sees or changes positions puts it back first: it is read again.
 """
 
 import asyncio
 import inspect
 import threading
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from functools import wraps
 from types import TracebackType
@@ -51,10 +54,22 @@ def _blocking(
     return call
 
 
+def _at_positions(
+    method: Callable[Concatenate[aio.Consumer, P], Coroutine[Any, Any, T]],
+) -> "Callable[Concatenate[Consumer, P], T]":
+    """The same for a call that sees positions or changes them."""
+
+    @wraps(method)
+    def call(self: "Consumer", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._run(lambda: method(self._core, *args, **kwargs), put_back=True)
+
+    return call
+
+
 def _on_loop(method: Callable[Concatenate[aio.Consumer, P], T]) -> "Callable[Concatenate[Consumer, P], T]":
     @wraps(method)
     def call(self: "Consumer", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._at_once(lambda: method(self._core, *args, **kwargs))
+        return self._at_once(lambda: method(self._core, *args, **kwargs), put_back=True)
 
     return call
 
@@ -100,6 +115,7 @@ class Consumer:
         self._closed = False
         self._woken = False
         self._polling: asyncio.Task[Any] | None = None
+        self._unread: deque[ConsumerRecord] = deque()  # polled, and not given to the loop over the consumer yet
         self._thread = LoopThread("twofold-consumer")
         self._core, self._loop = self._thread.run(_made(config))
         self._caller = CallingThread(self._loop)
@@ -120,7 +136,7 @@ class Consumer:
         if self._closed:
             return
         try:
-            self._run(make)
+            self._run(make, put_back=True)
         finally:
             self._closed = True
             self._thread.close()
@@ -132,21 +148,23 @@ class Consumer:
     ) -> None:
         """See `twofold.aio.Consumer.subscribe`. The listener runs in the thread that calls `poll`, inside `poll`."""
         told = None if listener is None else _CallersListener(listener, self._caller)
-        self._at_once(lambda: self._core.subscribe(topics, pattern=pattern, listener=told))
+        self._at_once(lambda: self._core.subscribe(topics, pattern=pattern, listener=told), put_back=True)
 
-    unsubscribe = _blocking(aio.Consumer.unsubscribe)
+    unsubscribe = _at_positions(aio.Consumer.unsubscribe)
 
     @property
     def subscription(self) -> frozenset[str]:
         """The topics that are subscribed; of a pattern those that match as far as is known."""
         return self._at_once(lambda: self._core.subscription)
 
-    commit = _blocking(aio.Consumer.commit)
+    def commit(self, offsets: Offsets | None = None) -> None:
+        """See `twofold.aio.Consumer.commit`."""
+        self._run(lambda: self._core.commit(self._to_commit(offsets)))
 
     def commit_async(self, offsets: Offsets | None = None, callback: CommitCallback | None = None) -> None:
         """See `twofold.aio.Consumer.commit_async`. The callback runs in the calling thread."""
         if callback is None:
-            self._at_once(lambda: self._core.commit_async(offsets))
+            self._at_once(lambda: self._core.commit_async(self._to_commit(offsets)))
             return
 
         async def tell(done: Mapping[TopicPartition, OffsetAndMetadata], error: KafkaError | None) -> None:
@@ -154,7 +172,14 @@ class Consumer:
             if inspect.isawaitable(waits):
                 await waits
 
-        self._at_once(lambda: self._core.commit_async(offsets, tell))
+        self._at_once(lambda: self._core.commit_async(self._to_commit(offsets), tell))
+
+    def _to_commit(self, offsets: Offsets | None) -> Offsets | None:
+        """On the loop: the positions, as far as the loop over the consumer has come."""
+        if offsets is not None or not self._unread:
+            return offsets
+        positions = self._core._member("commit").positions()
+        return positions | {tp: offset for tp, offset in self._first_unread().items() if tp in positions}
 
     committed = _blocking(aio.Consumer.committed)
 
@@ -175,8 +200,8 @@ class Consumer:
     seek = _on_loop(aio.Consumer.seek)
     seek_to_beginning = _on_loop(aio.Consumer.seek_to_beginning)
     seek_to_end = _on_loop(aio.Consumer.seek_to_end)
-    seek_to_timestamp = _blocking(aio.Consumer.seek_to_timestamp)
-    position = _blocking(aio.Consumer.position)
+    seek_to_timestamp = _at_positions(aio.Consumer.seek_to_timestamp)
+    position = _at_positions(aio.Consumer.position)
     pause = _on_loop(aio.Consumer.pause)
     resume = _on_loop(aio.Consumer.resume)
 
@@ -184,12 +209,15 @@ class Consumer:
 
     def poll(self, timeout_ms: float = 0, *, max_records: int | None = None) -> list[ConsumerRecord]:
         """Records in the order of their partitions; empty when there were none within `timeout_ms`."""
-        return self._run(lambda: self._poll(timeout_ms, max_records))
+        return self._run(lambda: self._poll(timeout_ms, max_records), put_back=True)
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Records without end."""
         while True:
-            yield from self.poll(ITERATION_POLL_MS)
+            if self._unread:
+                yield self._unread.popleft()
+            else:
+                self._unread.extend(self.poll(ITERATION_POLL_MS))
 
     def wakeup(self) -> None:
         """End the `poll` that waits, or else the next one, with WokenUp. Any thread may call it, and a signal
@@ -222,29 +250,55 @@ class Consumer:
 
     beginning_offsets = _blocking(aio.Consumer.beginning_offsets)
     end_offsets = _blocking(aio.Consumer.end_offsets)
-    lag = _blocking(aio.Consumer.lag)
+    lag = _at_positions(aio.Consumer.lag)
     offsets_for_times = _blocking(aio.Consumer.offsets_for_times)
     partitions_for = _blocking(aio.Consumer.partitions_for)
 
     # The loop
 
-    def _run(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    def _run(self, make: Callable[[], Coroutine[Any, Any, T]], *, put_back: bool = False) -> T:
+        async def call() -> T:
+            if put_back and self._unread:
+                self._put_back()
+            return await make()
+
         if not self._in_use.acquire(blocking=False):
             raise IllegalConsumerCall("another thread is in a call of this consumer: it may only call wakeup()")
         try:
             if self._closed:
                 raise ClientClosed("the consumer is closed")
-            return self._caller.run(make())
+            return self._caller.run(call())
         except Interrupted as interrupted:
+            self._take_back(interrupted.result)
             raise interrupted.cause from None
         finally:
             self._in_use.release()
 
-    def _at_once(self, function: Callable[[], T]) -> T:
+    def _at_once(self, function: Callable[[], T], *, put_back: bool = False) -> T:
         async def call() -> T:
             return function()
 
-        return self._run(call)
+        return self._run(call, put_back=put_back)
+
+    def _take_back(self, result: object) -> None:
+        """What a poll had found when it was interrupted."""
+        if isinstance(result, list):
+            self._unread.extend(record for record in result if isinstance(record, ConsumerRecord))
+
+    def _put_back(self) -> None:
+        """On the loop: what is unread is polled again."""
+        first = self._first_unread()
+        self._unread.clear()
+        for tp, offset in first.items():
+            if tp in self._core.assignment:
+                self._core.seek(tp, offset)
+
+    def _first_unread(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        first: dict[TopicPartition, OffsetAndMetadata] = {}
+        for record in self._unread:
+            offset = OffsetAndMetadata(record.offset, leader_epoch=record.leader_epoch)
+            first.setdefault(TopicPartition(record.topic, record.partition), offset)
+        return first
 
 
 async def _made(config: ConsumerConfig) -> tuple[aio.Consumer, asyncio.AbstractEventLoop]:

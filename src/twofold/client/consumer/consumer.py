@@ -59,7 +59,8 @@ class Consumer:
         if config.group_id is not None:
             self._group = GroupMember(self._runtime, config, self._cluster, self._fetcher)
         self._is_assigned = False
-        self._closed = False
+        self._closing = False
+        self._closed = False  # a listener may still commit while the consumer closes
 
     async def __aenter__(self) -> "Consumer":
         return self
@@ -77,13 +78,14 @@ class Consumer:
         await self._close(timeout_ms, commit=True)
 
     async def _close(self, timeout_ms: float, *, commit: bool) -> None:
-        if self._closed:
+        if self._closing:
             return
-        self._closed = True
+        self._closing = True
         try:
             if self._group is not None:
                 await self._group.close(self._cluster.deadline(timeout_ms, "timeout_ms"), commit=commit)
         finally:
+            self._closed = True
             await self._fetcher.close()
             await self._cluster.close()
 
@@ -255,7 +257,8 @@ class Consumer:
         count = max_records or self.config.max_poll_records
         group = self._group
         while True:
-            self._check_open()
+            if self._closing:
+                raise ClientClosed("the consumer is closed")
             self._fetcher.news.clear()
             if group is not None:
                 await group.step()
@@ -280,7 +283,7 @@ class Consumer:
                 yield record
             # Those that are here already need none of what else a poll does, until it is its turn again.
             for _ in range(self.config.max_poll_records):
-                if self._closed or (group is not None and not group.is_quiet()):
+                if self._closing or (group is not None and not group.is_quiet()):
                     break
                 following = fetcher.take_one()
                 if following is None:

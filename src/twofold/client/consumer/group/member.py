@@ -223,7 +223,7 @@ class GroupMember:
     async def _tell(self, method: Callable[[Partitions], Awaitable[None] | None], partitions: Partitions) -> None:
         """What the listener raises is kept until the step is done: the group must not wait for it."""
         try:
-            waits = method(partitions)
+            waits = method(tuple(sorted(partitions)))
             if inspect.isawaitable(waits):
                 await waits
         except Exception as error:

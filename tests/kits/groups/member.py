@@ -272,7 +272,8 @@ def twofold(options: SimpleNamespace, journal: Journal, stop: Stop) -> None:
     from twofold.errors import KafkaError
 
     consumer = Consumer(**twofold_settings(options))
-    consumer.subscribe(options.topics, pattern=options.pattern or None, listener=twofold_listener(journal))
+    topics = () if options.pattern else options.topics
+    consumer.subscribe(topics, pattern=options.pattern or None, listener=twofold_listener(journal))
     while not stop.asked:
         try:
             offsets = note_processed(consumer.poll(int(POLL_S * 1000)), journal)
@@ -290,7 +291,8 @@ async def twofold_aio(options: SimpleNamespace, journal: Journal, stop: Stop) ->
     from twofold.types import TopicPartition
 
     consumer = Consumer(**twofold_settings(options))
-    consumer.subscribe(options.topics, pattern=options.pattern or None, listener=twofold_listener(journal))
+    topics = () if options.pattern else options.topics
+    consumer.subscribe(topics, pattern=options.pattern or None, listener=twofold_listener(journal))
     while not stop.asked:
         try:
             offsets = note_processed(await consumer.poll(int(POLL_S * 1000)), journal)

@@ -47,6 +47,32 @@ class _Done(NamedTuple):
     error: KafkaError | None
 
 
+class _Turn:
+    """The place of a commit among those that were asked for before and after it."""
+
+    __slots__ = ("_before", "over")
+
+    def __init__(self, before: "asyncio.Future[None] | None") -> None:
+        self._before = before
+        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def comes(self) -> None:
+        if self._before is not None and not self._before.done():
+            await asyncio.wait((self._before,))
+
+    def end(self) -> None:
+        """Also of a commit that was cancelled before its turn came: the next one still waits for those before it."""
+        if self._before is None or self._before.done():
+            _complete(self.over)
+        else:
+            self._before.add_done_callback(lambda _: _complete(self.over))
+
+
+def _complete(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)
+
+
 class Commits:
     """Of one consumer."""
 
@@ -55,7 +81,7 @@ class Commits:
         self._config = config
         self._calls = calls
         self._committer = committer
-        self._turn = asyncio.Lock()
+        self._last: asyncio.Future[None] | None = None  # done when all commits so far are
         self._pending: set[asyncio.Task[None]] = set()
         self._done: deque[_Done] = deque()
         self._next_auto = runtime.clock.monotonic() + config.auto_commit_interval_ms / 1000
@@ -63,11 +89,12 @@ class Commits:
     async def commit(self, offsets: CommitOffsets, deadline: Deadline) -> None:
         """Until it is done or has failed for good."""
         identity = self._committer.identity()
-        if offsets:
+        turn = self._take_turn()
+        try:
+            await turn.comes()
             await self._send(identity, offsets, deadline, patient=True)
-        else:
-            async with self._turn:
-                pass
+        finally:
+            turn.end()
         await self.tell()
 
     def commit_soon(self, offsets: CommitOffsets, callback: CommitCallback | None, deadline: Deadline) -> None:
@@ -80,11 +107,13 @@ class Commits:
             self._done.append(_Done(callback, offsets, error))
             return
 
+        turn = self._take_turn()
+
         async def attempt() -> None:
             error: KafkaError | None = None
             try:
-                if offsets:
-                    await self._send(identity, offsets, deadline, patient=False)
+                await turn.comes()
+                await self._send(identity, offsets, deadline, patient=False)
             except KafkaError as caught:
                 error = caught
             self._done.append(_Done(callback, offsets, error))
@@ -92,13 +121,20 @@ class Commits:
         task = spawn_shared(self._runtime, attempt(), name="consumer commits")
         self._pending.add(task)
         task.add_done_callback(self._pending.discard)
+        task.add_done_callback(lambda _: turn.end())
+
+    def _take_turn(self) -> "_Turn":
+        turn = _Turn(self._last)
+        self._last = turn.over
+        return turn
 
     async def _send(self, identity: Identity, offsets: CommitOffsets, deadline: Deadline, *, patient: bool) -> None:
-        async with self._turn:
-            try:
-                await self._calls.commit(identity, offsets, deadline, patient=patient)
-            except KafkaError as error:
-                raise self._committer.refused(error, identity) from error
+        if not offsets:
+            return
+        try:
+            await self._calls.commit(identity, offsets, deadline, patient=patient)
+        except KafkaError as error:
+            raise self._committer.refused(error, identity) from error
 
     async def tell(self) -> None:
         """Call the callbacks of the commits that are done."""

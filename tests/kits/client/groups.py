@@ -45,6 +45,7 @@ class App(RebalanceListener):
         self.hold = False  # it works on its records for ever
         self.stopping = False
         self.polls = 0
+        self.pace_s = 0.0  # how long it works on what a poll has returned
         self.consumer = Consumer(runtime=world.runtime(node), **settings | options)
         self.task: Any = None
 
@@ -65,6 +66,7 @@ class App(RebalanceListener):
             except Exception as error:
                 self.errors.append(error)
                 await sleep(0.1)
+            await sleep(self.pace_s)
             while self.hold and not self.stopping:
                 await sleep(STEP_S)
         await self.consumer.close()

@@ -98,6 +98,8 @@ class Fetcher:
         taken: list[ConsumerRecord] = []
         for tp in list(self.assigned):
             entry = self.assigned[tp]
+            if not entry.answers or self._is_outdated(entry):
+                continue
             try:
                 while entry.answers and not entry.paused and len(taken) < count:
                     taken += self._take_from(entry, count - len(taken))
@@ -115,11 +117,16 @@ class Fetcher:
     def take_one(self) -> ConsumerRecord | None:
         """The next record that is here already."""
         for entry in self.assigned.values():
-            while entry.answers and not entry.paused:
+            while entry.answers and not entry.paused and not self._is_outdated(entry):
                 records = self._take_from(entry, 1)
                 if records:
                     return records[0]
         return None
+
+    def _is_outdated(self, entry: Assigned) -> bool:
+        """Whether another leader than the one that has sent its answers is known: the logs are compared first."""
+        row = self._cluster.cache.leader(entry.tp)
+        return row is not None and entry.must_compare(row.leader_epoch)
 
     def _take_from(self, entry: Assigned, count: int) -> list[ConsumerRecord]:
         answer = entry.answers[0]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeAlias, TypedDict, TypeVar
 
+from twofold.client.consumer.assignors import assignor_named
 from twofold.connections.connection import Address, ConnectionLimits, parse_addresses
 from twofold.connections.waiting import Backoff
 from twofold.records.compression import Codec
@@ -24,13 +25,6 @@ DEFAULT_LEVELS = {"gzip": -1, "lz4": 9, "zstd": 3}
 ISOLATION_LEVELS = {"read_uncommitted": 0, "read_committed": 1}
 OFFSET_RESETS = ("earliest", "latest", "none")
 MAY_BE_NEGATIVE = ("acks", "compression_gzip_level", "compression_zstd_level")
-ASSIGNORS = {
-    "range": "RangeAssignor",
-    "roundrobin": "RoundRobinAssignor",
-    "cooperative-sticky": "CooperativeStickyAssignor",
-}
-"""The strategies by name, and the names of their classes in Kafka's Java client."""
-JAVA_PACKAGE = "org.apache.kafka.clients.consumer."
 DEFAULT_STRATEGY = "range,cooperative-sticky"
 GROUP_SETTINGS = (
     "group_instance_id",
@@ -337,21 +331,17 @@ class ConsumerConfig(ClientConfig):
         """The names of the chosen strategies, the preferred one first."""
         given = self.partition_assignment_strategy
         names = [name.strip() for name in (given.split(",") if isinstance(given, str) else given)]
-        chosen = tuple(dict.fromkeys(_assignor(name) for name in names if name))
+        try:
+            chosen = tuple(dict.fromkeys(assignor_named(name).name for name in names if name))
+        except ValueError as error:
+            raise ValueError(f"partition_assignment_strategy: {error}") from None
         if not chosen:
-            raise ValueError(f"partition_assignment_strategy is empty: name one or more of {', '.join(ASSIGNORS)}")
+            raise ValueError(f"partition_assignment_strategy is empty: {DEFAULT_STRATEGY} is the default")
         return chosen
 
     @property
     def isolation(self) -> int:
         return ISOLATION_LEVELS[self.isolation_level]
-
-
-def _assignor(name: str) -> str:
-    for known, java in ASSIGNORS.items():
-        if name in (known, java, JAVA_PACKAGE + java):
-            return known
-    raise ValueError(f"partition_assignment_strategy has {name!r}, which is none of {', '.join(ASSIGNORS)}")
 
 
 def _check_one_of(name: str, value: str, allowed: "list[str] | tuple[str, ...]") -> None:

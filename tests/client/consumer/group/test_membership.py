@@ -6,17 +6,23 @@ from typing import Any
 import pytest
 
 from twofold.client.consumer.assignors import RebalanceProtocol, assignor_named
-from twofold.client.consumer.group.membership import Change, GivenUp, Identity, Membership, common_protocol
+from twofold.client.consumer.group.membership import (
+    AssignmentChange,
+    ClientMembership,
+    GivenUp,
+    Identity,
+    common_protocol,
+)
 from twofold.client.consumer.group.states import (
     MAY_COMMIT,
     MAY_HAND_OUT,
     TRANSITIONS,
     VERDICTS,
+    AnswerVerdict,
     GroupRequest,
     MembershipEvent,
     MembershipState,
     RefusedMembershipTransition,
-    Verdict,
     next_state,
     verdict_on,
 )
@@ -37,11 +43,11 @@ SESSION_S, MAX_POLL_S = 10.0, 300.0
 ME = Identity("me", 3)
 
 
-def fresh(protocol: RebalanceProtocol = RebalanceProtocol.COOPERATIVE) -> Membership:
-    return Membership(protocol, SESSION_S, MAX_POLL_S)
+def fresh(protocol: RebalanceProtocol = RebalanceProtocol.COOPERATIVE) -> ClientMembership:
+    return ClientMembership(protocol, SESSION_S, MAX_POLL_S)
 
 
-def at(state: MembershipState, protocol: RebalanceProtocol = RebalanceProtocol.COOPERATIVE) -> Membership:
+def at(state: MembershipState, protocol: RebalanceProtocol = RebalanceProtocol.COOPERATIVE) -> ClientMembership:
     """A member that came to this state, with a generation where it has one."""
     found = fresh(protocol)
     if state is S.UNJOINED:
@@ -52,7 +58,7 @@ def at(state: MembershipState, protocol: RebalanceProtocol = RebalanceProtocol.C
         found.sent,
         lambda: found.joined(ME),
         lambda: found.synced(100.0),
-        lambda: found.taken(Change((), ())),
+        lambda: found.taken(AssignmentChange((), ())),
     ):
         step()
         if found.state is state and state in (S.SYNCING, S.ASSIGNED, S.STABLE):
@@ -103,7 +109,7 @@ def test_errors_that_pass_have_no_verdict_because_they_are_tried_again(request_:
     assert not any(kind.retriable for kind in VERDICTS[request_])
     for kind in kinds:
         if kind not in VERDICTS[request_]:
-            assert verdict_on(request_, kind()) is Verdict.RAISE
+            assert verdict_on(request_, kind()) is AnswerVerdict.RAISE
 
 
 @pytest.mark.parametrize("state", [S.PREPARING, S.PREPARED, S.ASSIGNED, S.STABLE])
@@ -117,7 +123,7 @@ def test_what_ends_a_generation_ends_it_wherever_the_member_stands(
     member = at(state)
     verdict = member.failed(request_, error, ME)
     assert verdict is verdict_on(request_, error)
-    assert member.state is (S.FENCED if verdict is Verdict.FENCED else S.UNJOINED)
+    assert member.state is (S.FENCED if verdict is AnswerVerdict.FENCED else S.UNJOINED)
     assert member.identity == Identity(member_id, -1)
     assert not member.may_commit and not member.may_hand_out(100.0)
 
@@ -127,7 +133,7 @@ def test_what_ends_a_generation_ends_it_wherever_the_member_stands(
 def test_in_a_round_the_answers_to_other_requests_are_old_news(state: S, error: KafkaError) -> None:
     member = at(state)
     for request_ in (GroupRequest.HEARTBEAT, GroupRequest.COMMIT):
-        assert member.failed(request_, error, ME) is Verdict.IGNORE
+        assert member.failed(request_, error, ME) is AnswerVerdict.IGNORE
         assert member.state is state and member.has_generation
 
 
@@ -135,20 +141,20 @@ def test_an_answer_to_another_generation_or_member_changes_nothing() -> None:
     member = at(S.STABLE)
     for sent in (Identity("me", 2), Identity("other", 3)):
         for error in (UnknownMemberId(), IllegalGeneration(), FencedInstanceId(), RebalanceInProgress()):
-            assert member.failed(GroupRequest.HEARTBEAT, error, sent) is Verdict.IGNORE
+            assert member.failed(GroupRequest.HEARTBEAT, error, sent) is AnswerVerdict.IGNORE
     assert (member.state, member.identity, member.rejoin_reason) == (S.STABLE, ME, "")
 
 
 def test_a_rebalance_asks_for_a_round_and_keeps_the_generation() -> None:
     member = at(S.STABLE)
     assert not member.needs_round
-    assert member.failed(GroupRequest.HEARTBEAT, RebalanceInProgress(), ME) is Verdict.REJOIN
+    assert member.failed(GroupRequest.HEARTBEAT, RebalanceInProgress(), ME) is AnswerVerdict.REJOIN
     assert member.needs_round and member.identity == ME
 
 
 def test_a_round_that_fails_is_repeated_and_one_without_its_assignment_loses_the_generation() -> None:
     member = at(S.JOINING)
-    assert member.failed(GroupRequest.JOIN, GroupAuthorizationFailed(), ME) is Verdict.RAISE
+    assert member.failed(GroupRequest.JOIN, GroupAuthorizationFailed(), ME) is AnswerVerdict.RAISE
     assert member.state is S.PREPARED and member.has_generation
     for error in (RebalanceInProgress(), GroupAuthorizationFailed()):
         member = at(S.SYNCING)
@@ -188,7 +194,7 @@ def test_without_a_generation_everything_is_lost(protocol: RebalanceProtocol) ->
 def test_after_a_round_what_was_revoked_needs_another_one() -> None:
     member = at(S.ASSIGNED)
     change = member.change((A, B), (B, C))
-    assert change == Change(revoked=(A,), added=(C,))
+    assert change == AssignmentChange(revoked=(A,), added=(C,))
     member.taken(change)
     assert member.needs_round and member.rejoin_reason == "partitions were revoked"
     member = at(S.ASSIGNED)

@@ -33,7 +33,7 @@ CommitOffsets = Mapping[TopicPartition, OffsetAndMetadata]
 CommitCallback = Callable[[CommitOffsets, KafkaError | None], Awaitable[None] | None]
 
 
-class Committer(NamedTuple):
+class CommitSource(NamedTuple):
     """What commits need of the consumer."""
 
     identity: Callable[[], Identity]  # raises what keeps the consumer from committing now
@@ -76,11 +76,11 @@ def _complete(future: "asyncio.Future[None]") -> None:
 class Commits:
     """Of one consumer."""
 
-    def __init__(self, runtime: Runtime, config: ConsumerConfig, calls: MemberCalls, committer: Committer) -> None:
+    def __init__(self, runtime: Runtime, config: ConsumerConfig, calls: MemberCalls, source: CommitSource) -> None:
         self._runtime = runtime
         self._config = config
         self._calls = calls
-        self._committer = committer
+        self._source = source
         self._last: asyncio.Future[None] | None = None  # done when all commits so far are
         self._pending: set[asyncio.Task[None]] = set()
         self._done: deque[_Done] = deque()
@@ -88,7 +88,7 @@ class Commits:
 
     async def commit(self, offsets: CommitOffsets, deadline: Deadline) -> None:
         """Until it is done or has failed for good."""
-        identity = self._committer.identity()
+        identity = self._source.identity()
         turn = self._take_turn()
         try:
             await turn.comes()
@@ -102,7 +102,7 @@ class Commits:
         try:
             if len(self._pending) >= MAX_PENDING:
                 raise CommitFailed(f"{MAX_PENDING} commits wait for the coordinator: this one is not sent")
-            identity = self._committer.identity()
+            identity = self._source.identity()
         except KafkaError as error:
             self._done.append(_Done(callback, offsets, error))
             return
@@ -134,7 +134,7 @@ class Commits:
         try:
             await self._calls.commit(identity, offsets, deadline, patient=patient)
         except KafkaError as error:
-            raise self._committer.refused(error, identity) from error
+            raise self._source.refused(error, identity) from error
 
     async def tell(self) -> None:
         """Call the callbacks of the commits that are done."""
@@ -154,7 +154,7 @@ class Commits:
         if not self._config.auto_commits or now < self._next_auto:
             return
         self._next_auto = now + self._config.auto_commit_interval_ms / 1000
-        offsets = self._committer.positions()
+        offsets = self._source.positions()
         if offsets:
             deadline = Deadline(self._runtime.clock, self._config.request_timeout_ms, "request_timeout_ms")
             self.commit_soon(offsets, self._on_automatic, deadline)
@@ -163,7 +163,7 @@ class Commits:
         """What was read so far, where commits are automatic. A failure is no reason to keep the group waiting."""
         if not self._config.auto_commits:
             return
-        offsets = self._committer.positions()
+        offsets = self._source.positions()
         try:
             await self.commit(offsets, deadline)
         except KafkaError as error:

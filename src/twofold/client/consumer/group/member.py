@@ -1,11 +1,11 @@
-"""A consumer in its group, with I/O: rounds, heartbeats, and what the application is told of them.
+"""A consumer in its group, with I/O: what a poll does about rounds and heartbeats, and what the application is told.
 
 1. `step`, which every `poll` begins with, does what the application may see: it commits, calls the listener, and hands
    partitions over. JoinGroup, SyncGroup and heartbeats are tasks, which go on between two polls.
 2. After a step, records may be handed out if `may_hand_out` says so, in the same turn of the event loop.
 3. A consumer that does not poll for `max_poll_interval_ms` leaves the group, because another member may make use of its
    partitions.
-4. Whatever the coordinator says is judged by `Membership`; here is what follows from the verdict.
+4. Whatever the coordinator says is judged by `ClientMembership`; here is what follows from the verdict.
 """
 
 import asyncio
@@ -20,24 +20,18 @@ from twofold.client.config import ConsumerConfig
 from twofold.client.consumer.assignors import assignor_named
 from twofold.client.consumer.fetcher import Fetcher
 from twofold.client.consumer.group.calls import MemberCalls
-from twofold.client.consumer.group.commits import Commits, Committer
+from twofold.client.consumer.group.commits import Commits, CommitSource
 from twofold.client.consumer.group.listener import Partitions
-from twofold.client.consumer.group.membership import Identity, Membership, common_protocol
-from twofold.client.consumer.group.protocol import (
-    decode_assignment,
-    decode_subscription,
-    encode_assignment,
-    encode_subscription,
-)
-from twofold.client.consumer.group.states import GroupRequest, MembershipState, Verdict
+from twofold.client.consumer.group.membership import ClientMembership, Identity, common_protocol
+from twofold.client.consumer.group.rounds import RoundHooks, Rounds
+from twofold.client.consumer.group.signs import SignHooks, SignsOfLife
+from twofold.client.consumer.group.states import AnswerVerdict, GroupRequest, MembershipState
 from twofold.client.consumer.group.subscription import Subscription
 from twofold.client.errors import CommitFailed, InstanceFenced
-from twofold.client.transactions.heartbeats import Heartbeats
 from twofold.connections.waiting import Deadline, spawn_shared
-from twofold.runtime.api import Runtime, TimerHandle
+from twofold.runtime.api import Runtime
 from twofold.types import TopicPartition
-from twofold.wire.errors import IllegalGeneration, KafkaError, MemberIdRequired, RebalanceInProgress, UnknownMemberId
-from twofold.wire.messages.join_group import JoinGroupResponse
+from twofold.wire.errors import IllegalGeneration, KafkaError, RebalanceInProgress, UnknownMemberId
 
 log = logging.getLogger(__name__)
 
@@ -52,32 +46,24 @@ class GroupMember:
         self._fetcher = fetcher
         self._group = config.group_id or ""
         self._is_static = config.group_instance_id is not None
-        self._assignors = {name: assignor_named(name) for name in config.assignors}
-        self.membership = Membership(
-            common_protocol(list(self._assignors.values())),
+        assignors = {name: assignor_named(name) for name in config.assignors}
+        self.membership = ClientMembership(
+            common_protocol(list(assignors.values())),
             config.session_timeout_ms / 1000,
             config.max_poll_interval_ms / 1000,
         )
         self.calls = MemberCalls(cluster, config)
-        committer = Committer(self._identity, self._refused, self.positions)
-        self.commits = Commits(runtime, config, self.calls, committer)
+        self.commits = Commits(runtime, config, self.calls, CommitSource(self._identity, self._refused, self.positions))
         self.subscription: Subscription | None = None
-        self._heartbeats = Heartbeats(runtime, config.heartbeat_interval_ms / 1000, self._beat, "group heartbeats")
-        self._beating = False
-        self._beat_not_before = 0.0
-        self._watch: TimerHandle | None = None
-        self._round: asyncio.Task[None] | None = None
-        self._round_failures = 0
-        self._round_not_before = 0.0
-        self._matching: asyncio.Task[None] | None = None
-        self._assignment: Partitions = ()
-        self._joined_topics: frozenset[str] = frozenset()
-        self._led: dict[str, int] | None = (
-            None  # topics of the group with their partitions, as the leader assigned them
-        )
-        self._tracked: frozenset[str] = frozenset()
         self._failures: deque[Exception] = deque()
         self._fatal: KafkaError | None = None
+        wake, report = fetcher.news.set, self._failures.append
+        sign_hooks = SignHooks(self._judge, report, self._expire, wake)
+        self._signs = SignsOfLife(runtime, config, self.calls, self.membership, sign_hooks)
+        round_hooks = RoundHooks(self._judge, report, lambda: fetcher.assigned, self._signs.start, self._track, wake)
+        self._rounds = Rounds(runtime, config, cluster, self.calls, self.membership, assignors, round_hooks)
+        self._matching: asyncio.Task[None] | None = None
+        self._tracked: frozenset[str] = frozenset()
         fetcher.positions.committed = self.calls.committed
 
     # The subscription
@@ -96,7 +82,7 @@ class GroupMember:
             await self._leave(deadline, reason, commit=commit)
         finally:
             self.subscription = None
-            self._led = None
+            self._rounds.forget()
             self._track()
 
     def metadata(self) -> ConsumerGroupMetadata:
@@ -153,8 +139,7 @@ class GroupMember:
         if membership.needs_round:
             await self._advance(self.subscription)
         now = self._runtime.clock.monotonic()
-        if membership.must_ask(now) and not self._beating and now >= self._beat_not_before:
-            spawn_shared(self._runtime, self._beat(), name="a heartbeat before records are handed out")
+        self._signs.ask_if_unsure(now)
         membership.polled(now)
         if self._failures:
             raise self._failures.popleft()
@@ -170,14 +155,14 @@ class GroupMember:
     async def _advance(self, subscription: Subscription) -> None:
         """Begin the round that is needed, as far as the application has to do with it."""
         now = self._runtime.clock.monotonic()
-        if now < self._round_not_before or self._round is not None:
+        if not self._rounds.may_begin(now):
             return
         if subscription.is_due(now, float("inf")):
             return  # a pattern that was never matched: there is nothing to ask for yet
         if not self.membership.is_at(MembershipState.PREPARED):
             await self._prepare(subscription)
-        if self.membership.is_at(MembershipState.PREPARED) and self._round is None:
-            self._round = spawn_shared(self._runtime, self._run_round(subscription), name="group round")
+        if self.membership.is_at(MembershipState.PREPARED) and self._rounds.may_begin(now):
+            self._rounds.begin(subscription.topics)
 
     async def _prepare(self, subscription: Subscription) -> None:
         membership = self.membership
@@ -202,7 +187,7 @@ class GroupMember:
     async def _take(self, subscription: Subscription) -> None:
         """Hand the partitions of a new generation to the application."""
         membership = self.membership
-        assigned = [tp for tp in self._assignment if tp.topic in subscription.topics]
+        assigned = [tp for tp in self._rounds.assignment if tp.topic in subscription.topics]
         owned = tuple(self._fetcher.assigned)
         change = membership.change(owned, assigned)
         if change.revoked:
@@ -229,117 +214,19 @@ class GroupMember:
         except Exception as error:
             self._failures.append(error)
 
-    # Rounds
-
-    async def _run_round(self, subscription: Subscription) -> None:
-        try:
-            await self._join(subscription)
-        except Exception as error:  # of an assignor, or a mistake of ours: the application hears of it
-            self._failures.append(error)
-            if self.membership.is_at(MembershipState.JOINING):
-                self.membership.again()
-            elif self.membership.is_at(MembershipState.SYNCING):
-                self.membership.dropped(forget=False)
-            self._hold_back()
-        finally:
-            self._round = None
-            self._fetcher.news.set()
-
-    async def _join(self, subscription: Subscription) -> None:
-        membership = self.membership
-        while membership.is_at(MembershipState.PREPARED):
-            reason = membership.sent()
-            sent = membership.identity
-            self._joined_topics = subscription.topics
-            try:
-                response = await self.calls.join(sent.member_id, self._protocols(), reason)
-            except KafkaError as error:
-                self._on_round_error(GroupRequest.JOIN, error, sent)
-                return
-            if not membership.is_at(MembershipState.JOINING):
-                return
-            if response.error_code == MemberIdRequired.code:
-                membership.take_member_id(response.member_id)
-                continue
-            membership.joined(Identity(response.member_id, response.generation_id))
-            self._heartbeats.start()
-            self._watch_polls()
-            await self._sync(response)
-
-    def _protocols(self) -> list[tuple[str, bytes]]:
-        generation = self.membership.generation
-        return [
-            (
-                name,
-                encode_subscription(
-                    self._joined_topics,
-                    user_data=assignor.user_data(generation),
-                    owned=self._fetcher.assigned,
-                    generation=generation,
-                    rack=self._config.client_rack or None,
-                ),
-            )
-            for name, assignor in self._assignors.items()
-        ]
-
-    async def _sync(self, response: JoinGroupResponse) -> None:
-        membership = self.membership
-        identity = membership.identity
-        try:
-            assignments = await self._lead(response) if response.leader == response.member_id else {}
-            sent_at = self._runtime.clock.monotonic()
-            answer = await self.calls.sync(identity, response.protocol_name, assignments)
-            assignment = decode_assignment(answer.assignment)
-        except KafkaError as error:
-            self._on_round_error(GroupRequest.SYNC, error, identity)
-            return
-        if not membership.is_at(MembershipState.SYNCING) or membership.identity != identity:
-            return
-        membership.synced(sent_at)
-        if not assignments:
-            self._led = None
-        self._assignment = assignment
-        self._round_failures = 0
-
-    async def _lead(self, response: JoinGroupResponse) -> dict[str, bytes]:
-        """The assignments of all members; none where a static leader that came back finds them unchanged (KIP-814)."""
-        members = [decode_subscription(row.member_id, row.group_instance_id, row.metadata) for row in response.members]
-        topics = {topic for member in members for topic in member.topics}
-        self._led = dict.fromkeys(topics, 0)
-        self._track()
-        await self._cluster.refresh(self._patience())
-        self._led = self._counts(topics)
-        if response.skip_assignment:
-            return {}
-        assignor = self._assignors[response.protocol_name or ""]
-        known = {topic: count for topic, count in self._led.items() if count}
-        found = assignor.assign(members, known)
-        return {member: encode_assignment(partitions) for member, partitions in found.items()}
-
-    def _on_round_error(self, request: GroupRequest, error: KafkaError, sent: Identity) -> None:
-        verdict = self._judge(request, error, sent)
-        if verdict is Verdict.RAISE and not error.retriable:
-            self._failures.append(error)
-        self._hold_back()
-
-    def _hold_back(self) -> None:
-        self._round_failures += 1
-        delay_s = self._config.retry_backoff.delay_s(self._round_failures, self._runtime.random)
-        self._round_not_before = self._runtime.clock.monotonic() + delay_s
-
     # What the coordinator says
 
-    def _judge(self, request: GroupRequest, error: KafkaError, sent: Identity) -> Verdict:
+    def _judge(self, request: GroupRequest, error: KafkaError, sent: Identity) -> AnswerVerdict:
         verdict = self.membership.failed(request, error, sent)
-        if verdict is Verdict.FENCED:
-            self._heartbeats.stop()
+        if verdict is AnswerVerdict.FENCED:
+            self._signs.stop()
             self._fatal = InstanceFenced(
                 f"another consumer has joined group {self._group!r} with group_instance_id="
                 f"{self._config.group_instance_id!r}: close this one, or give it a group_instance_id of its own"
             )
             log.error("%s", self._fatal)
-        elif verdict in (Verdict.RESET_GENERATION, Verdict.RESET_MEMBER):
-            self._heartbeats.stop()
+        elif verdict in (AnswerVerdict.RESET_GENERATION, AnswerVerdict.RESET_MEMBER):
+            self._signs.stop()
             log.warning(
                 "group %r: member %r is not in generation %d any more (%s): it joins again, and what it had is lost",
                 self._group, sent.member_id, sent.generation, error.name,
@@ -381,51 +268,15 @@ class GroupMember:
                 )
             return error
         verdict = self._judge(GroupRequest.COMMIT, error, sent)
-        if verdict is Verdict.FENCED and self._fatal is not None:
+        if verdict is AnswerVerdict.FENCED and self._fatal is not None:
             return self._fatal
         if isinstance(error, UnknownMemberId | IllegalGeneration):
-            if verdict is Verdict.IGNORE and self.membership.is_in_round:
+            if verdict is AnswerVerdict.IGNORE and self.membership.is_in_round:
                 return RebalanceInProgress(f"group {self._group!r} rebalances: {error}")
             return self._not_a_member()
         return error
 
-    async def _beat(self) -> bool:
-        membership = self.membership
-        if self._beating or not membership.has_generation:
-            return True
-        sent, sent_at = membership.identity, self._runtime.clock.monotonic()
-        self._beating = True
-        try:
-            await self.calls.heartbeat(sent)
-        except KafkaError as error:
-            self._beat_not_before = self._runtime.clock.monotonic() + self._config.retry_backoff_ms / 1000
-            if error.retriable or membership.is_at(MembershipState.FENCED):
-                log.debug("group %r: no answer to a heartbeat: %s", self._group, error)
-                return False
-            if isinstance(error, RebalanceInProgress):
-                membership.heard(sent, sent_at)
-            if self._judge(GroupRequest.HEARTBEAT, error, sent) is Verdict.RAISE:
-                self._failures.append(error)
-            return True
-        finally:
-            self._beating = False
-            self._fetcher.news.set()
-        membership.heard(sent, sent_at)
-        return True
-
-    # A consumer that does not poll
-
-    def _watch_polls(self) -> None:
-        if self._watch is None:
-            delay_s = self.membership.poll_expires_at() - self._runtime.clock.monotonic()
-            self._watch = self._runtime.timers.call_later(max(0.0, delay_s), self._on_watch)
-
-    def _on_watch(self) -> None:
-        self._watch = None
-        if self.membership.is_poll_overdue(self._runtime.clock.monotonic()):
-            self._expire()
-        elif self.membership.has_generation:
-            self._watch_polls()
+    # Leaving
 
     def _expire(self) -> None:
         config, member_id = self._config, self.membership.member_id
@@ -434,9 +285,8 @@ class GroupMember:
             "members. Raise max_poll_interval_ms, or lower max_poll_records=%d",
             self._group, member_id, config.max_poll_interval_ms, config.max_poll_records,
         )  # fmt: skip
-        self._heartbeats.stop()
-        if self._round is not None:
-            self._round.cancel()
+        self._signs.stop()
+        self._rounds.cancel()
         self.membership.dropped(forget=not self._is_static)
         if not self._is_static:
             leave = self._leave_group(member_id, "it has not polled for max.poll.interval.ms", self._patience())
@@ -453,9 +303,7 @@ class GroupMember:
     async def _leave(self, deadline: Deadline, reason: str, *, commit: bool) -> None:
         membership, subscription = self.membership, self.subscription
         assert subscription is not None
-        if self._round is not None:
-            self._round.cancel()
-            await asyncio.wait([self._round])
+        await self._rounds.end()
         if commit and membership.may_commit:
             await self.commits.commit_before_rebalance(deadline)
         await self.commits.finish(deadline)
@@ -465,10 +313,7 @@ class GroupMember:
             is_lost = not membership.has_generation
             await self._tell(listener.on_partitions_lost if is_lost else listener.on_partitions_revoked, owned)
         self._fetcher.assign(())
-        self._heartbeats.stop()
-        if self._watch is not None:
-            self._watch.cancel()
-            self._watch = None
+        self._signs.stop()
         member_id = membership.member_id
         if not membership.is_at(MembershipState.FENCED):
             membership.dropped(forget=not self._is_static)
@@ -486,9 +331,8 @@ class GroupMember:
                     await self.commits.commit_before_rebalance(deadline)
                 await self.commits.finish(deadline)
         finally:
-            tasks = [task for task in (self._round, self._matching) if task is not None]
-            for task in tasks:
-                task.cancel()
+            if self._matching is not None:
+                self._matching.cancel()
             self.calls.close()
 
     # Metadata
@@ -499,12 +343,9 @@ class GroupMember:
         if subscription.is_due(now, max_age_s) and self._matching is None:
             self._matching = spawn_shared(self._runtime, self._match(subscription), name="match topics")
         self._cluster.refresh_if_old()
-        if not self.membership.is_at(MembershipState.STABLE):
-            return
-        if subscription.topics != self._joined_topics:
-            self.membership.request_rejoin("the subscription has changed")
-        elif self._led is not None and self._counts(self._led) != self._led:
-            self.membership.request_rejoin("partitions of the subscribed topics have changed")
+        reason = self._rounds.is_outdated(subscription.topics)
+        if reason and self.membership.is_at(MembershipState.STABLE):
+            self.membership.request_rejoin(reason)
 
     async def _match(self, subscription: Subscription) -> None:
         try:
@@ -520,14 +361,10 @@ class GroupMember:
             self._matching = None
             self._fetcher.news.set()
 
-    def _counts(self, topics: Iterable[str]) -> dict[str, int]:
-        cached = {topic: self._cluster.cache.topic(topic) for topic in topics}
-        return {topic: 0 if found is None else len(found.partitions) for topic, found in cached.items()}
-
     def _track(self) -> None:
         """Ask for the metadata of what is subscribed, read, or led."""
         topics = set() if self.subscription is None else set(self.subscription.topics)
-        wanted = frozenset(topics | {tp.topic for tp in self._fetcher.assigned} | set(self._led or ()))
+        wanted = frozenset(topics | {tp.topic for tp in self._fetcher.assigned} | set(self._rounds.led))
         self._cluster.untrack(self._tracked - wanted)
         self._cluster.track(wanted)
         if wanted - self._tracked:

@@ -19,10 +19,10 @@ from twofold.client.consumer.group.states import (
     IN_ROUND,
     MAY_COMMIT,
     MAY_HAND_OUT,
+    AnswerVerdict,
     GroupRequest,
     MembershipEvent,
     MembershipState,
-    Verdict,
     next_state,
     verdict_on,
 )
@@ -46,7 +46,7 @@ class GivenUp(NamedTuple):
     is_lost: bool
 
 
-class Change(NamedTuple):
+class AssignmentChange(NamedTuple):
     revoked: tuple[TopicPartition, ...]
     added: tuple[TopicPartition, ...]
 
@@ -60,7 +60,7 @@ def common_protocol(assignors: Sequence[Assignor]) -> RebalanceProtocol:
     return max(shared)
 
 
-class Membership:
+class ClientMembership:
     """Of one consumer in one group."""
 
     __slots__ = (
@@ -145,12 +145,14 @@ class Membership:
         self._on(MembershipEvent.SYNCED)
         self.heard(self.identity, sent_at)
 
-    def change(self, owned: Iterable[TopicPartition], assigned: Iterable[TopicPartition]) -> Change:
+    def change(self, owned: Iterable[TopicPartition], assigned: Iterable[TopicPartition]) -> AssignmentChange:
         """What the assignment of an ASSIGNED member revokes and adds."""
         before, after = dict.fromkeys(owned), dict.fromkeys(assigned)
-        return Change(tuple(tp for tp in before if tp not in after), tuple(tp for tp in after if tp not in before))
+        return AssignmentChange(
+            tuple(tp for tp in before if tp not in after), tuple(tp for tp in after if tp not in before)
+        )
 
-    def taken(self, change: Change) -> None:
+    def taken(self, change: AssignmentChange) -> None:
         self._on(MembershipEvent.TAKEN)
         if change.revoked:
             # Other members get these in the next round: they wait for it.
@@ -158,31 +160,31 @@ class Membership:
 
     # What the coordinator says
 
-    def failed(self, request: GroupRequest, error: KafkaError, sent: Identity) -> Verdict:
+    def failed(self, request: GroupRequest, error: KafkaError, sent: Identity) -> AnswerVerdict:
         """What an answer means, which is done to the state. For IGNORE nothing is done."""
         verdict = verdict_on(request, error)
         if request in (GroupRequest.HEARTBEAT, GroupRequest.COMMIT):
             busy = self.state in (MembershipState.JOINING, MembershipState.SYNCING)
-            if sent != self.identity or (busy and verdict not in (Verdict.FENCED, Verdict.RAISE)):
-                return Verdict.IGNORE  # JoinGroup or SyncGroup, which are under way, say the same or better
+            if sent != self.identity or (busy and verdict not in (AnswerVerdict.FENCED, AnswerVerdict.RAISE)):
+                return AnswerVerdict.IGNORE  # JoinGroup or SyncGroup, which are under way, say the same or better
         if self.state is MembershipState.FENCED:
-            return Verdict.IGNORE
+            return AnswerVerdict.IGNORE
         self._apply(request, verdict)
         return verdict
 
-    def _apply(self, request: GroupRequest, verdict: Verdict) -> None:
-        if verdict is Verdict.FENCED:
+    def _apply(self, request: GroupRequest, verdict: AnswerVerdict) -> None:
+        if verdict is AnswerVerdict.FENCED:
             self._on(MembershipEvent.FENCED)
             self.generation = NO_GENERATION
-        elif verdict is Verdict.RESET_MEMBER:
+        elif verdict is AnswerVerdict.RESET_MEMBER:
             self.dropped(forget=True)
-        elif verdict is Verdict.RESET_GENERATION:
+        elif verdict is AnswerVerdict.RESET_GENERATION:
             self.dropped(forget=False)
         elif request is GroupRequest.JOIN:
             self._on(MembershipEvent.AGAIN)
         elif request is GroupRequest.SYNC:
             self.dropped(forget=False)  # the assignment was missed, whatever the reason
-        elif verdict is Verdict.REJOIN:
+        elif verdict is AnswerVerdict.REJOIN:
             self.request_rejoin("the group rebalances")
 
     def take_member_id(self, member_id: str) -> None:

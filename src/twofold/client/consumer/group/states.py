@@ -19,7 +19,6 @@ from twofold.wire.errors import (
     FencedInstanceId,
     IllegalGeneration,
     KafkaError,
-    MemberIdRequired,
     RebalanceInProgress,
     UnknownMemberId,
 )
@@ -71,11 +70,10 @@ MAY_HAND_OUT = frozenset({_S.PREPARED, _S.JOINING, _S.SYNCING, _S.STABLE})
 """Where `poll` returns records of what is assigned. In a round that is what a cooperative member keeps meanwhile."""
 
 
-class Verdict(Enum):
+class AnswerVerdict(Enum):
     """What an error means. Those that pass (the coordinator moved, loads or does not answer) never get here."""
 
     REJOIN = "join again, with the same generation"
-    TAKE_MEMBER_ID = "join again, with the member id that came along"
     RESET_GENERATION = "the generation is over; the coordinator may still know the member"
     RESET_MEMBER = "the coordinator does not know the member"
     FENCED = "another consumer has the instance id"
@@ -90,35 +88,35 @@ class GroupRequest(Enum):
     COMMIT = auto()
 
 
-VERDICTS: Mapping[GroupRequest, Mapping[type[KafkaError], Verdict]] = {
+VERDICTS: Mapping[GroupRequest, Mapping[type[KafkaError], AnswerVerdict]] = {
     GroupRequest.JOIN: {
-        MemberIdRequired: Verdict.TAKE_MEMBER_ID,
-        RebalanceInProgress: Verdict.REJOIN,
-        UnknownMemberId: Verdict.RESET_MEMBER,
-        IllegalGeneration: Verdict.RESET_GENERATION,
-        FencedInstanceId: Verdict.FENCED,
+        RebalanceInProgress: AnswerVerdict.REJOIN,
+        UnknownMemberId: AnswerVerdict.RESET_MEMBER,
+        IllegalGeneration: AnswerVerdict.RESET_GENERATION,
+        FencedInstanceId: AnswerVerdict.FENCED,
     },
     GroupRequest.SYNC: {
         # The assignment of this generation was missed: what was owned before it may be another member's by now.
-        RebalanceInProgress: Verdict.RESET_GENERATION,
-        IllegalGeneration: Verdict.RESET_GENERATION,
-        UnknownMemberId: Verdict.RESET_MEMBER,
-        FencedInstanceId: Verdict.FENCED,
+        RebalanceInProgress: AnswerVerdict.RESET_GENERATION,
+        IllegalGeneration: AnswerVerdict.RESET_GENERATION,
+        UnknownMemberId: AnswerVerdict.RESET_MEMBER,
+        FencedInstanceId: AnswerVerdict.FENCED,
     },
     GroupRequest.HEARTBEAT: {
-        RebalanceInProgress: Verdict.REJOIN,
-        IllegalGeneration: Verdict.RESET_GENERATION,
-        UnknownMemberId: Verdict.RESET_MEMBER,
-        FencedInstanceId: Verdict.FENCED,
+        RebalanceInProgress: AnswerVerdict.REJOIN,
+        IllegalGeneration: AnswerVerdict.RESET_GENERATION,
+        UnknownMemberId: AnswerVerdict.RESET_MEMBER,
+        FencedInstanceId: AnswerVerdict.FENCED,
     },
     GroupRequest.COMMIT: {
-        RebalanceInProgress: Verdict.REJOIN,
-        IllegalGeneration: Verdict.RESET_GENERATION,
-        UnknownMemberId: Verdict.RESET_MEMBER,
-        FencedInstanceId: Verdict.FENCED,
+        RebalanceInProgress: AnswerVerdict.REJOIN,
+        IllegalGeneration: AnswerVerdict.RESET_GENERATION,
+        UnknownMemberId: AnswerVerdict.RESET_MEMBER,
+        FencedInstanceId: AnswerVerdict.FENCED,
     },
 }
-"""What is not here is RAISE, for example INCONSISTENT_GROUP_PROTOCOL and GROUP_MAX_SIZE_REACHED."""
+"""What is not here is RAISE, for example INCONSISTENT_GROUP_PROTOCOL and GROUP_MAX_SIZE_REACHED. MEMBER_ID_REQUIRED is
+no failure: its answer has the member id for the next JoinGroup."""
 
 
 class RefusedMembershipTransition(Exception):
@@ -132,6 +130,6 @@ def next_state(state: MembershipState, event: MembershipEvent) -> MembershipStat
     return following
 
 
-def verdict_on(request: GroupRequest, error: KafkaError) -> Verdict:
+def verdict_on(request: GroupRequest, error: KafkaError) -> AnswerVerdict:
     found = (verdict for kind, verdict in VERDICTS[request].items() if isinstance(error, kind))
-    return next(found, Verdict.RAISE)
+    return next(found, AnswerVerdict.RAISE)

@@ -6,6 +6,7 @@ python group_reader.py '{"bootstrap_servers": ..., "group_id": ...}'
 import asyncio
 import json
 import sys
+import time
 from typing import Any
 
 from twofold.client import Consumer, RebalanceListener
@@ -29,13 +30,17 @@ class Listener(RebalanceListener):
         say("lost", *partitions)
 
 
-async def main(options: dict[str, Any]) -> None:
+async def main(options: dict[str, Any], commits: bool) -> None:
     async with Consumer(max_poll_records=1, enable_auto_commit=False, **options) as consumer:
         consumer.subscribe(["t"], listener=Listener())
         while True:
-            for record in await consumer.poll(1_000):
-                say("record", record.partition, record.offset)
+            records = await consumer.poll(1_000)
+            now = time.monotonic()  # which all processes of the machine share
+            for record in records:
+                say("record", record.partition, record.offset, now)
                 await asyncio.sleep(PACE_S)
+                if not commits:
+                    continue
                 try:
                     await consumer.commit()
                 except KafkaError as error:
@@ -43,4 +48,4 @@ async def main(options: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(json.loads(sys.argv[1])))
+    asyncio.run(main(json.loads(sys.argv[1]), commits=sys.argv[2:] == ["commits"]))

@@ -25,6 +25,7 @@ __all__ = ["CommitCallback", "Consumer", "ConsumerRecord", "Offsets", "Rebalance
 
 ITERATION_POLL_MS = 60_000
 CLOSE_TIMEOUT_MS = 30_000
+LENT_AT_ONCE = 64  # records of a loop between two looks at whether the leader is still the same
 
 Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
 
@@ -277,18 +278,24 @@ class Consumer:
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
         """Records without end. A record counts as read when the loop gets it, so that a commit in the middle of a loop,
         or after it, has no more than that."""
-        group, fetcher = self._group, self._fetcher
         while True:
             for record in await self.poll(ITERATION_POLL_MS, max_records=1):
                 yield record
             # Those that are here already need none of what else a poll does, until it is its turn again.
-            for _ in range(self.config.max_poll_records):
-                if self._closing or (group is not None and not group.is_quiet()):
+            left = self.config.max_poll_records
+            while left > 0 and self._is_quiet():
+                entry = self._fetcher.lend(min(left, LENT_AT_ONCE))
+                if entry is None:
                     break
-                following = fetcher.take_one()
-                if following is None:
-                    break
-                yield following
+                generation, ready = entry.generation, entry.answers[0].ready
+                while ready and entry.generation == generation and not entry.paused and self._is_quiet():
+                    record = ready.popleft()
+                    entry.advance(record.offset + 1, record.leader_epoch)
+                    left -= 1
+                    yield record
+
+    def _is_quiet(self) -> bool:
+        return not self._closing and (self._group is None or self._group.is_quiet())
 
     # Asking about offsets
 

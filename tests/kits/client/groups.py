@@ -123,7 +123,7 @@ class GroupWorld:
         self.script = world.script
         self.count = world.count
         self.apps: list[App] = []
-        self._written: dict[TopicPartition, int] = {}
+        self.written: dict[TopicPartition, int] = {}
 
     def app(self, node: str, committing: str = "never", **options: Any) -> App:
         app = App(self, node, committing, **options)
@@ -159,16 +159,16 @@ class GroupWorld:
         async with Producer(bootstrap_servers=ADDRESS, runtime=self.runtime("writer"), linger_ms=0) as producer:
             for tp in partitions:
                 for _ in range(count):
-                    number = self._written.get(tp, 0)
+                    number = self.written.get(tp, 0)
                     await producer.send(tp.topic, b"%d" % number, partition=tp.partition)
-                    self._written[tp] = number + 1
+                    self.written[tp] = number + 1
 
     async def until_read(self) -> None:
         """All that was written, by somebody."""
 
         def is_read() -> bool:
             seen = {row for app in self.apps for row in app.seen}
-            return all((tp, offset) in seen for tp, end in self._written.items() for offset in range(end))
+            return all((tp, offset) in seen for tp, end in self.written.items() for offset in range(end))
 
         await self.until(is_read, "everything is read")
 

@@ -224,6 +224,15 @@ def test_a_member_is_sure_for_a_session_after_it_sent_what_was_answered() -> Non
     assert not member.may_hand_out(115.0)
 
 
+def test_a_rebalance_that_others_wait_for_ends_what_heartbeats_say() -> None:
+    member = at(S.STABLE)
+    for moment in range(100, 500):
+        member.heard(ME, float(moment), rebalancing=moment > 100)
+    assert member.may_hand_out(399.9)
+    assert not member.may_hand_out(400.0)  # the coordinator may have gone on without it
+    assert not member.must_ask(400.0)
+
+
 def test_polls_are_overdue_after_the_interval_and_only_for_a_member() -> None:
     member = at(S.STABLE)
     member.polled(100.0)

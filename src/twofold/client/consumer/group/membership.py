@@ -6,8 +6,9 @@
    told to, after the round, and joins again (KIP-429). A list of strategies is cooperative if all of them are.
 4. What is assigned when the generation is over is lost, not revoked.
 5. A member is sure of its place for `session_timeout_ms` after it sent the last request that the coordinator has
-   answered as one of a member. After that it hands out no records before it has asked again: a process that was
-   stopped and goes on cannot know that its partitions are not another member's.
+   answered as one of a member, and for `max_poll_interval_ms` after the last one that was answered without a rebalance:
+   a rebalance waits no longer for those that do not join. After that it hands out no records before it has asked
+   again: a process that was stopped and goes on cannot know that its partitions are not another member's.
 """
 
 from collections.abc import Iterable, Sequence
@@ -68,6 +69,7 @@ class ClientMembership:
         "_max_poll_s",
         "_polled_at",
         "_session_s",
+        "_settled_until",
         "generation",
         "member_id",
         "protocol",
@@ -84,6 +86,7 @@ class ClientMembership:
         self._session_s = session_s
         self._max_poll_s = max_poll_s
         self._asked_until = float("-inf")
+        self._settled_until = float("-inf")
         self._polled_at = float("inf")
 
     @property
@@ -206,14 +209,16 @@ class ClientMembership:
 
     # Time
 
-    def heard(self, sent: Identity, sent_at: float) -> None:
+    def heard(self, sent: Identity, sent_at: float, *, rebalancing: bool = False) -> None:
         """The coordinator has answered a request of that time as one of a member."""
         if sent == self.identity:
             self._asked_until = max(self._asked_until, sent_at + self._session_s)
+            if not rebalancing:
+                self._settled_until = max(self._settled_until, sent_at + self._max_poll_s)
 
     def may_hand_out(self, now: float) -> bool:
         """Whether records of what is assigned may go to the application."""
-        return now < self._asked_until and self.state in MAY_HAND_OUT
+        return now < self._asked_until and now < self._settled_until and self.state in MAY_HAND_OUT
 
     def must_ask(self, now: float) -> bool:
         """Whether only a heartbeat can tell if the member still is one."""

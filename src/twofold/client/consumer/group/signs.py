@@ -101,7 +101,7 @@ class SignsOfLife:
             log.debug("group %r: no answer to a heartbeat: %s", self._config.group_id, error)
             return False
         if isinstance(error, RebalanceInProgress):
-            self._membership.heard(sent, sent_at)  # said to members only
+            self._membership.heard(sent, sent_at, rebalancing=True)  # said to members only
         if self._hooks.judge(GroupRequest.HEARTBEAT, error, sent) is AnswerVerdict.RAISE:
             self._hooks.report(error)
         return True

@@ -2,12 +2,21 @@
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any, NamedTuple
 
 from twofold.client.config import ConsumerConfig, Deserializer
 from twofold.client.consumer.offsets import OffsetSpec
 from twofold.client.errors import DeserializationFailed
-from twofold.records.batch import Header, RecordHeader, crc_is_valid, iter_records
+from twofold.records.batch import (
+    HEADER_SIZE,
+    Header,
+    RecordHeader,
+    crc_is_valid,
+    parse_framed,
+    records_section,
+)
+from twofold.records.compression import Codec
 from twofold.records.filtering import visible_batches
 from twofold.types import TopicPartition
 from twofold.wire.errors import CorruptMessage, KafkaError, RecordListTooLarge
@@ -32,19 +41,21 @@ class ConsumerRecord(NamedTuple):
 
 
 class Answer:
-    """Fetched bytes of one partition, read record by record."""
+    """Fetched bytes of one partition, read record by record. `ready` has records that were read already and are to be
+    handed out before others."""
 
-    __slots__ = ("_damage", "_records", "next_epoch", "next_offset")
+    __slots__ = ("_damage", "_records", "next_epoch", "next_offset", "ready")
 
     def __init__(self, tp: TopicPartition, start: int, data: PartitionData, config: ConsumerConfig) -> None:
-        records = data.records or b""
+        records = bytes(data.records or b"")
         aborted = None
         if config.isolation:
             aborted = [(entry.first_offset, entry.producer_id) for entry in data.aborted_transactions or ()]
         self.next_offset = start
         self.next_epoch = -1
+        self.ready: deque[ConsumerRecord] = deque()
         self._damage: KafkaError | None = None
-        batches = list(visible_batches(bytes(records), aborted))
+        batches = list(visible_batches(records, aborted))
         if batches:
             self.next_offset = max(start, batches[-1][1].next_offset)
             self.next_epoch = batches[-1][1].leader_epoch
@@ -52,41 +63,55 @@ class Answer:
             raise RecordListTooLarge(
                 f"the batch at offset {start} of {tp} is larger than max_partition_fetch_bytes: raise it"
             )
-        self._records = _records(tp, start, bytes(records), batches, config.check_crcs)
+        self._records = _records(tp, start, records, batches, config.check_crcs)
         if config.key_deserializer is not None or config.value_deserializer is not None:
             self._records = _deserialized(self._records, config.key_deserializer, config.value_deserializer)
 
     def take(self, count: int) -> tuple[list[ConsumerRecord], bool]:
         """Up to `count` records, and whether that was all. Damage is raised after the records before it were taken."""
+        ready = self.ready
+        taken = [ready.popleft() for _ in range(min(count, len(ready)))]
         if self._damage is not None:
-            raise self._damage
-        taken: list[ConsumerRecord] = []
+            if not taken:
+                raise self._damage
+            return taken, False
         try:
-            for record in self._records:
-                taken.append(record)
-                if len(taken) == count:
-                    return taken, False
+            taken.extend(islice(self._records, count - len(taken)))  # keeps what came before an error
         except KafkaError as error:
+            self._damage = error
             if not taken:
                 raise
-            self._damage = error
             return taken, False
-        return taken, True
+        return taken, len(taken) < count
+
+    def fill(self, count: int) -> None:
+        """Have up to `count` records ready, unless some are."""
+        if not self.ready:
+            records, _ = self.take(count)
+            self.ready.extend(records)
 
 
 def _records(
     tp: TopicPartition, start: int, buf: bytes, batches: list[tuple[int, Header, bool]], check_crcs: bool
 ) -> Iterator[ConsumerRecord]:
-    topic, partition = tp
     for position, header, visible in batches:
         if not visible or header.last_offset < start:
             continue
         if check_crcs and not crc_is_valid(buf, position, header):
             raise CorruptMessage(f"the batch at offset {header.base_offset} of {tp} does not match its CRC")
-        epoch = header.leader_epoch
-        for record in iter_records(buf, position):
-            if record.offset >= start:
-                yield ConsumerRecord(topic, partition, *record, epoch)
+        found = _parsed(tp, buf, position, header)
+        if header.base_offset >= start:
+            yield from found
+        else:
+            yield from (record for record in found if record.offset >= start)
+
+
+def _parsed(tp: TopicPartition, buf: bytes, position: int, header: Header) -> Iterator[ConsumerRecord]:
+    after = (header.leader_epoch,)
+    if header.codec == Codec.NONE:  # where it lies, without a copy
+        end = position + header.size
+        return parse_framed(header, buf, ConsumerRecord, tp, after, position + HEADER_SIZE, end)
+    return parse_framed(header, records_section(buf, position, header), ConsumerRecord, tp, after)
 
 
 def _deserialized(

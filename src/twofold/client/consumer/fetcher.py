@@ -114,13 +114,21 @@ class Fetcher:
                 break
         return taken
 
-    def take_one(self) -> ConsumerRecord | None:
-        """The next record that is here already."""
+    def lend(self, count: int) -> Assigned | None:
+        """A partition that has records ready, up to `count` of them, in `answers[0].ready`. The caller takes them from
+        there one by one and advances the position with each, so that a commit has no more than was taken."""
         for entry in self.assigned.values():
             while entry.answers and not entry.paused and not self._is_outdated(entry):
-                records = self._take_from(entry, 1)
-                if records:
-                    return records[0]
+                answer = entry.answers[0]
+                try:
+                    answer.fill(count)
+                except KafkaError:
+                    entry.reread()
+                    raise
+                if answer.ready:
+                    return entry
+                entry.answers.popleft()
+                entry.advance(answer.next_offset, answer.next_epoch)
         return None
 
     def _is_outdated(self, entry: Assigned) -> bool:

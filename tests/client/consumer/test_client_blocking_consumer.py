@@ -152,6 +152,15 @@ def test_the_callback_of_a_commit_runs_in_the_calling_thread(broker: Broker, top
     assert committed(broker, topic, topic) == [10, 10]
 
 
+def test_a_commit_of_nothing_is_no_error_before_the_group_is_joined(broker: Broker, topic: str) -> None:
+    with consumer_of(broker, group_id=topic, enable_auto_commit=False) as consumer:
+        consumer.subscribe([topic])
+        consumer.commit()
+        consumer.poll(0)
+        consumer.commit()
+        assert len(poll_until(consumer, 20)) == 20
+
+
 class TestLoops:
     def test_what_the_loop_has_not_got_is_not_committed_when_it_ends(self, broker: Broker, topic: str) -> None:
         with consumer_of(broker, group_id=topic) as consumer:

@@ -87,7 +87,10 @@ class Commits:
         self._next_auto = runtime.clock.monotonic() + config.auto_commit_interval_ms / 1000
 
     async def commit(self, offsets: CommitOffsets, deadline: Deadline) -> None:
-        """Until it is done or has failed for good."""
+        """Until it is done or has failed for good. To commit nothing is no error, whatever the group does meanwhile."""
+        if not offsets:
+            await self.tell()
+            return
         identity = self._source.identity()
         turn = self._take_turn()
         try:

@@ -18,7 +18,7 @@ from twofold.types import TopicPartition
 SEEDS = range(100 if os.environ.get("TWOFOLD_LONG") else 2)
 STRATEGIES = [EAGER, COOPERATIVE, "range,cooperative-sticky"]
 STEPS = 25
-MAX_POLL_MS = 15_000
+MAX_POLL_MS = 40_000
 
 
 class Watched(App):
@@ -59,12 +59,12 @@ class Chaos:
             f"m{self.count}",
             committing,
             partition_assignment_strategy=self.strategy,
-            max_poll_records=self.random.choice([1, 7, 500]),
+            max_poll_records=self.random.choice([1, 1, 5]),
             max_poll_interval_ms=MAX_POLL_MS,
             **{"auto_commit_interval_ms": 1_000} if committing == "auto" else {},
         )
         app.read_in, app.done = self.read_in, self.done
-        app.pace_s = self.random.choice([0.0, 0.05, 0.4])
+        app.pace_s = self.random.choice([0.1, 0.5])  # slow enough that there are always records that wait
         self.world.apps.append(app)
         app.start()
 
@@ -95,7 +95,7 @@ class Chaos:
             world.sim.pause(BROKER)
             await world.sleep(random.uniform(0, 1.5 * SESSION_MS / 1000))
             world.sim.resume(BROKER)
-        await world.write(random.randrange(4))
+        await world.write(random.randrange(30))
         await world.sleep(random.choice([0.0, 0.3, 5.0, 20.0]))
         await self.check_committed()
 
@@ -107,6 +107,8 @@ class Chaos:
             assert all((tp, offset) in self.done for offset in range(committed)), f"{tp}: {committed} is committed"
 
     async def end(self) -> None:
+        for app in self.world.apps:
+            app.pace_s = 0.0
         await self.world.write(5)
         await self.world.settle()
         ends = self.world.written

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from bench import (
     against,
     columnar,
+    consumer,
     first_look,
     groups,
     growth,
@@ -41,6 +42,7 @@ SUITES: dict[str, Callable[..., None]] = {
     "two_phase": two_phase.run,
     "txn_tools": txn_tools.run,
     "producer": producer.run,
+    "consumer": consumer.run,
     "columnar": columnar.run,
     "spark_source": spark_source.run,
     "spark_sink": spark_sink.run,

@@ -64,7 +64,7 @@ class Broker:
 
         self._data = data
         self._settings = DEFAULTS | {name: _text(value) for name, value in (settings or {}).items()}
-        self._settings.setdefault("listeners", f"PLAINTEXT://{host}:{port}")
+        self._settings.setdefault("listeners", f"PLAINTEXT://{_host_port(host, port)}")
         if metrics is not None:
             self._settings["metrics.listener"] = metrics
         given = self._typed({})  # what is wrong with them is said here, not at the start
@@ -223,7 +223,7 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        return f"{self.host}:{self.port}"
+        return _host_port(self.host, self.port)
 
     @property
     def metrics_url(self) -> str:

@@ -379,7 +379,7 @@ def test_a_file_that_never_comes_back_is_named(folder: Folder, run: Run) -> None
     folder.append(topic(1))
     (folder.log / f"{1:020d}.log").symlink_to(folder.log / "nowhere")
     code, _, err = run("dump", folder.data)
-    assert code == 1 and f"{1:020d}.log" in err and "vanishes" in err
+    assert code == 1 and f"{1:020d}.log" in err and "the broker deletes it" in err
 
 
 def test_what_is_written_after_the_opening_is_not_read(story: Folder) -> None:

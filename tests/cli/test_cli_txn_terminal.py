@@ -96,8 +96,9 @@ def test_into_a_pipe_transactions_are_printed_as_the_tools_of_apache_kafka_do(se
 def test_two_phase_transactions_at_a_terminal_have_words_and_into_a_pipe_the_names_of_states() -> None:
     with Broker(settings={"transaction.two.phase.commit.enable": "true"}) as broker:
         address = broker.bootstrap_servers
-        prepared = {"transactional_id": "pay", "transaction_two_phase_commit_enable": True}
-        with Producer(bootstrap_servers=address, **prepared) as producer:
+        with Producer(
+            bootstrap_servers=address, transactional_id="pay", transaction_two_phase_commit_enable=True
+        ) as producer:
             producer.init_transactions()
             producer.begin_transaction()
             producer.send("payments", b"1").result()

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import socket
 import time
 from pathlib import Path
 
@@ -52,6 +53,18 @@ def test_the_first_message_of_a_new_group_does_not_wait_for_more_members() -> No
 def test_a_setting_of_the_user_is_stronger_than_that_for_tests() -> None:
     with Broker(settings={"group.initial.rebalance.delay.ms": 250}) as broker:
         assert setting(broker, "group.initial.rebalance.delay.ms") == "250"
+
+
+def test_the_address_of_a_broker_on_ipv6_is_one_that_clients_take() -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    with Broker(host="::1") as broker:
+        assert broker.bootstrap_servers == f"[::1]:{broker.port}"
+        broker.create_topic("orders")
+        stock = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        assert "orders" in stock.list_topics(timeout=30).topics
 
 
 def test_async_with_runs_a_broker_beside_the_loop() -> None:

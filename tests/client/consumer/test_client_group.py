@@ -1,5 +1,7 @@
 """Members of a group: who has what, what their listeners hear, and what happens to those that die or sleep."""
 
+import asyncio
+import contextlib
 from importlib.util import find_spec
 
 import pytest
@@ -67,7 +69,7 @@ def test_a_cooperative_member_reads_what_it_keeps_while_others_join() -> None:
         await world.settle()
         slow = world.app("b", partition_assignment_strategy=COOPERATIVE).start()
         await world.settle()
-        slow.hold = True  # it does not poll, so that the round waits for it
+        await world.stop_polling(slow)  # so that the round waits for it
         third = world.app("c", partition_assignment_strategy=COOPERATIVE).start()
         await world.until(lambda: first.membership.state is MembershipState.JOINING)
         kept = sorted(first.owned)[0]
@@ -223,7 +225,7 @@ def test_a_member_that_does_not_poll_leaves_and_hears_of_it_at_its_next_poll(cap
     async def story(world: GroupWorld) -> None:
         idle = world.app("a", max_poll_interval_ms=20_000).start()
         await world.settle()
-        idle.hold = True
+        await world.stop_polling(idle)
         other = world.app("b", max_poll_interval_ms=60_000).start()
         started = world.sim.now_s
         await world.until(lambda: other.owned == set(PARTITIONS_OF_T))
@@ -400,5 +402,67 @@ def test_partitions_that_are_added_get_an_owner() -> None:
         async with world.world.admin() as admin:
             await admin.create_partitions({TOPIC: 5})
         await world.settle(tuple(TopicPartition(TOPIC, index) for index in range(5)))
+
+    play(story)
+
+
+# Calls that are interrupted
+
+
+def test_a_member_that_is_stopped_in_a_round_reads_nothing_before_it_knows_what_became_of_it() -> None:
+    async def story(world: GroupWorld) -> None:
+        options = {"partition_assignment_strategy": COOPERATIVE, "max_poll_interval_ms": 3_600_000}
+        sleeper = world.app("a", max_poll_records=1, **options)
+        sleeper.pace_s = 0.5
+        sleeper.start()
+        slow = world.app("b", **options).start()
+        await world.settle()
+        await world.write(30)
+        await world.stop_polling(slow)
+        third = world.app("c", "sync", **options).start()
+        await world.until(lambda: sleeper.membership.state is MembershipState.JOINING)
+        world.sim.pause("a")
+        slow.hold = False  # the round is done, and its answer waits for the one that is stopped
+        await world.until(lambda: slow.owned | third.owned == set(PARTITIONS_OF_T))
+        before, events = len(sleeper.seen), len(sleeper.events)
+        assert before < 40
+        world.sim.resume("a")
+        await world.until(lambda: len(sleeper.events) > events)
+        assert sleeper.events[events][0] == "lost"
+        assert len(sleeper.seen) == before
+        await world.settle()
+
+    play(story)
+
+
+@pytest.mark.parametrize("turns", range(0, 60, 3))
+def test_a_poll_that_is_cancelled_anywhere_leaves_a_member_that_goes_on(turns: int) -> None:
+    async def story(world: GroupWorld) -> None:
+        app = world.app("a", "auto")
+        app.consumer.subscribe([TOPIC], listener=app)
+        world.app("b", "auto").start()
+        await world.write(5)
+        polling = world.runtime("a").spawn(app.consumer.poll(60_000), name="a poll")
+        for _ in range(turns):
+            await world.sleep(0.001)
+        polling.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            for record in await polling:
+                app.seen.append((TopicPartition(record.topic, record.partition), record.offset))
+        app.task = world.runtime("a").spawn(app._run(), name="app a")
+        await world.settle()
+        await world.until_read()
+
+    play(story)
+
+
+def test_a_poll_without_a_timeout_gets_into_the_group_in_the_end() -> None:
+    async def story(world: GroupWorld) -> None:
+        app = world.app("a")
+        app.consumer.subscribe([TOPIC], listener=app)
+        await world.write(1)
+        while len(app.seen) < 3:
+            await app.poll(0)
+            await world.sleep(0.01)
 
     play(story)

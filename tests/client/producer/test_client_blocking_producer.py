@@ -318,9 +318,8 @@ def test_public_names_are_these() -> None:
         "RebalanceListener",
         "TopicPartition",
         "TransactionOutcome",
-        "__version__",
     ]
-    assert {*twofold.__all__, "aio", "embedded", "errors"} <= set(dir(twofold))
+    assert {*twofold.__all__, "__version__", "aio", "embedded", "errors"} <= set(dir(twofold))
     assert all(getattr(twofold, name) is not None for name in dir(twofold))
     assert twofold.__version__ == VERSION
     public = sorted(name for name in vars(twofold.Producer) if not name.startswith("_"))

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from importlib.util import find_spec
+from typing import Any
 
 import pytest
 
@@ -120,19 +121,21 @@ def test_a_listener_may_be_a_coroutine_that_seeks_commits_and_asks_for_positions
     told: list[str] = []
 
     class Async(RebalanceListener):
+        def __init__(self, consumer: Consumer) -> None:
+            self.consumer = consumer
+
         async def on_partitions_assigned(self, partitions: tuple[TopicPartition, ...]) -> None:
-            told.append(f"at {await consumer.position(ZERO)}")
-            consumer.seek(ZERO, 7)
+            told.append(f"at {await self.consumer.position(ZERO)}")
+            self.consumer.seek(ZERO, 7)
 
         async def on_partitions_revoked(self, partitions: tuple[TopicPartition, ...]) -> None:
-            await consumer.commit()
+            await self.consumer.commit()
             told.append("committed")
 
     async def story(world: GroupWorld) -> None:
-        nonlocal consumer
         await world.write(10)
         consumer = world.app("a", partition_assignment_strategy=EAGER).consumer
-        consumer.subscribe([TOPIC], listener=Async())
+        consumer.subscribe([TOPIC], listener=Async(consumer))
         seen: list[int] = []
         while len(seen) < 3:
             seen += [row.offset for row in await consumer.poll(60_000) if row.partition == 0]
@@ -141,7 +144,6 @@ def test_a_listener_may_be_a_coroutine_that_seeks_commits_and_asks_for_positions
         await world.until_polled(consumer, lambda: told == ["at 0", "committed", "at 10"])
         assert await world.committed(ZERO) == 10
 
-    consumer: Consumer
     play(story)
 
 
@@ -411,7 +413,10 @@ def test_partitions_that_are_added_get_an_owner() -> None:
 
 def test_a_member_that_is_stopped_in_a_round_reads_nothing_before_it_knows_what_became_of_it() -> None:
     async def story(world: GroupWorld) -> None:
-        options = {"partition_assignment_strategy": COOPERATIVE, "max_poll_interval_ms": 3_600_000}
+        options: dict[str, Any] = {
+            "partition_assignment_strategy": COOPERATIVE,
+            "max_poll_interval_ms": 3_600_000,
+        }
         sleeper = world.app("a", max_poll_records=1, **options)
         sleeper.pace_s = 0.5
         sleeper.start()

@@ -1,7 +1,7 @@
 """The membership as a pure machine: the table, the verdicts, what is given up, and how long a member is sure."""
 
 import itertools
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -37,7 +37,8 @@ from twofold.wire.errors import (
     UnknownMemberId,
 )
 
-S, E = MembershipState, MembershipEvent
+S: TypeAlias = MembershipState
+E: TypeAlias = MembershipEvent
 A, B, C = (TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0))
 SESSION_S, MAX_POLL_S = 10.0, 300.0
 ME = Identity("me", 3)

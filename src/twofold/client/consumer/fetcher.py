@@ -160,8 +160,10 @@ class Fetcher:
         for entry in self.assigned.values():
             if not entry.is_idle(now):
                 continue
-            row = self._cluster.cache.leader(entry.tp)
-            if row is None or entry.epoch > row.leader_epoch != NO_EPOCH:
+            row, topic = self._cluster.cache.leader(entry.tp), self._cluster.cache.topic(entry.tp.topic)
+            if topic is not None and entry.is_of_another(topic.topic_id):
+                self.positions.begin_anew(entry)
+            elif row is None or entry.epoch > row.leader_epoch != NO_EPOCH:
                 unknown = True  # or older than what was read
                 self._pause(entry)
             elif entry.must_compare(row.leader_epoch):

@@ -17,7 +17,7 @@ from twofold.client.cluster.cluster import Cluster
 from twofold.client.cluster.metadata import PartitionMetadata
 from twofold.client.config import ConsumerConfig
 from twofold.client.consumer.assigned import NO_EPOCH, Assigned
-from twofold.client.consumer.offsets import OffsetSpec, list_offsets
+from twofold.client.consumer.offsets import OffsetSpec, list_once
 from twofold.client.errors import LogTruncated, NoOffset
 from twofold.connections.waiting import Deadline, spawn_shared
 from twofold.runtime.api import Runtime
@@ -104,11 +104,20 @@ class Positions:
 
     async def _reset(self, batch: "_Batch") -> None:
         wanted = {entry.tp: int(entry.reset) for entry in batch.entries if entry.reset is not None}
+        deadline = self._cluster.deadline(self._config.request_timeout_ms, "request_timeout_ms")
         try:
-            found = await list_offsets(self._cluster, wanted, self._config.isolation, self._cluster.deadline())
+            if any(self._cluster.cache.leader(tp) is None for tp in wanted):
+                await self._cluster.refresh(deadline)
+            # One attempt: a partition that has no leader, or is none, keeps no other from being read.
+            found, problems = await list_once(self._cluster, wanted, self._config.isolation, deadline)
         except KafkaError as error:
-            self._hooks.report(error)
-            found = {}
+            found, problems = {}, [error]
+        for problem in problems:
+            if problem.retriable:
+                log.debug("a position is not found yet: %s", problem)
+                self._hooks.refresh()
+            else:
+                self._hooks.report(problem)
         for entry in batch.unmoved():
             if entry.tp in found:
                 entry.seek(found[entry.tp].offset)
@@ -197,6 +206,19 @@ class Positions:
             log.warning("%s: going to the %s offset", words, reset.name.lower())
             entry.seek_by(reset)
         return False
+
+    def begin_anew(self, entry: Assigned) -> None:
+        """The topic was deleted and made anew: its log is another one."""
+        assert entry.position is not None
+        words, reset = f"{entry.tp} was deleted and made anew, and nothing of it was read", self.default_reset
+        if reset is None:
+            advice = "seek to where reading goes on (auto_offset_reset is none)"
+            self._hooks.report(LogTruncated(f"{words}: {advice}", entry.tp, entry.position, 0))
+            self._hooks.pause(entry)
+        else:
+            log.warning("%s: going to the %s offset", words, reset.name.lower())
+            entry.seek_by(reset)
+        self._hooks.wake()
 
     def _on_error(self, entry: Assigned, error: KafkaError) -> None:
         self._hooks.pause(entry)

@@ -277,6 +277,9 @@ class Consumer:
 
     async def _poll(self, deadline: Deadline, count: int) -> list[ConsumerRecord]:
         group = self._group
+        # An application that always finds records would starve the fetches and heartbeats. The loop has its turn before
+        # records are taken, because a poll that is cancelled must not lose any.
+        await self._runtime.timers.sleep(0)
         while True:
             if self._closing:
                 raise ClientClosed("the consumer is closed")
@@ -288,9 +291,6 @@ class Consumer:
             if records or deadline.expired:
                 # The next fetch goes out before the application works on these records.
                 self._fetcher.work()
-                if not records:
-                    # A caller that polls in a loop without a timeout must not starve the fetches.
-                    await self._runtime.timers.sleep(0)
                 return records
             wait_s = deadline.remaining_s()
             await self._work(wait_s if group is None else min(wait_s, group.wait_s()))

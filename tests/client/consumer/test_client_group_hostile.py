@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from kits.client.groups import COOPERATIVE, EAGER, PARTITIONS_OF_T, App, GroupWorld, play
-from kits.client.transactions import ADDRESS, TOPIC, refuse
+from kits.client.transactions import TOPIC, refuse
 from twofold.client import Consumer, RebalanceListener, TopicPartition
 from twofold.client.errors import IllegalConsumerCall
-from twofold.wire.errors import KafkaError, RebalanceInProgress, TopicAlreadyExists, UnknownMemberId
+from twofold.wire.errors import KafkaError, RebalanceInProgress, UnknownMemberId
 
 ZERO, ONE, TWO = PARTITIONS_OF_T
 BOTH = pytest.mark.parametrize("strategy", [EAGER, COOPERATIVE])
@@ -422,73 +422,6 @@ def test_a_poll_does_not_take_longer_than_it_may_when_the_coordinator_is_silent_
         world.world._steps.clear()
 
     play(story)
-
-
-# Topics that go
-
-
-@BOTH
-def test_a_topic_that_is_deleted_does_not_keep_the_group_waiting(strategy: str) -> None:
-    async def story(world: GroupWorld) -> None:
-        await world.create("other", 2)
-        others = tuple(TopicPartition("other", index) for index in range(2))
-        await world.write(5, (*PARTITIONS_OF_T, *others))
-        options: dict[str, Any] = {"partition_assignment_strategy": strategy, "metadata_max_age_ms": 1_000}
-        apps = [world.app(node, "auto", **options).start(TOPIC, "other") for node in ("a", "b")]
-        await world.settle((*PARTITIONS_OF_T, *others))
-        await world.until_read()
-        async with world.world.admin() as admin:
-            (await admin.delete_topics(["other"])).get()
-        began = world.sim.now_s
-        await world.settle()
-        assert world.sim.now_s - began < 15
-        assert not [error for app in apps for error in app.errors]
-
-    play(story, auto_create_topics_enable="false")
-
-
-def test_a_topic_that_is_not_there_does_not_keep_others_from_being_read() -> None:
-    async def story(world: GroupWorld) -> None:
-        await world.write(5)
-        missing = TopicPartition("missing", 0)
-        async with Consumer(
-            bootstrap_servers=ADDRESS, runtime=world.runtime("a"), auto_offset_reset="earliest"
-        ) as consumer:
-            consumer.assign([missing, *PARTITIONS_OF_T])
-            began, seen = world.sim.now_s, 0
-            while seen < 15:
-                seen += len(await consumer.poll(1_000))
-                assert world.sim.now_s - began < 20, "nothing was read"
-
-    play(story, auto_create_topics_enable="false")
-
-
-@BOTH
-def test_a_topic_that_was_made_anew_is_read(strategy: str) -> None:
-    """Also after leader epochs that the new one has not reached."""
-
-    async def story(world: GroupWorld) -> None:
-        app = world.app("a", "auto", partition_assignment_strategy=strategy, metadata_max_age_ms=1_000).start()
-        await world.settle()
-        for _ in range(3):
-            await world.world.restart()
-            await world.write(3)
-            await world.until_read()
-        async with world.world.admin() as admin:
-            (await admin.delete_topics([TOPIC])).get()
-        while True:
-            try:
-                await world.create(TOPIC, 3)
-                break
-            except TopicAlreadyExists:
-                await world.sleep(1)
-        app.seen.clear()
-        world.written.clear()
-        await world.sleep(30)
-        await world.write(20)
-        await world.until(lambda: {tp for tp, _ in app.seen} == set(PARTITIONS_OF_T), "the new topic is read")
-
-    play(story, auto_create_topics_enable="false")
 
 
 # Loops

@@ -353,8 +353,9 @@ class Consumer:
         return entry
 
     def _raise_error(self) -> None:
-        if self._fetcher.errors:
-            raise self._fetcher.errors.popleft()
+        error = self._fetcher.next_error()
+        if error is not None:
+            raise error
 
     async def _work(self, timeout_s: float) -> None:
         """Start what should be under way and wait for news since `news` was cleared, at most so long."""

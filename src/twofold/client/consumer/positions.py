@@ -44,7 +44,7 @@ CommittedLookup = Callable[[Iterable[TopicPartition], Deadline], Awaitable[dict[
 class Hooks(NamedTuple):
     """What the owner does about a partition."""
 
-    report: Callable[[KafkaError], None]  # to the application, at the next poll
+    report: Callable[[KafkaError, Assigned | None], None]  # to the application, at the next poll
     pause: Callable[[Assigned], None]  # leave it alone for a while
     wake: Callable[[], None]
     refresh: Callable[[], None]  # ask for newer metadata
@@ -80,7 +80,8 @@ class Positions:
             else:
                 entry.not_before = now + self._config.retry_backoff_ms / 1000
                 what = f"{entry.tp} has no position" + (", and its group has committed none" if self.committed else "")
-                self._hooks.report(NoOffset(f"{what}: seek to one, or set auto_offset_reset to earliest or latest"))
+                advice = "seek to one, or set auto_offset_reset to earliest or latest"
+                self._hooks.report(NoOffset(f"{what}: {advice}"), entry)
                 self._hooks.wake()
         if by_commit:
             self._start(by_commit, self._find_committed, "consumer asks for committed offsets")
@@ -92,7 +93,7 @@ class Positions:
         try:
             found = await self.committed([entry.tp for entry in batch.entries], self._cluster.deadline())
         except KafkaError as error:
-            self._hooks.report(error)
+            self._hooks.report(error, None)
             for entry in batch.unmoved():
                 self._hooks.pause(entry)
             return
@@ -117,7 +118,7 @@ class Positions:
                 log.debug("a position is not found yet: %s", problem)
                 self._hooks.refresh()
             else:
-                self._hooks.report(problem)
+                self._hooks.report(problem, None)
         for entry in batch.unmoved():
             if entry.tp in found:
                 entry.seek(found[entry.tp].offset)
@@ -196,7 +197,8 @@ class Positions:
                     entry.tp,
                     position,
                     end.end_offset,
-                )
+                ),
+                entry,
             )
             self._hooks.pause(entry)
         elif is_known:
@@ -213,7 +215,7 @@ class Positions:
         words, reset = f"{entry.tp} was deleted and made anew, and nothing of it was read", self.default_reset
         if reset is None:
             advice = "seek to where reading goes on (auto_offset_reset is none)"
-            self._hooks.report(LogTruncated(f"{words}: {advice}", entry.tp, entry.position, 0))
+            self._hooks.report(LogTruncated(f"{words}: {advice}", entry.tp, entry.position, 0), entry)
             self._hooks.pause(entry)
         else:
             log.warning("%s: going to the %s offset", words, reset.name.lower())
@@ -226,7 +228,7 @@ class Positions:
             log.debug("%s: %s", entry.tp, error)
             self._hooks.refresh()
         else:
-            self._hooks.report(error)
+            self._hooks.report(error, entry)
 
     # Tasks
 

@@ -388,6 +388,27 @@ def test_close_ends_in_time_when_the_broker_is_stopped() -> None:
     play(story)
 
 
+def test_close_ends_in_time_when_a_listener_of_a_cancelled_poll_does_not_end() -> None:
+    async def story(world: GroupWorld) -> None:
+        app = world.app("a")
+
+        class Endless(RebalanceListener):
+            async def on_partitions_assigned(self, partitions: Any) -> None:
+                await silence()
+
+        app.consumer.subscribe([TOPIC], listener=Endless())
+        polling = world.runtime("a").spawn(app.consumer.poll(60_000), name="poll")
+        await world.until(lambda: app.is_settled)
+        polling.cancel()
+        await asyncio.wait((polling,))
+        began = world.sim.now_s
+        await app.consumer.close(timeout_ms=1_000)
+        assert world.sim.now_s - began < 2
+        world.apps.remove(app)
+
+    play(story)
+
+
 @BOTH
 def test_close_in_a_round_leaves_the_group(strategy: str) -> None:
     async def story(world: GroupWorld) -> None:

@@ -392,7 +392,10 @@ class GroupMember:
         assert subscription is not None
         if self._step_over is not None:  # of a poll in another task
             await done_within(self._runtime, self._step_over, deadline.remaining_s())
-        await self._told()
+        if self._telling is not None:  # by a poll that was cancelled
+            if not await done_within(self._runtime, self._telling.task, deadline.remaining_s()):
+                self._telling.task.cancel()
+            await self._told()
         await self._rounds.end()
         if self._committing is not None:
             await done_within(self._runtime, self._committing, deadline.remaining_s())

@@ -32,7 +32,6 @@ __all__ = [
     "RebalanceListener",
     "TopicPartition",
     "TransactionOutcome",
-    "__version__",
 ]
 
 __version__ = version.VERSION
@@ -63,4 +62,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *_MODULES, "__doc__", "__file__", "__name__", "__path__"})
+    return sorted({*__all__, *_MODULES, "__version__", "__doc__", "__file__", "__name__", "__path__"})

@@ -385,7 +385,7 @@ def test_consume_transform_produce_is_exactly_once_across_a_takeover(death: str)
     async def story(world: GroupWorld) -> None:
         await world.create("out", 1)
         await world.write(20)
-        options = {"bootstrap_servers": ADDRESS, "linger_ms": 0}
+        options: dict[str, Any] = {"bootstrap_servers": ADDRESS, "linger_ms": 0}
 
         def start(node: str) -> App:
             app = world.app(node, isolation_level="read_committed", max_poll_records=3)

@@ -54,7 +54,7 @@ def test_without_deserializers_they_are_bytes() -> None:
 def test_a_record_that_is_refused_names_itself_and_the_caller_passes_over_it(part: str) -> None:
     async def story(_: FakeBroker, consumer: Consumer) -> None:
         assert [row.offset for row in await consumer.poll(1_000)] == [0, 1]  # those before it are not lost
-        for _ in range(2):
+        for _attempt in range(2):
             with pytest.raises(DeserializationFailed, match=f"the {part} of the record at offset 2 of t-0") as caught:
                 await consumer.poll(1_000)
             assert (caught.value.partition, caught.value.offset) == (T0, 2)

@@ -1,6 +1,9 @@
 """Members of a group: who has what, what their listeners hear, and what happens to those that die or sleep."""
 
+import asyncio
+import contextlib
 from importlib.util import find_spec
+from typing import Any
 
 import pytest
 
@@ -67,7 +70,7 @@ def test_a_cooperative_member_reads_what_it_keeps_while_others_join() -> None:
         await world.settle()
         slow = world.app("b", partition_assignment_strategy=COOPERATIVE).start()
         await world.settle()
-        slow.hold = True  # it does not poll, so that the round waits for it
+        await world.stop_polling(slow)  # so that the round waits for it
         third = world.app("c", partition_assignment_strategy=COOPERATIVE).start()
         await world.until(lambda: first.membership.state is MembershipState.JOINING)
         kept = sorted(first.owned)[0]
@@ -118,19 +121,21 @@ def test_a_listener_may_be_a_coroutine_that_seeks_commits_and_asks_for_positions
     told: list[str] = []
 
     class Async(RebalanceListener):
+        def __init__(self, consumer: Consumer) -> None:
+            self.consumer = consumer
+
         async def on_partitions_assigned(self, partitions: tuple[TopicPartition, ...]) -> None:
-            told.append(f"at {await consumer.position(ZERO)}")
-            consumer.seek(ZERO, 7)
+            told.append(f"at {await self.consumer.position(ZERO)}")
+            self.consumer.seek(ZERO, 7)
 
         async def on_partitions_revoked(self, partitions: tuple[TopicPartition, ...]) -> None:
-            await consumer.commit()
+            await self.consumer.commit()
             told.append("committed")
 
     async def story(world: GroupWorld) -> None:
-        nonlocal consumer
         await world.write(10)
         consumer = world.app("a", partition_assignment_strategy=EAGER).consumer
-        consumer.subscribe([TOPIC], listener=Async())
+        consumer.subscribe([TOPIC], listener=Async(consumer))
         seen: list[int] = []
         while len(seen) < 3:
             seen += [row.offset for row in await consumer.poll(60_000) if row.partition == 0]
@@ -139,7 +144,6 @@ def test_a_listener_may_be_a_coroutine_that_seeks_commits_and_asks_for_positions
         await world.until_polled(consumer, lambda: told == ["at 0", "committed", "at 10"])
         assert await world.committed(ZERO) == 10
 
-    consumer: Consumer
     play(story)
 
 
@@ -223,7 +227,7 @@ def test_a_member_that_does_not_poll_leaves_and_hears_of_it_at_its_next_poll(cap
     async def story(world: GroupWorld) -> None:
         idle = world.app("a", max_poll_interval_ms=20_000).start()
         await world.settle()
-        idle.hold = True
+        await world.stop_polling(idle)
         other = world.app("b", max_poll_interval_ms=60_000).start()
         started = world.sim.now_s
         await world.until(lambda: other.owned == set(PARTITIONS_OF_T))
@@ -400,5 +404,70 @@ def test_partitions_that_are_added_get_an_owner() -> None:
         async with world.world.admin() as admin:
             await admin.create_partitions({TOPIC: 5})
         await world.settle(tuple(TopicPartition(TOPIC, index) for index in range(5)))
+
+    play(story)
+
+
+# Calls that are interrupted
+
+
+def test_a_member_that_is_stopped_in_a_round_reads_nothing_before_it_knows_what_became_of_it() -> None:
+    async def story(world: GroupWorld) -> None:
+        options: dict[str, Any] = {
+            "partition_assignment_strategy": COOPERATIVE,
+            "max_poll_interval_ms": 3_600_000,
+        }
+        sleeper = world.app("a", max_poll_records=1, **options)
+        sleeper.pace_s = 0.5
+        sleeper.start()
+        slow = world.app("b", **options).start()
+        await world.settle()
+        await world.write(30)
+        await world.stop_polling(slow)
+        third = world.app("c", "sync", **options).start()
+        await world.until(lambda: sleeper.membership.state is MembershipState.JOINING)
+        world.sim.pause("a")
+        slow.hold = False  # the round is done, and its answer waits for the one that is stopped
+        await world.until(lambda: slow.owned | third.owned == set(PARTITIONS_OF_T))
+        before, events = len(sleeper.seen), len(sleeper.events)
+        assert before < 40
+        world.sim.resume("a")
+        await world.until(lambda: len(sleeper.events) > events)
+        assert sleeper.events[events][0] == "lost"
+        assert len(sleeper.seen) == before
+        await world.settle()
+
+    play(story)
+
+
+@pytest.mark.parametrize("turns", range(0, 60, 3))
+def test_a_poll_that_is_cancelled_anywhere_leaves_a_member_that_goes_on(turns: int) -> None:
+    async def story(world: GroupWorld) -> None:
+        app = world.app("a", "auto")
+        app.consumer.subscribe([TOPIC], listener=app)
+        world.app("b", "auto").start()
+        await world.write(5)
+        polling = world.runtime("a").spawn(app.consumer.poll(60_000), name="a poll")
+        for _ in range(turns):
+            await world.sleep(0.001)
+        polling.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            for record in await polling:
+                app.seen.append((TopicPartition(record.topic, record.partition), record.offset))
+        app.task = world.runtime("a").spawn(app._run(), name="app a")
+        await world.settle()
+        await world.until_read()
+
+    play(story)
+
+
+def test_a_poll_without_a_timeout_gets_into_the_group_in_the_end() -> None:
+    async def story(world: GroupWorld) -> None:
+        app = world.app("a")
+        app.consumer.subscribe([TOPIC], listener=app)
+        await world.write(1)
+        while len(app.seen) < 3:
+            await app.poll(0)
+            await world.sleep(0.01)
 
     play(story)

@@ -216,7 +216,7 @@ def test_a_broker_that_dies_in_a_round_ends_it_and_the_next_one_succeeds(strateg
         await world.settle()
         slow = world.app("b", partition_assignment_strategy=strategy).start()
         await world.settle()
-        slow.hold = True
+        await world.stop_polling(slow)
         apps += [slow, world.app("c", partition_assignment_strategy=strategy).start()]
         await world.until(lambda: apps[0].membership.is_in_round)
         await world.world.restart()

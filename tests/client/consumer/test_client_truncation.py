@@ -106,7 +106,7 @@ def test_a_cut_is_an_error_where_no_reset_is_wanted(ends: tuple[int, int], diver
         consumer.seek(T0, 0)
         await read(consumer, 10)
         new_leader(broker, 3, ends)
-        for _ in range(2):
+        for _attempt in range(2):
             with pytest.raises(LogTruncated, match="t-0 was cut: the position is 10 in leader epoch 0") as caught:
                 await consumer.poll(60_000)
             error = caught.value

@@ -146,7 +146,7 @@ def test_what_is_wrong_at_once_is_raised_at_once(broker: Broker, topic: str) -> 
 def test_what_goes_wrong_later_the_handle_tells(broker: Broker, topic: str) -> None:
     with producer_of(broker, max_block_ms=3_000) as producer:
         with pytest.raises(TypeError, match=r"value\[0\] is of type str"):
-            producer.send(topic, "text").result()  # type: ignore[arg-type]
+            producer.send(topic, "text").result()
         with pytest.raises(Exception, match="there is no partition 7"):
             producer.send(topic, b"x", partition=7).result()
         assert producer.send(topic, b"fine").result().offset == 0
@@ -334,9 +334,8 @@ def test_public_names_are_these() -> None:
         "RebalanceListener",
         "TopicPartition",
         "TransactionOutcome",
-        "__version__",
     ]
-    assert {*twofold.__all__, "aio", "embedded", "errors"} <= set(dir(twofold))
+    assert {*twofold.__all__, "__version__", "aio", "embedded", "errors"} <= set(dir(twofold))
     assert all(getattr(twofold, name) is not None for name in dir(twofold))
     assert twofold.__version__ == VERSION
     public = sorted(name for name in vars(twofold.Producer) if not name.startswith("_"))

@@ -43,6 +43,7 @@ class App(RebalanceListener):
         self.seen: list[tuple[TopicPartition, int]] = []
         self.errors: list[Exception] = []
         self.hold = False  # it works on its records for ever
+        self.is_idle = False
         self.stopping = False
         self.polls = 0
         self.pace_s = 0.0  # how long it works on what a poll has returned
@@ -68,7 +69,9 @@ class App(RebalanceListener):
                 await sleep(0.1)
             await sleep(self.pace_s)
             while self.hold and not self.stopping:
+                self.is_idle = True
                 await sleep(STEP_S)
+            self.is_idle = False
         await self.consumer.close()
 
     async def poll(self, timeout_ms: float = 0) -> None:
@@ -144,6 +147,11 @@ class GroupWorld:
         while not condition():
             assert self.sim.now_s < end
             await consumer.poll(100)
+
+    async def stop_polling(self, app: App) -> None:
+        """Until `hold` is taken back. Returns when its last poll is over."""
+        app.hold = True
+        await self.until(lambda: app.is_idle)
 
     def is_settled(self, partitions: tuple[TopicPartition, ...] = PARTITIONS_OF_T) -> bool:
         """Every partition has one owner, and nobody wants another round."""

@@ -18,7 +18,7 @@ from twofold.records.batch import (
 )
 from twofold.records.compression import Codec
 from twofold.records.filtering import visible_batches
-from twofold.types import TopicPartition
+from twofold.types import TopicId, TopicPartition
 from twofold.wire.errors import CorruptMessage, KafkaError, RecordListTooLarge
 from twofold.wire.messages.fetch import PartitionData
 
@@ -159,6 +159,7 @@ class Assigned:
         "preferred",
         "preferred_until",
         "reset",
+        "topic_id",
         "tp",
     )
 
@@ -173,6 +174,7 @@ class Assigned:
         self.fetch_offset = -1  # the next offset to ask for
         self.fetching = False
         self.generation = 0
+        self.topic_id: TopicId | None = None  # of the topic in which the position is, once that is read
         self.answers: deque[Answer] = deque()
         self.paused = False
         self.failures = 0
@@ -198,11 +200,14 @@ class Assigned:
     def reread(self) -> None:
         """Ask anew for what was not handed out."""
         assert self.position is not None
+        topic_id = self.topic_id
         self.seek(self.position, self.epoch, leader_epoch=self.leader_epoch)
+        self.topic_id = topic_id
 
     def forget(self) -> None:
         """Nothing that was fetched or is on its way counts any more."""
         self.generation += 1
+        self.topic_id = None
         self.answers.clear()
         self.position = None
         self.epoch = self.leader_epoch = NO_EPOCH
@@ -219,6 +224,12 @@ class Assigned:
         """Nothing is under way, and something may be."""
         return not (self.position is None or self.paused or self.fetching or self.finding or now < self.not_before)
 
+    def is_of_another(self, topic_id: TopicId | None) -> bool:
+        """Whether the topic was deleted and made anew since the position was first used."""
+        if self.topic_id is None:
+            self.topic_id = topic_id
+        return topic_id is not None and topic_id != self.topic_id
+
     def must_compare(self, leader_epoch: int) -> bool:
         """Whether this leader's log may lack what was read from another one (KIP-320)."""
         return self.epoch != NO_EPOCH and leader_epoch > self.leader_epoch
@@ -230,10 +241,20 @@ class Assigned:
         return leader
 
 
-def check_assignment(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+def check_assignment(partitions: Any) -> list[TopicPartition]:
     """Without repetitions, in order; ValueError names a partition that cannot be."""
-    checked = [TopicPartition(*tp) for tp in dict.fromkeys(partitions)]
-    for tp in checked:
-        if tp.partition < 0:
-            raise ValueError(f"{tp} has a negative partition")
-    return checked
+    if isinstance(partitions, str | TopicPartition):
+        raise TypeError(f"{partitions!r} is no list: write [TopicPartition(topic, partition), ...]")
+    checked = [_check_partition(tp) for tp in partitions]
+    return list(dict.fromkeys(checked))
+
+
+def _check_partition(given: Any) -> TopicPartition:
+    if isinstance(given, str) or len(given) != 2:
+        raise TypeError(f"{given!r} is no TopicPartition(topic, partition)")
+    tp = TopicPartition(*given)
+    if not isinstance(tp.topic, str) or not isinstance(tp.partition, int):
+        raise TypeError(f"{given!r} is no TopicPartition(topic, partition): a name and a number")
+    if tp.partition < 0:
+        raise ValueError(f"{tp} has a negative partition")
+    return tp

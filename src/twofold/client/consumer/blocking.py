@@ -15,9 +15,11 @@
 
 import asyncio
 import inspect
+import os
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
@@ -111,6 +113,7 @@ class Consumer:
 
     def _start(self, config: ConsumerConfig) -> None:
         self.config = config
+        self._pid = os.getpid()
         self._in_use = threading.RLock()
         self._closed = False
         self._woken = False
@@ -133,13 +136,15 @@ class Consumer:
         self._close(lambda: self._core.close(timeout_ms))
 
     def _close(self, make: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        if self._closed:
-            return
-        try:
-            self._run(make, put_back=True)
-        finally:
-            self._closed = True
-            self._thread.close()
+        with self._calling():  # a call that is refused closes nothing
+            if self._closed:
+                return
+            self._check_not_in_listener("close")
+            try:
+                self._run(make, put_back=True)
+            finally:
+                self._closed = True
+                self._thread.close()
 
     # Groups: see `twofold.aio.Consumer`, whose methods these are
 
@@ -150,7 +155,11 @@ class Consumer:
         told = None if listener is None else _CallersListener(listener, self._caller)
         self._at_once(lambda: self._core.subscribe(topics, pattern=pattern, listener=told), put_back=True)
 
-    unsubscribe = _at_positions(aio.Consumer.unsubscribe)
+    def unsubscribe(self) -> None:
+        """See `twofold.aio.Consumer.unsubscribe`."""
+        with self._calling():
+            self._check_not_in_listener("unsubscribe")
+            self._run(self._core.unsubscribe, put_back=True)
 
     @property
     def subscription(self) -> frozenset[str]:
@@ -209,15 +218,24 @@ class Consumer:
 
     def poll(self, timeout_ms: float = 0, *, max_records: int | None = None) -> list[ConsumerRecord]:
         """Records in the order of their partitions; empty when there were none within `timeout_ms`."""
-        return self._run(lambda: self._poll(timeout_ms, max_records), put_back=True)
+        with self._calling():
+            self._check_not_in_listener("poll")
+            return self._run(lambda: self._poll(timeout_ms, max_records), put_back=True)
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Records without end."""
         while True:
-            if self._unread:
+            if not self._unread:
+                self._run(self._fill)
+            elif self._core._is_quiet():  # plain values of the loop's thread: no lock is needed to look at them
                 yield self._unread.popleft()
             else:
-                self._unread.extend(self.poll(ITERATION_POLL_MS))
+                # The group wants something, or the rest of the batch may be another member's: a poll tells.
+                yield from self.poll(ITERATION_POLL_MS, max_records=1)
+
+    async def _fill(self) -> None:
+        """On the loop, so that an interrupt of the thread loses nothing."""
+        self._unread.extend(await self._poll(ITERATION_POLL_MS, None))
 
     def wakeup(self) -> None:
         """End the `poll` that waits, or else the next one, with WokenUp. Any thread may call it, and a signal
@@ -262,17 +280,31 @@ class Consumer:
                 self._put_back()
             return await make()
 
+        with self._calling():
+            if self._closed:
+                raise ClientClosed("the consumer is closed")
+            try:
+                return self._caller.run(call())
+            except Interrupted as interrupted:
+                self._take_back(interrupted.result)
+                raise interrupted.cause from None
+
+    @contextmanager
+    def _calling(self) -> Iterator[None]:
+        if os.getpid() != self._pid:
+            raise IllegalConsumerCall("this process was forked from the one that made the consumer: make another here")
         if not self._in_use.acquire(blocking=False):
             raise IllegalConsumerCall("another thread is in a call of this consumer: it may only call wakeup()")
         try:
-            if self._closed:
-                raise ClientClosed("the consumer is closed")
-            return self._caller.run(call())
-        except Interrupted as interrupted:
-            self._take_back(interrupted.result)
-            raise interrupted.cause from None
+            yield
         finally:
             self._in_use.release()
+
+    def _check_not_in_listener(self, call: str) -> None:
+        if self._caller.is_in_function:
+            raise IllegalConsumerCall(
+                f"a listener or a callback must not call {call}(): it runs inside another call of the consumer"
+            )
 
     def _at_once(self, function: Callable[[], T], *, put_back: bool = False) -> T:
         async def call() -> T:

@@ -1,7 +1,8 @@
 """Calls between a thread and the event loop that works for it, in both directions.
 
 1. `run` gives the loop a coroutine and waits for its end. Meanwhile the waiting thread runs the functions that the
-   coroutine asks for with `in_caller`: that is how an application's callbacks run in the application's thread.
+   coroutine asks for with `in_caller`: that is how an application's callbacks run in the application's thread. What is
+   asked for while no thread waits is run by the next call.
 2. Such a function may call `run` again: calls are nested, and the innermost one runs what is asked for.
 3. What interrupts the waiting thread (Ctrl-C) cancels the coroutine, and `run` returns only after that has ended. So a
    thread has one coroutine of its own at a time.
@@ -9,6 +10,7 @@
 
 import asyncio
 import queue
+import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
@@ -30,6 +32,9 @@ class _Job:
             result, error = self._function(), None
         except Exception as raised:
             result, error = None, raised
+        except BaseException:
+            self._future.get_loop().call_soon_threadsafe(self._future.cancel)
+            raise
         self._future.get_loop().call_soon_threadsafe(self._settle, result, error)
 
     def _settle(self, result: Any, error: Exception | None) -> None:
@@ -72,7 +77,15 @@ class CallingThread:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._calls: list[_Call[Any]] = []
+        self._lock = threading.Lock()
+        self._unclaimed: list[_Job] = []  # no thread has waited for these
         self._functions = 0
+        self._depth = 0
+
+    @property
+    def is_in_function(self) -> bool:
+        """In the thread: whether it runs a function for a coroutine."""
+        return self._depth > 0
 
     @property
     def runs_a_function(self) -> bool:
@@ -82,27 +95,42 @@ class CallingThread:
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Raises `asyncio.CancelledError` if the loop has cancelled it, and `Interrupted` for an interrupt."""
         call: _Call[T] = _Call()
-        self._calls.append(call)
+        with self._lock:
+            self._calls.append(call)
+            for unclaimed in self._unclaimed:
+                call.jobs.put(unclaimed)
+            self._unclaimed.clear()
         try:
             self._loop.call_soon_threadsafe(call.start, coroutine)
             while (job := call.jobs.get()) is not None:
-                job.run()
+                self._depth += 1
+                try:
+                    job.run()
+                finally:
+                    self._depth -= 1
         except BaseException as error:
             self._loop.call_soon_threadsafe(call.cancel)
-            while call.jobs.get() is not None:
-                pass
+            while (job := call.jobs.get()) is not None:
+                with self._lock:
+                    self._unclaimed.append(job)
             assert call.task is not None
             found = not call.task.cancelled() and call.task.exception() is None
             raise Interrupted(error, call.task.result() if found else None) from error
         finally:
-            self._calls.pop()
+            with self._lock:
+                self._calls.pop()
         assert call.task is not None
         return call.task.result()
 
     async def in_caller(self, function: Callable[..., R], *args: Any) -> R:
         """On the loop: run the function in the thread that waits for this coroutine."""
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-        self._calls[-1].jobs.put(_Job(lambda: function(*args), future))
+        job = _Job(lambda: function(*args), future)
+        with self._lock:
+            if self._calls:
+                self._calls[-1].jobs.put(job)
+            else:
+                self._unclaimed.append(job)
         self._functions += 1
         try:
             return await future

@@ -15,7 +15,7 @@ from twofold.client.consumer.group.subscription import Subscription, check_topic
 from twofold.client.consumer.offsets import ListedOffset, OffsetSpec, list_offsets
 from twofold.client.errors import IllegalConsumerCall
 from twofold.connections.errors import ClientClosed
-from twofold.connections.waiting import done_within
+from twofold.connections.waiting import Deadline, done_within
 from twofold.runtime.api import Runtime
 from twofold.runtime.real import real_runtime
 from twofold.types import TopicPartition
@@ -60,6 +60,7 @@ class Consumer:
         if config.group_id is not None:
             self._group = GroupMember(self._runtime, config, self._cluster, self._fetcher)
         self._is_assigned = False
+        self._is_polling = False
         self._closing = False
         self._closed = False  # a listener may still commit while the consumer closes
 
@@ -81,6 +82,7 @@ class Consumer:
     async def _close(self, timeout_ms: float, *, commit: bool) -> None:
         if self._closing:
             return
+        self._check_caller("close")
         self._closing = True
         try:
             if self._group is not None:
@@ -109,6 +111,7 @@ class Consumer:
     async def unsubscribe(self) -> None:
         """Leave the group, after `on_partitions_revoked`, or give up what was assigned. Nothing is committed."""
         self._check_open()
+        self._check_caller("unsubscribe")
         if self._group is not None and self._group.subscription is not None:
             await self._group.unsubscribe(self._cluster.deadline(), "the consumer unsubscribed", commit=False)
         else:
@@ -174,6 +177,10 @@ class Consumer:
             raise InvalidGroupId(f"{call} is for members of a group: set group_id")
         return self._group
 
+    def _check_caller(self, call: str) -> None:
+        if self._group is not None:
+            self._group.check_not_in_listener(call)
+
     def _check_open(self) -> None:
         if self._closed:
             raise ClientClosed("the consumer is closed")
@@ -188,6 +195,8 @@ class Consumer:
             raise IllegalConsumerCall("topics were subscribed: unsubscribe() first, or use subscribe only")
         self._assign(partitions)
         self._is_assigned = bool(self._fetcher.assigned)
+        if self._group is not None:
+            self._group.assigned()
 
     def _assign(self, partitions: Iterable[TopicPartition]) -> None:
         before = {tp.topic for tp in self._fetcher.assigned}
@@ -254,23 +263,34 @@ class Consumer:
 
     async def poll(self, timeout_ms: float = 0, *, max_records: int | None = None) -> list[ConsumerRecord]:
         """Records in the order of their partitions; empty when there were none within `timeout_ms`."""
-        deadline = self._cluster.deadline(timeout_ms, "timeout_ms")
-        count = max_records or self.config.max_poll_records
+        count = self.config.max_poll_records if max_records is None else max_records
+        if count < 1:
+            raise ValueError(f"max_records={max_records} asks for no records: use at least 1")
+        self._check_caller("poll")
+        if self._is_polling:
+            raise IllegalConsumerCall("another task is in a poll of this consumer: one at a time may poll")
+        self._is_polling = True
+        try:
+            return await self._poll(self._cluster.deadline(timeout_ms, "timeout_ms"), count)
+        finally:
+            self._is_polling = False
+
+    async def _poll(self, deadline: Deadline, count: int) -> list[ConsumerRecord]:
         group = self._group
+        # An application that always finds records would starve the fetches and heartbeats. The loop has its turn before
+        # records are taken, because a poll that is cancelled must not lose any.
+        await self._runtime.timers.sleep(0)
         while True:
             if self._closing:
                 raise ClientClosed("the consumer is closed")
             self._fetcher.news.clear()
             if group is not None:
-                await group.step()
+                await group.step(deadline.remaining_s())
             self._raise_error()
             records = self._fetcher.take(count) if group is None or group.may_hand_out() else []
             if records or deadline.expired:
                 # The next fetch goes out before the application works on these records.
                 self._fetcher.work()
-                if not records:
-                    # A caller that polls in a loop without a timeout must not starve the fetches.
-                    await self._runtime.timers.sleep(0)
                 return records
             wait_s = deadline.remaining_s()
             await self._work(wait_s if group is None else min(wait_s, group.wait_s()))
@@ -333,8 +353,9 @@ class Consumer:
         return entry
 
     def _raise_error(self) -> None:
-        if self._fetcher.errors:
-            raise self._fetcher.errors.popleft()
+        error = self._fetcher.next_error()
+        if error is not None:
+            raise error
 
     async def _work(self, timeout_s: float) -> None:
         """Start what should be under way and wait for news since `news` was cleared, at most so long."""

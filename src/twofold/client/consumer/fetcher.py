@@ -67,20 +67,28 @@ class Asked(NamedTuple):
         return self.entry.generation == self.generation
 
 
+class Problem(NamedTuple):
+    """Something that the application has to know."""
+
+    error: KafkaError
+    entry: Assigned | None
+    generation: int
+
+
 class Fetcher:
     """Owned by one consumer, on whose loop everything here runs."""
 
     def __init__(self, runtime: Runtime, config: ConsumerConfig, cluster: Cluster) -> None:
         self.assigned: dict[TopicPartition, Assigned] = {}
         self.news = asyncio.Event()
-        self.errors: deque[KafkaError] = deque()
+        self._problems: deque[Problem] = deque()
         self._runtime = runtime
         self._config = config
         self._cluster = cluster
         self._fetches: dict[int, asyncio.Task[None]] = {}
         self._sessions: dict[int, ClientFetchSession] = {}  # by broker
         self.positions = Positions(
-            runtime, config, cluster, Hooks(self.errors.append, self._pause, self.news.set, self._refresh_metadata)
+            runtime, config, cluster, Hooks(self._report, self._pause, self.news.set, self._refresh_metadata)
         )
 
     def assign(self, partitions: Iterable[TopicPartition], *, from_commit: bool = False) -> None:
@@ -106,13 +114,24 @@ class Fetcher:
             except KafkaError as error:
                 if not taken:
                     raise
-                self.errors.append(error)  # for the next call: what was taken must reach the application
+                self._report(error, entry)  # for the next call: what was taken must reach the application
                 break
             if len(taken) >= count:
                 # The next call begins with the partition after this one.
                 self.assigned[tp] = self.assigned.pop(tp)
                 break
         return taken
+
+    def next_error(self) -> KafkaError | None:
+        """For the application. What was wrong with a position that was moved since, or given up, is no news."""
+        while self._problems:
+            problem = self._problems.popleft()
+            if problem.entry is None or problem.entry.generation == problem.generation:
+                return problem.error
+        return None
+
+    def _report(self, error: KafkaError, entry: Assigned | None) -> None:
+        self._problems.append(Problem(error, entry, -1 if entry is None else entry.generation))
 
     def lend(self, count: int) -> Assigned | None:
         """A partition that has records ready, up to `count` of them, in `answers[0].ready`. The caller takes them from
@@ -160,8 +179,10 @@ class Fetcher:
         for entry in self.assigned.values():
             if not entry.is_idle(now):
                 continue
-            row = self._cluster.cache.leader(entry.tp)
-            if row is None or entry.epoch > row.leader_epoch != NO_EPOCH:
+            row, topic = self._cluster.cache.leader(entry.tp), self._cluster.cache.topic(entry.tp.topic)
+            if topic is not None and entry.is_of_another(topic.topic_id):
+                self.positions.begin_anew(entry)
+            elif row is None or entry.epoch > row.leader_epoch != NO_EPOCH:
                 unknown = True  # or older than what was read
                 self._pause(entry)
             elif entry.must_compare(row.leader_epoch):
@@ -286,7 +307,7 @@ class Fetcher:
             answer = Answer(entry.tp, offset, data, self._config)
         except KafkaError as error:
             self._pause(entry)
-            self.errors.append(error)
+            self._report(error, entry)
             return
         entry.fetch_offset = answer.next_offset
         entry.answers.append(answer)
@@ -304,7 +325,7 @@ class Fetcher:
             self._refresh_metadata()
         else:
             self._pause(entry)
-            self.errors.append(error)
+            self._report(error, entry)
 
     def _on_out_of_range(self, entry: Assigned) -> None:
         reset = self.positions.default_reset
@@ -314,9 +335,8 @@ class Fetcher:
         else:
             self._pause(entry)
             if reset is None:
-                self.errors.append(
-                    OffsetOutOfRange(f"{entry.tp} has no offset {entry.fetch_offset} and auto_offset_reset is none")
-                )
+                words = f"{entry.tp} has no offset {entry.fetch_offset} and auto_offset_reset is none"
+                self._report(OffsetOutOfRange(words), entry)
 
     def _pause(self, entry: Assigned) -> None:
         entry.failures += 1

@@ -8,7 +8,7 @@ from twofold.client.cluster.cluster import Cluster
 from twofold.client.cluster.metadata import PartitionMetadata
 from twofold.connections.waiting import Deadline
 from twofold.types import TopicPartition
-from twofold.wire.errors import KafkaError, error_for
+from twofold.wire.errors import KafkaError, LeaderNotAvailable, error_for
 from twofold.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -55,6 +55,29 @@ async def list_offsets(
 
     await cluster.retry("ListOffsets", attempt, deadline)
     return found
+
+
+async def list_once(
+    cluster: Cluster, wanted: Mapping[TopicPartition, int], isolation: int, deadline: Deadline
+) -> tuple[dict[TopicPartition, ListedOffset], list[KafkaError]]:
+    """What the leaders that are known say at once, and what went wrong with others."""
+    found: dict[TopicPartition, ListedOffset] = {}
+    problems: list[KafkaError] = []
+    by_leader: dict[int, dict[TopicPartition, PartitionMetadata]] = {}
+    for tp in wanted:
+        row = cluster.cache.leader(tp)
+        if row is not None:
+            by_leader.setdefault(row.leader, {})[tp] = row
+        else:
+            problems.append(cluster.cache.error_of(tp.topic) or LeaderNotAvailable(f"the leader of {tp} is not known"))
+    for leader, rows in by_leader.items():
+        try:
+            error = await _ask(cluster, leader, rows, wanted, isolation, deadline, found)
+        except KafkaError as raised:
+            error = raised
+        if error is not None:
+            problems.append(error)
+    return found, problems
 
 
 async def _ask(

@@ -17,7 +17,7 @@ from twofold.client.cluster.cluster import Cluster
 from twofold.client.cluster.metadata import PartitionMetadata
 from twofold.client.config import ConsumerConfig
 from twofold.client.consumer.assigned import NO_EPOCH, Assigned
-from twofold.client.consumer.offsets import OffsetSpec, list_offsets
+from twofold.client.consumer.offsets import OffsetSpec, list_once
 from twofold.client.errors import LogTruncated, NoOffset
 from twofold.connections.waiting import Deadline, spawn_shared
 from twofold.runtime.api import Runtime
@@ -44,7 +44,7 @@ CommittedLookup = Callable[[Iterable[TopicPartition], Deadline], Awaitable[dict[
 class Hooks(NamedTuple):
     """What the owner does about a partition."""
 
-    report: Callable[[KafkaError], None]  # to the application, at the next poll
+    report: Callable[[KafkaError, Assigned | None], None]  # to the application, at the next poll
     pause: Callable[[Assigned], None]  # leave it alone for a while
     wake: Callable[[], None]
     refresh: Callable[[], None]  # ask for newer metadata
@@ -80,7 +80,8 @@ class Positions:
             else:
                 entry.not_before = now + self._config.retry_backoff_ms / 1000
                 what = f"{entry.tp} has no position" + (", and its group has committed none" if self.committed else "")
-                self._hooks.report(NoOffset(f"{what}: seek to one, or set auto_offset_reset to earliest or latest"))
+                advice = "seek to one, or set auto_offset_reset to earliest or latest"
+                self._hooks.report(NoOffset(f"{what}: {advice}"), entry)
                 self._hooks.wake()
         if by_commit:
             self._start(by_commit, self._find_committed, "consumer asks for committed offsets")
@@ -92,7 +93,7 @@ class Positions:
         try:
             found = await self.committed([entry.tp for entry in batch.entries], self._cluster.deadline())
         except KafkaError as error:
-            self._hooks.report(error)
+            self._hooks.report(error, None)
             for entry in batch.unmoved():
                 self._hooks.pause(entry)
             return
@@ -104,11 +105,20 @@ class Positions:
 
     async def _reset(self, batch: "_Batch") -> None:
         wanted = {entry.tp: int(entry.reset) for entry in batch.entries if entry.reset is not None}
+        deadline = self._cluster.deadline(self._config.request_timeout_ms, "request_timeout_ms")
         try:
-            found = await list_offsets(self._cluster, wanted, self._config.isolation, self._cluster.deadline())
+            if any(self._cluster.cache.leader(tp) is None for tp in wanted):
+                await self._cluster.refresh(deadline)
+            # One attempt: a partition that has no leader, or is none, keeps no other from being read.
+            found, problems = await list_once(self._cluster, wanted, self._config.isolation, deadline)
         except KafkaError as error:
-            self._hooks.report(error)
-            found = {}
+            found, problems = {}, [error]
+        for problem in problems:
+            if problem.retriable:
+                log.debug("a position is not found yet: %s", problem)
+                self._hooks.refresh()
+            else:
+                self._hooks.report(problem, None)
         for entry in batch.unmoved():
             if entry.tp in found:
                 entry.seek(found[entry.tp].offset)
@@ -187,7 +197,8 @@ class Positions:
                     entry.tp,
                     position,
                     end.end_offset,
-                )
+                ),
+                entry,
             )
             self._hooks.pause(entry)
         elif is_known:
@@ -198,13 +209,26 @@ class Positions:
             entry.seek_by(reset)
         return False
 
+    def begin_anew(self, entry: Assigned) -> None:
+        """The topic was deleted and made anew: its log is another one."""
+        assert entry.position is not None
+        words, reset = f"{entry.tp} was deleted and made anew, and nothing of it was read", self.default_reset
+        if reset is None:
+            advice = "seek to where reading goes on (auto_offset_reset is none)"
+            self._hooks.report(LogTruncated(f"{words}: {advice}", entry.tp, entry.position, 0), entry)
+            self._hooks.pause(entry)
+        else:
+            log.warning("%s: going to the %s offset", words, reset.name.lower())
+            entry.seek_by(reset)
+        self._hooks.wake()
+
     def _on_error(self, entry: Assigned, error: KafkaError) -> None:
         self._hooks.pause(entry)
         if error.retriable:
             log.debug("%s: %s", entry.tp, error)
             self._hooks.refresh()
         else:
-            self._hooks.report(error)
+            self._hooks.report(error, entry)
 
     # Tasks
 

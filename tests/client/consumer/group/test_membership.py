@@ -1,7 +1,7 @@
 """The membership as a pure machine: the table, the verdicts, what is given up, and how long a member is sure."""
 
 import itertools
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -37,7 +37,8 @@ from twofold.wire.errors import (
     UnknownMemberId,
 )
 
-S, E = MembershipState, MembershipEvent
+S: TypeAlias = MembershipState
+E: TypeAlias = MembershipEvent
 A, B, C = (TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0))
 SESSION_S, MAX_POLL_S = 10.0, 300.0
 ME = Identity("me", 3)
@@ -200,6 +201,22 @@ def test_after_a_round_what_was_revoked_needs_another_one() -> None:
     member = at(S.ASSIGNED)
     member.taken(member.change((A,), (A, B)))
     assert not member.needs_round
+
+
+def test_offsets_in_transactions_name_the_generation_whose_partitions_the_application_has() -> None:
+    member = at(S.ASSIGNED)
+    assert member.reads_as == Identity()
+    member.taken(AssignmentChange((), ()))
+    assert member.reads_as == ME
+    member.dropped(forget=True)
+    assert member.reads_as == ME  # and not an identity that no broker fences
+
+
+@pytest.mark.parametrize("protocol", RebalanceProtocol)
+def test_an_eager_member_commits_nothing_before_it_was_given_its_share(protocol: RebalanceProtocol) -> None:
+    is_cooperative = protocol is RebalanceProtocol.COOPERATIVE
+    assert at(S.ASSIGNED, protocol).may_commit is is_cooperative
+    assert at(S.STABLE, protocol).may_commit
 
 
 def test_a_list_of_strategies_is_cooperative_only_if_all_of_them_are() -> None:

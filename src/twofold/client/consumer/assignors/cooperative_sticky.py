@@ -5,8 +5,8 @@
 2. What has no owner goes to the subscriber that has least; of those, to the first by member id.
 3. As long as a partition's owner has at least two more than another subscriber, one of its partitions moves there. With
    equal subscriptions no member ends with two more than another.
-4. A partition that another member may still be reading is withheld: nobody gets it in this generation. Its owner gives
-   it up and joins again, and the next assignment has it.
+4. A partition that another member may still be reading is withheld: no member gets it in this generation. Its owner
+   gives it up and joins again, and the next assignment has it.
 """
 
 import heapq
@@ -82,7 +82,7 @@ def _owner_of(claimants: list[_Claim]) -> str | None:
 
 
 def _may_start(member: str, claimants: Iterable[_Claim]) -> bool:
-    """Nobody else claims it, or only in generations before that of the member's own claim."""
+    """No other member claims it, or only in generations before that of the member's own claim."""
     own = max((generation for generation, claimant in claimants if claimant == member), default=None)
     others = [generation for generation, claimant in claimants if claimant != member]
     return not others or (own is not None and own > max(others))
@@ -151,7 +151,7 @@ class _Board:
 
 
 class _Queues:
-    """Who has least of each set of members. An entry that is out of date is dropped when it comes to the front."""
+    """Which member of each set has least. An entry that is out of date is dropped when it comes to the front."""
 
     def __init__(
         self,

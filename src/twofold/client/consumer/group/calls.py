@@ -6,6 +6,7 @@
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from enum import Enum, auto
 from typing import Any, TypeVar
 
 from twofold.client.admin.group_model import CONSUMER_PROTOCOL_TYPE, OffsetAndMetadata
@@ -22,6 +23,7 @@ from twofold.client.cluster.coordinators import CoordinatorKind, Coordinators
 from twofold.client.cluster.metadata import group_by_topic
 from twofold.client.config import ConsumerConfig
 from twofold.client.consumer.group.membership import Identity
+from twofold.client.errors import CommitFailed
 from twofold.connections.connection import Connection
 from twofold.connections.errors import UnsupportedByBroker
 from twofold.connections.waiting import Deadline
@@ -37,6 +39,7 @@ from twofold.wire.errors import (
     KafkaError,
     MemberIdRequired,
     UnknownMemberId,
+    UnknownTopicOrPartition,
     error_for,
 )
 from twofold.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -58,6 +61,14 @@ STATIC_MEMBERS_SINCE = 5  # of JoinGroup
 ROUND_GRACE_MS = 5_000
 # Of the errors of several partitions, those about the member say more than those about one partition.
 _ABOUT_THE_MEMBER = (FencedInstanceId, UnknownMemberId, IllegalGeneration)
+
+
+class Patience(Enum):
+    """What a commit waits for."""
+
+    NONE = auto()  # one attempt
+    WITHOUT_TOPICS = auto()  # what passes, but not a topic that is not there
+    FULL = auto()  # what passes; a topic that is new may not be known everywhere yet
 
 
 class MemberCalls:
@@ -183,8 +194,7 @@ class MemberCalls:
         identity: Identity,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         deadline: Deadline,
-        *,
-        patient: bool,
+        patience: Patience,
     ) -> None:
         topics = [
             OffsetCommitRequestTopic(
@@ -208,9 +218,12 @@ class MemberCalls:
             )
             problem = _worst(response)
             if problem is not None:
-                raise self._error(f"OffsetCommit of {problem[0]}", problem[1])
+                tp, code = problem
+                if error_for(code) is UnknownTopicOrPartition and patience is not Patience.FULL:
+                    raise CommitFailed(f"{tp} does not exist: what was read of it is not committed")
+                raise self._error(f"OffsetCommit of {tp}", code)
 
-        await self._ask("OffsetCommit", attempt, deadline, patient=patient)
+        await self._ask("OffsetCommit", attempt, deadline, patient=patience is not Patience.NONE)
 
     async def committed(
         self, partitions: Iterable[TopicPartition], deadline: Deadline

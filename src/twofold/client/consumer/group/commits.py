@@ -16,9 +16,10 @@ from typing import NamedTuple
 
 from twofold.client.admin.group_model import OffsetAndMetadata
 from twofold.client.config import ConsumerConfig
-from twofold.client.consumer.group.calls import MemberCalls
+from twofold.client.consumer.group.calls import MemberCalls, Patience
 from twofold.client.consumer.group.membership import Identity
 from twofold.client.errors import CommitFailed
+from twofold.connections.errors import ClientClosed
 from twofold.connections.waiting import Deadline, done_within, spawn_shared
 from twofold.runtime.api import Runtime
 from twofold.types import TopicPartition
@@ -56,9 +57,9 @@ class _Turn:
         self._before = before
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    async def comes(self) -> None:
-        if self._before is not None and not self._before.done():
-            await asyncio.wait((self._before,))
+    async def comes(self, runtime: Runtime, deadline: Deadline) -> None:
+        if self._before is not None and not await done_within(runtime, self._before, deadline.remaining_s()):
+            raise deadline.gave_up("a commit that was asked for earlier")
 
     def end(self) -> None:
         """Also of a commit that was cancelled before its turn came: the next one still waits for those before it."""
@@ -88,17 +89,18 @@ class Commits:
 
     async def commit(self, offsets: CommitOffsets, deadline: Deadline) -> None:
         """Until it is done or has failed for good. To commit nothing is no error, whatever the group does meanwhile."""
-        if not offsets:
-            await self.tell()
-            return
+        if offsets:
+            await self._commit(offsets, deadline)
+        await self.tell()
+
+    async def _commit(self, offsets: CommitOffsets, deadline: Deadline, *, patience: Patience = Patience.FULL) -> None:
         identity = self._source.identity()
         turn = self._take_turn()
         try:
-            await turn.comes()
-            await self._send(identity, offsets, deadline, patient=True)
+            await turn.comes(self._runtime, deadline)
+            await self._send(identity, offsets, deadline, patience)
         finally:
             turn.end()
-        await self.tell()
 
     def commit_soon(self, offsets: CommitOffsets, callback: CommitCallback | None, deadline: Deadline) -> None:
         """One attempt, of which the callback hears."""
@@ -115,11 +117,15 @@ class Commits:
         async def attempt() -> None:
             error: KafkaError | None = None
             try:
-                await turn.comes()
-                await self._send(identity, offsets, deadline, patient=False)
+                await turn.comes(self._runtime, deadline)
+                await self._send(identity, offsets, deadline, Patience.NONE)
             except KafkaError as caught:
                 error = caught
-            self._done.append(_Done(callback, offsets, error))
+            except asyncio.CancelledError:
+                error = ClientClosed("the consumer was closed before the coordinator answered this commit")
+                raise
+            finally:
+                self._done.append(_Done(callback, offsets, error))
 
         task = spawn_shared(self._runtime, attempt(), name="consumer commits")
         self._pending.add(task)
@@ -131,11 +137,11 @@ class Commits:
         self._last = turn.over
         return turn
 
-    async def _send(self, identity: Identity, offsets: CommitOffsets, deadline: Deadline, *, patient: bool) -> None:
+    async def _send(self, identity: Identity, offsets: CommitOffsets, deadline: Deadline, patience: Patience) -> None:
         if not offsets:
             return
         try:
-            await self._calls.commit(identity, offsets, deadline, patient=patient)
+            await self._calls.commit(identity, offsets, deadline, patience)
         except KafkaError as error:
             raise self._source.refused(error, identity) from error
 
@@ -163,12 +169,13 @@ class Commits:
             self.commit_soon(offsets, self._on_automatic, deadline)
 
     async def commit_before_rebalance(self, deadline: Deadline) -> None:
-        """What was read so far, where commits are automatic. A failure is no reason to keep the group waiting."""
-        if not self._config.auto_commits:
+        """What was read so far, where commits are automatic. A failure is no reason to keep the group waiting, and
+        neither is a topic that was deleted."""
+        offsets = self._source.positions() if self._config.auto_commits else {}
+        if not offsets:
             return
-        offsets = self._source.positions()
         try:
-            await self.commit(offsets, deadline)
+            await self._commit(offsets, deadline, patience=Patience.WITHOUT_TOPICS)
         except KafkaError as error:
             self._on_automatic(offsets, error)
 
@@ -188,8 +195,11 @@ class Commits:
         pending = list(self._pending)
         if pending:
             await done_within(self._runtime, asyncio.gather(*pending, return_exceptions=True), deadline.remaining_s())
-        for task in list(self._pending):
+        left = list(self._pending)
+        for task in left:
             task.cancel()
+        if left:
+            await asyncio.wait(left)
         await self.tell()
 
 

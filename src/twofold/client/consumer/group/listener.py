@@ -10,7 +10,8 @@ Partitions = tuple[TopicPartition, ...]
 class RebalanceListener:
     """Extend it and pass it to `subscribe`. Each method may be plain or `async`; `poll`, `close` and `unsubscribe` call
     it on the consumer's loop and go on when it is done. It may commit, seek, pause and ask for positions; it must not
-    poll. What it raises comes out of the call after the rebalance is done.
+    poll, close or unsubscribe. What it raises comes out of the call after the rebalance is done. A poll that is
+    cancelled does not end it: the next poll waits for it.
 
     The order is revoked (or lost), then assigned. With a cooperative strategy each of them names only what changes.
     """

@@ -6,6 +6,8 @@
 3. A consumer that does not poll for `max_poll_interval_ms` leaves the group, because another member may make use of its
    partitions.
 4. Whatever the coordinator says is judged by `ClientMembership`; here is what follows from the verdict.
+5. A poll may be cancelled at any point. What it has begun (a commit before a rebalance, a listener) goes on, and the
+   next poll waits for that instead of beginning it again.
 """
 
 import asyncio
@@ -13,6 +15,7 @@ import inspect
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
+from typing import NamedTuple
 
 from twofold.client.admin.group_model import ConsumerGroupMetadata, OffsetAndMetadata
 from twofold.client.cluster.cluster import Cluster
@@ -27,13 +30,15 @@ from twofold.client.consumer.group.rounds import RoundHooks, Rounds
 from twofold.client.consumer.group.signs import SignHooks, SignsOfLife
 from twofold.client.consumer.group.states import AnswerVerdict, GroupRequest, MembershipState
 from twofold.client.consumer.group.subscription import Subscription
-from twofold.client.errors import CommitFailed, InstanceFenced
-from twofold.connections.waiting import Deadline, spawn_shared
+from twofold.client.errors import CommitFailed, IllegalConsumerCall, InstanceFenced
+from twofold.connections.waiting import Deadline, done_within, spawn_shared
 from twofold.runtime.api import Runtime
 from twofold.types import TopicPartition
 from twofold.wire.errors import IllegalGeneration, KafkaError, RebalanceInProgress, UnknownMemberId
 
 log = logging.getLogger(__name__)
+
+Listening = Callable[[Partitions], Awaitable[None] | None]
 
 
 class GroupMember:
@@ -62,7 +67,12 @@ class GroupMember:
         self._signs = SignsOfLife(runtime, config, self.calls, self.membership, sign_hooks)
         round_hooks = RoundHooks(self._judge, report, lambda: fetcher.assigned, self._signs.start, self._track, wake)
         self._rounds = Rounds(runtime, config, cluster, self.calls, self.membership, assignors, round_hooks)
+        self._telling: _Telling | None = None
+        self._committing: asyncio.Task[None] | None = None  # what is read, before partitions go
+        self._step_over: asyncio.Future[None] | None = None
+        self._is_leaving = False
         self._matching: asyncio.Task[None] | None = None
+        self._reported: dict[str, str] = {}  # errors of subscribed topics that the application knows of
         self._tracked: frozenset[str] = frozenset()
         fetcher.positions.committed = self.calls.committed
 
@@ -76,17 +86,27 @@ class GroupMember:
 
     async def unsubscribe(self, deadline: Deadline, reason: str, *, commit: bool) -> None:
         """Leave the group. What the listener raises comes last."""
-        if self.subscription is None:
+        if self.subscription is None or self._is_leaving:
             return
+        self._is_leaving = True
         try:
             await self._leave(deadline, reason, commit=commit)
         finally:
+            self._is_leaving = False
+            self._end_here(reason)
             self.subscription = None
+            self._reported.clear()
             self._rounds.forget()
             self._track()
 
+    def assigned(self) -> None:
+        """The application assigns partitions itself: no member reads them."""
+        self.membership.reads_as = Identity()
+
     def metadata(self) -> ConsumerGroupMetadata:
-        member_id, generation = self.membership.identity if self.subscription is not None else Identity()
+        """Of the generation whose partitions the application has, also when that is over: offsets in a transaction that
+        name no generation are not fenced."""
+        member_id, generation = self.membership.reads_as
         return ConsumerGroupMetadata(self._group, generation, member_id, self._config.group_instance_id)
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -100,14 +120,24 @@ class GroupMember:
     # What a poll does
 
     def may_hand_out(self) -> bool:
-        return self.subscription is None or self.membership.may_hand_out(self._runtime.clock.monotonic())
+        if self.subscription is None:
+            return True
+        is_free = self._telling is None and not self._is_leaving
+        return is_free and self.membership.may_hand_out(self._runtime.clock.monotonic())
 
     def is_quiet(self) -> bool:
-        """Whether records may be handed out, and a step would have nothing else to do before the next is due."""
+        """Whether a record may be handed out, and a step would have nothing else to do before the next is due. An
+        application that asks takes records all the time: that counts as polling."""
         if self.subscription is None:
             return True
         membership = self.membership
-        return membership.is_at(MembershipState.STABLE) and not membership.rejoin_reason and self.may_hand_out()
+        if not membership.is_at(MembershipState.STABLE) or membership.rejoin_reason:
+            return False
+        now = self._runtime.clock.monotonic()
+        if self._telling is not None or not membership.may_hand_out(now) or membership.is_poll_overdue(now):
+            return False
+        membership.polled(now)
+        return True
 
     def wait_s(self) -> float:
         """How long a poll may wait before it calls `step` again, when there is no news."""
@@ -118,26 +148,38 @@ class GroupMember:
             longest = min(longest, self._config.retry_backoff_max_ms / 1000)
         return longest
 
-    async def step(self) -> None:
-        """Raises what the application has to know: of the group, of its listener, of its callbacks."""
+    async def step(self, patience_s: float) -> None:
+        """Waits that long for a commit before a rebalance. Raises what the application has to know: of the group, of
+        its listener, of its callbacks."""
+        if self._is_leaving:
+            return
         if self.subscription is None:
             self.commits.commit_if_due(self._runtime.clock.monotonic())
             await self.commits.tell()
             return
+        over = self._step_over = asyncio.get_running_loop().create_future()
+        try:
+            await self._step(self.subscription, self._cluster.deadline(patience_s * 1000, "timeout_ms"))
+        finally:
+            over.set_result(None)
+            self._step_over = None
+
+    async def _step(self, subscription: Subscription, deadline: Deadline) -> None:
         membership = self.membership
         now = self._runtime.clock.monotonic()
         if membership.is_poll_overdue(now):
             self._expire()
         membership.polled(now)
+        await self._told()
         await self._check_fenced()
         await self.commits.tell()
-        self._look_at_metadata(self.subscription, now)
+        self._look_at_metadata(subscription, now)
         if membership.may_commit:
             self.commits.commit_if_due(now)
         if membership.is_at(MembershipState.ASSIGNED):
-            await self._take(self.subscription)
-        if membership.needs_round:
-            await self._advance(self.subscription)
+            await self._take(self.subscription or subscription, deadline)
+        if membership.needs_round and not self._is_leaving:
+            await self._advance(self.subscription or subscription, deadline)
         now = self._runtime.clock.monotonic()
         self._signs.ask_if_unsure(now)
         membership.polled(now)
@@ -152,7 +194,7 @@ class GroupMember:
                 await self._tell(self.subscription.listener.on_partitions_lost, owned)
             raise self._fatal
 
-    async def _advance(self, subscription: Subscription) -> None:
+    async def _advance(self, subscription: Subscription, deadline: Deadline) -> None:
         """Begin the round that is needed, as far as the application has to do with it."""
         now = self._runtime.clock.monotonic()
         if not self._rounds.may_begin(now):
@@ -160,44 +202,48 @@ class GroupMember:
         if subscription.is_due(now, float("inf")):
             return  # a pattern that was never matched: there is nothing to ask for yet
         if not self.membership.is_at(MembershipState.PREPARED):
-            await self._prepare(subscription)
-        if self.membership.is_at(MembershipState.PREPARED) and self._rounds.may_begin(now):
+            await self._prepare(subscription, deadline)
+        if self.membership.is_at(MembershipState.PREPARED) and self._rounds.may_begin(now) and not self._is_leaving:
             self._rounds.begin(subscription.topics)
 
-    async def _prepare(self, subscription: Subscription) -> None:
+    async def _prepare(self, subscription: Subscription, deadline: Deadline) -> None:
         membership = self.membership
-        owned = tuple(self._fetcher.assigned)
-        given = membership.prepare(owned, subscription.topics)
-        if not given.is_lost:
-            await self.commits.commit_before_rebalance(self._patience())
-            if not membership.is_at(MembershipState.PREPARING):
-                return  # the coordinator has said that the member is none: the next step tells what is lost
-        if given.partitions:
-            listener = subscription.listener
-            if given.is_lost:
-                log.warning("group %r: %s belong to other members now", self._group, _words(given.partitions))
-            await self._tell(
-                listener.on_partitions_lost if given.is_lost else listener.on_partitions_revoked, given.partitions
-            )
-            gone = set(given.partitions)
-            self._fetcher.assign([tp for tp in owned if tp not in gone], from_commit=True)
-        if membership.is_at(MembershipState.PREPARING):
-            membership.prepared()
+        given = membership.prepare(tuple(self._fetcher.assigned), subscription.topics)
+        if not given.is_lost and not await self._committed(deadline):
+            return
+        if not membership.is_at(MembershipState.PREPARING):
+            return  # the coordinator has said that the member is none: the next step tells what is lost
 
-    async def _take(self, subscription: Subscription) -> None:
+        def give_up() -> None:
+            self._drop(given.partitions)
+            if membership.is_at(MembershipState.PREPARING):
+                membership.prepared()
+
+        if not given.partitions:
+            give_up()
+            return
+        listener = subscription.listener
+        if given.is_lost:
+            log.warning("group %r: %s belong to other members now", self._group, _words(given.partitions))
+        method = listener.on_partitions_lost if given.is_lost else listener.on_partitions_revoked
+        await self._tell(method, given.partitions, give_up)
+
+    async def _take(self, subscription: Subscription, deadline: Deadline) -> None:
         """Hand the partitions of a new generation to the application."""
         membership = self.membership
         assigned = [tp for tp in self._rounds.assignment if tp.topic in subscription.topics]
-        owned = tuple(self._fetcher.assigned)
-        change = membership.change(owned, assigned)
+        change = membership.change(tuple(self._fetcher.assigned), assigned)
         if change.revoked:
-            await self.commits.commit_before_rebalance(self._patience())
-            if not membership.is_at(MembershipState.ASSIGNED):
+            if not await self._committed(deadline) or not membership.is_at(MembershipState.ASSIGNED):
                 return
-            await self._tell(subscription.listener.on_partitions_revoked, change.revoked)
-            gone = set(change.revoked)
-            self._fetcher.assign([tp for tp in owned if tp not in gone], from_commit=True)
-            if not membership.is_at(MembershipState.ASSIGNED):
+
+            def give_up() -> None:
+                self._drop(change.revoked)
+                if membership.is_at(MembershipState.ASSIGNED):
+                    membership.request_rejoin("partitions were revoked")
+
+            await self._tell(subscription.listener.on_partitions_revoked, change.revoked, give_up)
+            if not membership.is_at(MembershipState.ASSIGNED) or self._is_leaving:
                 return
         self._fetcher.assign(assigned, from_commit=True)
         self._track()
@@ -205,7 +251,44 @@ class GroupMember:
         log.info("group %r: generation %d has %s", self._group, membership.generation, _words(assigned) or "nothing")
         await self._tell(subscription.listener.on_partitions_assigned, change.added)
 
-    async def _tell(self, method: Callable[[Partitions], Awaitable[None] | None], partitions: Partitions) -> None:
+    def _drop(self, partitions: Partitions) -> None:
+        gone = set(partitions)
+        self._fetcher.assign([tp for tp in self._fetcher.assigned if tp not in gone], from_commit=True)
+
+    async def _committed(self, deadline: Deadline) -> bool:
+        """Whether the automatic commit before partitions go is done, or has failed. One that takes longer than this
+        poll may goes on: the next poll waits for it."""
+        if not self._config.auto_commits:
+            return True
+        if self._committing is None:
+            commit = self.commits.commit_before_rebalance(self._patience())
+            self._committing = spawn_shared(self._runtime, commit, name="commit before a rebalance")
+            await self._runtime.timers.sleep(0)
+        if not await done_within(self._runtime, self._committing, deadline.remaining_s()):
+            self._committing.add_done_callback(lambda _: self._fetcher.news.set())
+            return False
+        self._committing = None
+        return True
+
+    # The listener
+
+    async def _tell(self, method: Listening, partitions: Partitions, then: Callable[[], None] = lambda: None) -> None:
+        """Call the listener, then `then`. A poll that is cancelled meanwhile cuts neither short."""
+        telling = spawn_shared(self._runtime, self._call(method, partitions), name="tell the listener")
+        self._telling = _Telling(telling, then)
+        await self._told()
+
+    async def _told(self) -> None:
+        """The listener has been told what it is being told."""
+        telling = self._telling
+        if telling is None:
+            return
+        await asyncio.wait((telling.task,))
+        if self._telling is telling:
+            self._telling = None
+            telling.then()
+
+    async def _call(self, method: Listening, partitions: Partitions) -> None:
         """What the listener raises is kept until the step is done: the group must not wait for it."""
         try:
             waits = method(tuple(sorted(partitions)))
@@ -213,6 +296,10 @@ class GroupMember:
                 await waits
         except Exception as error:
             self._failures.append(error)
+
+    def check_not_in_listener(self, call: str) -> None:
+        if self._telling is not None and self._telling.task is asyncio.current_task():
+            raise IllegalConsumerCall(f"a listener must not call {call}(): it runs inside a poll, close or unsubscribe")
 
     # What the coordinator says
 
@@ -303,24 +390,53 @@ class GroupMember:
     async def _leave(self, deadline: Deadline, reason: str, *, commit: bool) -> None:
         membership, subscription = self.membership, self.subscription
         assert subscription is not None
+        if self._step_over is not None:  # of a poll in another task
+            await done_within(self._runtime, self._step_over, deadline.remaining_s())
+        if self._telling is not None:  # by a poll that was cancelled
+            if not await done_within(self._runtime, self._telling.task, deadline.remaining_s()):
+                self._telling.task.cancel()
+            await self._told()
         await self._rounds.end()
+        if self._committing is not None:
+            await done_within(self._runtime, self._committing, deadline.remaining_s())
         if commit and membership.may_commit:
             await self.commits.commit_before_rebalance(deadline)
         await self.commits.finish(deadline)
+        while self._failures:  # of rounds that do not matter any more
+            log.warning("group %r: %s", self._group, self._failures.popleft())
         owned = tuple(self._fetcher.assigned)
         listener = subscription.listener
         if owned:
             is_lost = not membership.has_generation
             await self._tell(listener.on_partitions_lost if is_lost else listener.on_partitions_revoked, owned)
-        self._fetcher.assign(())
-        self._signs.stop()
-        member_id = membership.member_id
-        if not membership.is_at(MembershipState.FENCED):
-            membership.dropped(forget=not self._is_static)
-            if member_id and not self._is_static:
-                await self._leave_group(member_id, reason, deadline)
+        member_id, may_leave = membership.member_id, self._may_leave
+        self._end_here(reason, send=False)
+        if may_leave:
+            await self._leave_group(member_id, reason, deadline)
         if self._failures:
             raise self._failures.popleft()
+
+    @property
+    def _may_leave(self) -> bool:
+        is_fenced = self.membership.is_at(MembershipState.FENCED)
+        return bool(self.membership.member_id) and not self._is_static and not is_fenced
+
+    def _end_here(self, reason: str, *, send: bool = True) -> None:
+        """The end of the membership on this side, at once, also when the call that leaves was cancelled."""
+        if self._telling is not None:
+            self._telling.task.cancel()
+            self._telling = None
+        if self._committing is not None:
+            self._committing.cancel()
+            self._committing = None
+        self._rounds.cancel()
+        self._signs.stop()
+        self._fetcher.assign(())
+        if send and self._may_leave:
+            leave = self._leave_group(self.membership.member_id, reason, self._patience())
+            spawn_shared(self._runtime, leave, name="leave the group")
+        if not self.membership.is_at(MembershipState.FENCED):
+            self.membership.dropped(forget=not self._is_static)
 
     async def close(self, deadline: Deadline, *, commit: bool) -> None:
         try:
@@ -338,11 +454,17 @@ class GroupMember:
     # Metadata
 
     def _look_at_metadata(self, subscription: Subscription, now: float) -> None:
-        """Join again when the subscription or the partitions of the group have changed."""
+        """Join again when the subscription or the partitions of the group have changed. A topic that cannot be read is
+        told to the application once."""
         max_age_s = self._config.metadata_max_age_ms / 1000
         if subscription.is_due(now, max_age_s) and self._matching is None:
             self._matching = spawn_shared(self._runtime, self._match(subscription), name="match topics")
         self._cluster.refresh_if_old()
+        for topic in subscription.topics:
+            error = self._cluster.cache.error_of(topic)
+            if error is not None and not error.retriable and self._reported.get(topic) != error.name:
+                self._reported[topic] = error.name
+                self._failures.append(error)
         reason = self._rounds.is_outdated(subscription.topics)
         if reason and self.membership.is_at(MembershipState.STABLE):
             self.membership.request_rejoin(reason)
@@ -373,6 +495,13 @@ class GroupMember:
 
     def _patience(self) -> Deadline:
         return self._cluster.deadline(self._config.request_timeout_ms, "request_timeout_ms")
+
+
+class _Telling(NamedTuple):
+    """A listener that runs, and what follows when it is done."""
+
+    task: asyncio.Task[None]
+    then: Callable[[], None]
 
 
 def _words(partitions: Iterable[TopicPartition]) -> str:

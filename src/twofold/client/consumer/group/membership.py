@@ -73,6 +73,7 @@ class ClientMembership:
         "generation",
         "member_id",
         "protocol",
+        "reads_as",
         "rejoin_reason",
         "state",
     )
@@ -82,6 +83,7 @@ class ClientMembership:
         self.state = MembershipState.UNJOINED
         self.member_id = NO_MEMBER_ID
         self.generation = NO_GENERATION
+        self.reads_as = Identity()  # in the generation whose partitions the application was given last
         self.rejoin_reason = ""  # not empty: another round is needed
         self._session_s = session_s
         self._max_poll_s = max_poll_s
@@ -102,11 +104,13 @@ class ClientMembership:
 
     @property
     def may_commit(self) -> bool:
+        if self.state is MembershipState.ASSIGNED and self.protocol is RebalanceProtocol.EAGER:
+            return False  # it has nothing yet, and what it gave up may be another member's in this generation
         return self.has_generation and self.state in MAY_COMMIT
 
     @property
     def is_in_round(self) -> bool:
-        return self.state in IN_ROUND
+        return self.state in IN_ROUND or (self.state is MembershipState.ASSIGNED and not self.may_commit)
 
     @property
     def needs_round(self) -> bool:
@@ -157,6 +161,7 @@ class ClientMembership:
 
     def taken(self, change: AssignmentChange) -> None:
         self._on(MembershipEvent.TAKEN)
+        self.reads_as = self.identity
         if change.revoked:
             # Other members get these in the next round: they wait for it.
             self.request_rejoin("partitions were revoked")

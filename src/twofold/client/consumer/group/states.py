@@ -1,15 +1,16 @@
 """Where a member of a group stands, as data: what may follow what, and what an error of the coordinator means there.
 
     UNJOINED --PREPARE--> PREPARING --PREPARED--> PREPARED --SENT--> JOINING --JOINED--> SYNCING --SYNCED--> ASSIGNED
-        ^                     ^                      ^                  |                   |                   |
-        |                     |                      +------AGAIN-------+                   |                 TAKEN
-        |                     +-----------------------------PREPARE-------------------------|---------------> STABLE
-        +-----------------------------------------DROPPED (from everywhere)-----------------+
+                              ^                      ^                  |                                       |
+                              |                      +------AGAIN-------+                                       |
+                              +-----PREPARE----- STABLE <---------------------------TAKEN-----------------------+
+
+Everything but FENCED may be DROPPED, which leads to UNJOINED; everything may become FENCED, and nothing follows it.
 
 UNJOINED: there is no generation. Partitions that are still assigned are lost, and the next round begins with saying so.
 PREPARING: `poll` commits, and tells the listener what is given up. PREPARED: that is done; JoinGroup may leave.
 ASSIGNED: the coordinator has confirmed the generation; `poll` has not handed its partitions to the application yet.
-FENCED: another consumer has the `group_instance_id`; nothing leads away from there.
+FENCED: another consumer has the `group_instance_id`.
 """
 
 from collections.abc import Mapping

@@ -11,7 +11,7 @@ from kits.databases.programs import CACHE, Folder, ServerProcess, missing, run_o
 from oracle.processes import free_port
 
 UNPACKED = CACHE / "mariadb-server-core"
-# The two that mariadb-install-db passes to the server, and what it says before them: an account root without a password.
+# What mariadb-install-db passes to the server, after making root an account without a password.
 SYSTEM_TABLES = ("mysql_system_tables.sql", "mysql_performance_tables.sql", "mysql_system_tables_data.sql")
 BEFORE_THEM = "create database mysql;\nuse mysql;\nset @auth_root_socket=NULL;\nset @current_hostname=NULL;\n"
 SMALL = ("--innodb-log-file-size=8M", "--innodb-buffer-pool-size=16M", "--max-connections=60")

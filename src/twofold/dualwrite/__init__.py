@@ -1,0 +1,1 @@
+"""A database and the log in step: rows and records, both or neither."""

@@ -156,7 +156,7 @@ class RowFound:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Of FenceLog: the transaction that is open (NOTHING: none is), and the last one that was ended, if the log says."""
+    """Of FenceLog: the open transaction (NOTHING: none is), and the one that was ended last, if the log says."""
 
     state: PreparedTxnState
     last: LastEnded | None = None

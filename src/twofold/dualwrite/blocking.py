@@ -1,0 +1,444 @@
+"""`DualWrite`: a database and the log in step, for code without asyncio.
+
+    with DualWrite(engine, bootstrap_servers="127.0.0.1:9092", transactional_id="shop") as dual:
+        with dual.transaction() as (db, log):
+            db.execute(insert(orders).values(item="a teapot"))
+            log.send("orders", b"a teapot")
+
+1. The protocol decides (`protocol.py`); here its operations are carried out, one after the other, on one connection
+   and one producer.
+2. One program runs at a time: a transaction in another thread waits until the one before has ended.
+3. An interrupt between two operations is a crash of the program: the connection is rolled back, nothing is decided,
+   and the next transaction takes over first.
+4. What is left unsettled is settled in the background, and before the next transaction.
+"""
+
+import logging
+import os
+import threading
+from types import TracebackType
+from typing import Any
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.orm import Session, scoped_session
+
+from twofold.client.config import ProducerConfig
+from twofold.client.transactions.prepared import PreparedTxnState
+from twofold.dualwrite.database import Database, Guard, Target
+from twofold.dualwrite.errors import Disagreement, DualWriteError, NotDone, TakenOver, Unsuitable
+from twofold.dualwrite.log import BlockingLog, Records, producer_config
+from twofold.dualwrite.operations import (
+    AbortLog,
+    Answer,
+    AskLog,
+    BeginDatabase,
+    BeginLog,
+    CallerRows,
+    CommitDatabase,
+    CompleteLog,
+    Failed,
+    FenceLog,
+    LockRow,
+    Ok,
+    Operation,
+    Prepare,
+    ReadRow,
+    RollbackDatabase,
+    StoreState,
+)
+from twofold.dualwrite.protocol import At, End, Next, Program, Result, Standing, step, take_over, write
+from twofold.dualwrite.steps import TAKE_OVER_END, WRITE_END, Reached, unobserved
+from twofold.dualwrite.table import DEFAULT_TABLE
+from twofold.dualwrite.verdict import (
+    Done,
+    Settled,
+    failure_of_take_over,
+    leaving,
+    new_token,
+    note_of,
+    outcome_of_write,
+    refuse_fork,
+)
+from twofold.wire.errors import KafkaError
+
+DEFAULT_LEASE_S = 30.0
+DEFAULT_LOCK_TIMEOUT_S = 30.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
+"""Between two attempts of the background to settle."""
+
+log = logging.getLogger(__name__)
+
+
+class DualWrite:
+    """The writer of one transactional id. `transaction` takes over first where that is needed; `take_over` does it
+    now. `options` are those of `twofold.Producer`."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        bootstrap_servers: str,
+        transactional_id: str,
+        table: str = DEFAULT_TABLE,
+        lease_s: float = DEFAULT_LEASE_S,
+        lock_timeout_s: float = DEFAULT_LOCK_TIMEOUT_S,
+        observer: Reached = unobserved,
+        **options: Any,
+    ) -> None:
+        config = producer_config(transactional_id, {**options, "bootstrap_servers": bootstrap_servers})
+        database = Database(engine, table, transactional_id, int(lease_s * 1000), lock_timeout_s)
+        self._start(engine, database, config, observer)
+
+    def _start(self, engine: Engine, database: Database, config: ProducerConfig, observer: Reached) -> None:
+        self.engine = engine
+        self.transactional_id = database.transactional_id
+        self.token = new_token()
+        self.database = database
+        self.observer = observer
+        self.log = BlockingLog(config)
+        self._pid = os.getpid()
+        self._cluster = ""
+        self._standing: Standing | None = None  # None: has never been the writer
+        self._in_doubt: PreparedTxnState | None = None
+        self._turn = _Turn(self.transactional_id)
+        self._closed = threading.Event()
+        self._settler: threading.Thread | None = None
+
+    def __enter__(self) -> "DualWrite":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """What is not settled waits for the next process with this transactional id."""
+        self._closed.set()
+        settler = self._settler
+        if settler is not None and settler is not threading.current_thread():
+            settler.join()
+        self.log.close()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing of an earlier transaction is left to be ended."""
+        return self._standing is not Standing.UNSETTLED
+
+    def transaction(self, session: "Session | scoped_session[Any] | None" = None) -> "Block":
+        """`with dual.transaction() as (db, log)`: `db` is a Connection in a transaction, or the session that was
+        given, which must have none. Leaving the block commits both, an exception rolls both back."""
+        refuse_fork(self._pid, self.transactional_id)
+        return Block(self, session() if isinstance(session, scoped_session) else session)
+
+    def take_over(self) -> Settled | None:
+        """Become the writer, and end what an earlier one left open: tells what, if anything. Does nothing where this
+        is the writer already."""
+        refuse_fork(self._pid, self.transactional_id)
+        with self._turn:
+            return self._ready()
+
+    def settle(self) -> Settled | None:
+        """End what an earlier transaction of this writer left open, and tell what became of it; None where nothing was.
+        Raises NotDone where the database or the log does not answer yet."""
+        refuse_fork(self._pid, self.transactional_id)
+        with self._turn:
+            return None if self._standing is not Standing.UNSETTLED else self._ready()
+
+    # How
+
+    def _ready(self) -> Settled | None:
+        """Be the writer, with nothing left open. In turn."""
+        if self._closed.is_set():
+            raise Unsuitable(
+                f"the DualWrite of {self.transactional_id!r} is closed", transactional_id=self.transactional_id
+            )
+        if self._standing is Standing.OWNER:
+            return None
+        if self._standing is Standing.LOST:
+            raise TakenOver(
+                f"another process has taken {self.transactional_id!r} over: this DualWrite is over. Make another to "
+                "take it back",
+                transactional_id=self.transactional_id,
+            )
+        self._find_cluster()
+        expected = None if self._standing is None else self.token
+        run = Run(self, take_over(self.token, self._cluster, expected))
+        result = run.to_end()
+        self.observer(TAKE_OVER_END)
+        return self._after_take_over(result, run.cause)
+
+    def _find_cluster(self) -> None:
+        if not self._cluster:
+            try:
+                self._cluster = self.log.cluster_id()
+            except KafkaError as error:
+                raise NotDone(
+                    f"{self.transactional_id!r} could not be taken over: {error}",
+                    transactional_id=self.transactional_id,
+                ) from error
+
+    def _after_take_over(self, result: Result, cause: BaseException | None) -> Settled | None:
+        if result.end is End.TAKEN or self._standing is not None:
+            self._standing = result.standing
+        failure = failure_of_take_over(result, self.transactional_id, self._cluster, self.database.table.fullname)
+        if failure is not None:
+            raise failure from cause
+        assert result.row is not None
+        state, self._in_doubt = self._in_doubt or result.kept, None
+        return Settled(state, state == result.row.state) if state else None
+
+    def _after_write(self, result: Result) -> Done | DualWriteError:
+        self._standing = result.standing
+        if result.standing is Standing.UNSETTLED:
+            if result.end in (End.DECIDED, End.UNKNOWN):
+                self._in_doubt = result.prepared
+            self._settle_in_background()
+        return outcome_of_write(result, self.transactional_id)
+
+    def _abandon(self) -> None:
+        """A program did not come to its end."""
+        if self._standing is not None:
+            self._standing = Standing.UNSETTLED
+            self._settle_in_background()
+
+    def _settle_in_background(self) -> None:
+        if self._settler is None or not self._settler.is_alive():
+            self._settler = threading.Thread(
+                target=self._keep_settling, name=f"twofold-settle-{self.transactional_id}", daemon=True
+            )
+            self._settler.start()
+
+    def _keep_settling(self) -> None:
+        pause_s = FIRST_PAUSE_S
+        while not self._closed.wait(pause_s):
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            with self._turn:
+                if self._standing is not Standing.UNSETTLED or self._closed.is_set():
+                    return
+                try:
+                    settled = self._ready()
+                    log.info("%r is settled: %s", self.transactional_id, settled)
+                    return
+                except (Disagreement, TakenOver, Unsuitable) as error:
+                    log.error("%r cannot be settled: %s", self.transactional_id, error)
+                    return
+                except Exception as error:
+                    log.warning("%r is not settled yet: %s", self.transactional_id, error)
+
+
+class Block:
+    """The block of one transaction. `result` is Done after it has ended without an exception."""
+
+    def __init__(self, dual: DualWrite, session: Session | None) -> None:
+        self._dual = dual
+        self._session = session
+        self._run: Run | None = None
+        self.result: Done | None = None
+
+    def __enter__(self) -> "tuple[Any, Records]":
+        dual = self._dual
+        dual._turn.take()
+        try:
+            dual._ready()
+            run = self._run = Run(dual, write(dual.token, dual._cluster), self._session)
+            result = run.to_caller()
+            if result is not None:
+                failure = dual._after_write(result)
+                assert isinstance(failure, DualWriteError)
+                raise failure from run.cause
+            return run.target, Records(dual.log.producer)
+        except BaseException:
+            dual._turn.give()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        dual, run = self._dual, self._run
+        assert run is not None
+        try:
+            result = run.after_caller(error)
+            outcome = dual._after_write(result)
+            dual.observer(WRITE_END)
+            if error is not None:
+                replacement = leaving(error, outcome, dual.transactional_id)
+                if replacement is not None:
+                    raise replacement from error
+                error.add_note(note_of(result))
+            elif isinstance(outcome, Done):
+                self.result = outcome
+            elif isinstance(run.cause, Unsuitable):
+                raise run.cause
+            else:
+                raise outcome from run.cause
+        finally:
+            dual._turn.give()
+
+
+class Run:
+    """One program on one connection. `cause` is the first error that it met."""
+
+    def __init__(self, dual: DualWrite, first: Next, session: Session | None = None) -> None:
+        self._dual = dual
+        self._session = session
+        self._program: Program = first[0]
+        self._operation: Operation | Result = first[1]
+        self._guard = Guard(dual.transactional_id)
+        self.target: Target | None = None
+        self.cause: BaseException | None = None
+
+    def to_caller(self) -> Result | None:
+        """None: the caller's code is next."""
+        while not isinstance(self._operation, Result | CallerRows):
+            self._step()
+        if isinstance(self._operation, Result):
+            return self._operation
+        self._guarded(self._observe)
+        return None
+
+    def after_caller(self, error: BaseException | None) -> Result:
+        """Go on after the caller's code, which has left by an exception, or has not."""
+        answer: Answer = Failed(error)
+        if error is None:
+            answer = self._guarded(self._close_block)
+        self._advance(answer)
+        return self.to_end()
+
+    def to_end(self) -> Result:
+        while not isinstance(self._operation, Result):
+            self._step()
+        return self._operation
+
+    def _step(self) -> None:
+        self._advance(self._guarded(self._perform))
+
+    def _advance(self, answer: Answer) -> None:
+        error = getattr(answer, "error", None)
+        if self.cause is None and error is not None:
+            self.cause = error
+        self._program, self._operation = step(self._program, answer)
+
+    def _guarded(self, perform: Any) -> Answer:
+        """An interrupt, or a mistake of ours, ends the program where it is."""
+        try:
+            answer: Answer = perform()
+            return answer
+        except BaseException:
+            self._drop_target()
+            self._dual._abandon()
+            raise
+
+    def _observe(self) -> Answer:
+        self._dual.observer(self._program.at.value)
+        return Ok()
+
+    def _close_block(self) -> Answer:
+        assert self.target is not None
+        try:
+            self._dual.database.close_block(self.target, self._guard)
+            return Ok()
+        except Exception as error:
+            return Failed(error)
+
+    def _perform(self) -> Answer:
+        operation, part = self._operation, self._dual.log
+        self._observe()
+        match operation:
+            case ReadRow():
+                return self._read_row()
+            case FenceLog():
+                return part.fence()
+            case BeginLog():
+                return part.begin()
+            case Prepare():
+                return part.prepare()
+            case CompleteLog(state):
+                return part.complete(state)
+            case AbortLog():
+                return part.abort()
+            case AskLog(state):
+                return part.ask(state)
+        assert not isinstance(operation, Result)
+        return self._in_database(operation)
+
+    def _in_database(self, operation: Operation) -> Answer:
+        database = self._dual.database
+        if isinstance(operation, BeginDatabase):
+            return self._begin()
+        assert self.target is not None
+        match operation:
+            case LockRow():
+                return database.lock(self.target, operation, block=self._program.at is At.LOCK)
+            case StoreState():
+                return database.store(self.target, operation)
+            case CommitDatabase():
+                answer = database.commit(self.target)
+                if answer == Ok():
+                    self._drop_target(roll_back=False)
+                return answer
+            case RollbackDatabase():
+                self._drop_target()
+                return Ok()
+        raise AssertionError(f"{operation} is not of the database")
+
+    def _read_row(self) -> Answer:
+        try:
+            with self._dual.engine.connect() as connection:
+                return self._dual.database.read(connection)
+        except DualWriteError:
+            raise
+        except Exception as error:
+            return Failed(error)
+
+    def _begin(self) -> Answer:
+        """Only the first transaction is on the caller's session: what comes after an error is on a new connection."""
+        of_block = self._program.at is At.BEGIN
+        try:
+            self.target = self._session if of_block and self._session is not None else self._dual.engine.connect()
+        except Exception as error:
+            return Failed(error)
+        answer = self._dual.database.begin(self.target, self._guard if of_block else None)
+        if answer != Ok():
+            self._drop_target()
+        return answer
+
+    def _drop_target(self, *, roll_back: bool = True) -> None:
+        target, self.target = self.target, None
+        self._guard.release()
+        if target is None:
+            return
+        if roll_back:
+            self._dual.database.roll_back(target)
+        if isinstance(target, Connection):
+            target.close()
+
+
+class _Turn:
+    """One program at a time. A thread that has the turn and asks for it again would wait for itself."""
+
+    def __init__(self, transactional_id: str) -> None:
+        self._lock = threading.Lock()
+        self._transactional_id = transactional_id
+        self._thread: int | None = None
+
+    def take(self) -> None:
+        if self._thread == threading.get_ident():
+            raise Unsuitable(
+                f"transaction() of {self._transactional_id!r} inside a block of its own: one at a time",
+                transactional_id=self._transactional_id,
+            )
+        self._lock.acquire()
+        self._thread = threading.get_ident()
+
+    def give(self) -> None:
+        self._thread = None
+        self._lock.release()
+
+    def __enter__(self) -> None:
+        self.take()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.give()

@@ -16,6 +16,7 @@ from twofold.extras import require
 
 require("dualwrite", "twofold.dualwrite")
 
+from twofold.dualwrite.aio import AsyncDualWrite  # noqa: E402
 from twofold.dualwrite.blocking import DualWrite  # noqa: E402
 from twofold.dualwrite.errors import (  # noqa: E402
     DatabaseBehind,
@@ -32,6 +33,7 @@ from twofold.dualwrite.errors import (  # noqa: E402
 from twofold.dualwrite.verdict import Done, Settled  # noqa: E402
 
 __all__ = [
+    "AsyncDualWrite",
     "DatabaseBehind",
     "DecidedNotVisible",
     "Disagreement",

@@ -16,14 +16,12 @@ The rules are those of `blocking.py`. What a cancellation does:
 
 import asyncio
 import logging
-import os
 from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_scoped_session
 
-from twofold.client.transactions.prepared import PreparedTxnState
 from twofold.dualwrite.blocking import (
     DEFAULT_LEASE_S,
     DEFAULT_LOCK_TIMEOUT_S,
@@ -32,6 +30,7 @@ from twofold.dualwrite.blocking import (
 )
 from twofold.dualwrite.database import Database, Guard
 from twofold.dualwrite.errors import Disagreement, DualWriteError, NotDone, TakenOver, Unsuitable
+from twofold.dualwrite.footing import Footing
 from twofold.dualwrite.log import AioLog, AsyncRecords, producer_config
 from twofold.dualwrite.operations import (
     AbortLog,
@@ -52,18 +51,14 @@ from twofold.dualwrite.operations import (
     RollbackDatabase,
     StoreState,
 )
-from twofold.dualwrite.protocol import At, End, Next, Program, Result, Standing, step, take_over, write
+from twofold.dualwrite.protocol import At, Next, Program, Result, step
 from twofold.dualwrite.steps import TAKE_OVER_END, WRITE_END, Reached, unobserved
 from twofold.dualwrite.table import DEFAULT_TABLE
 from twofold.dualwrite.verdict import (
     Done,
     Settled,
-    failure_of_take_over,
     leaving,
-    new_token,
     note_of,
-    outcome_of_write,
-    refuse_fork,
 )
 from twofold.wire.errors import KafkaError
 
@@ -88,16 +83,11 @@ class AsyncDualWrite:
         config = producer_config(transactional_id, {**options, "bootstrap_servers": bootstrap_servers})
         self.engine = engine
         self.transactional_id = transactional_id
-        self.token = new_token()
         self.database = Database(engine.sync_engine, table, transactional_id, int(lease_s * 1000), lock_timeout_s)
         self.observer = observer
         self.log = AioLog(config)
-        self._pid = os.getpid()
-        self._cluster = ""
-        self._standing: Standing | None = None  # None: has never been the writer
-        self._in_doubt: PreparedTxnState | None = None
+        self._footing = Footing(self.transactional_id, self.database.table.fullname)
         self._turn = _Turn(transactional_id)
-        self._closed = False
         self._settler: asyncio.Task[None] | None = None
         self._ending: set[asyncio.Task[Any]] = set()
 
@@ -111,7 +101,7 @@ class AsyncDualWrite:
 
     async def close(self) -> None:
         """Waits for blocks that are ending. What is not settled waits for the next process with this id."""
-        self._closed = True
+        self._footing.closed = True
         if self._settler is not None:
             self._settler.cancel()
             await asyncio.wait((self._settler,))
@@ -122,94 +112,73 @@ class AsyncDualWrite:
     @property
     def is_settled(self) -> bool:
         """Whether nothing of an earlier transaction is left to be ended."""
-        return self._standing is not Standing.UNSETTLED
+        return not self._footing.is_unsettled
 
     def transaction(self, session: "AsyncSession | async_scoped_session[Any] | None" = None) -> "AsyncBlock":
         """`async with dual.transaction() as (db, log)`: `db` is an AsyncConnection in a transaction, or the session
         that was given, which must have none."""
-        refuse_fork(self._pid, self.transactional_id)
+        self._footing.refuse_fork()
         return AsyncBlock(self, session() if isinstance(session, async_scoped_session) else session)
 
     async def take_over(self) -> Settled | None:
         """See `DualWrite.take_over`."""
-        refuse_fork(self._pid, self.transactional_id)
+        self._footing.refuse_fork()
         async with self._turn:
             return await self._ready()
 
     async def settle(self) -> Settled | None:
         """See `DualWrite.settle`."""
-        refuse_fork(self._pid, self.transactional_id)
+        self._footing.refuse_fork()
         async with self._turn:
-            return None if self._standing is not Standing.UNSETTLED else await self._ready()
+            if self._footing.is_unsettled:
+                await self._ready()
+            return self._footing.tell()
 
     # How
 
     async def _ready(self) -> Settled | None:
         """Be the writer, with nothing left open. In turn."""
-        if self._closed:
-            raise Unsuitable(
-                f"the AsyncDualWrite of {self.transactional_id!r} is closed", transactional_id=self.transactional_id
-            )
-        if self._standing is Standing.OWNER:
+        if not self._footing.must_take_over():
             return None
-        if self._standing is Standing.LOST:
-            raise TakenOver(
-                f"another process has taken {self.transactional_id!r} over: this AsyncDualWrite is over. Make another "
-                "to take it back",
-                transactional_id=self.transactional_id,
-            )
         await self._find_cluster()
-        expected = None if self._standing is None else self.token
-        run = AsyncRun(self, take_over(self.token, self._cluster, expected))
+        run = AsyncRun(self, self._footing.take_over())
         result = await run.to_end()
         self.observer(TAKE_OVER_END)
-        return self._after_take_over(result, run.cause)
+        return self._footing.after_take_over(result, run.cause)
 
     async def _find_cluster(self) -> None:
-        if not self._cluster:
+        if not self._footing.cluster:
             try:
-                self._cluster = await self.log.cluster_id()
+                self._footing.cluster = await self.log.cluster_id()
             except KafkaError as error:
                 raise NotDone(
                     f"{self.transactional_id!r} could not be taken over: {error}",
                     transactional_id=self.transactional_id,
                 ) from error
 
-    def _after_take_over(self, result: Result, cause: BaseException | None) -> Settled | None:
-        if result.end is End.TAKEN or self._standing is not None:
-            self._standing = result.standing
-        failure = failure_of_take_over(result, self.transactional_id, self._cluster, self.database.table.fullname)
-        if failure is not None:
-            raise failure from cause
-        assert result.row is not None
-        state, self._in_doubt = self._in_doubt or result.kept, None
-        return Settled(state, state == result.row.state) if state else None
-
     def _after_write(self, result: Result) -> Done | DualWriteError:
-        self._standing = result.standing
-        if result.standing is Standing.UNSETTLED:
-            if result.end in (End.DECIDED, End.UNKNOWN):
-                self._in_doubt = result.prepared
-            self._settle_in_background()
-        return outcome_of_write(result, self.transactional_id)
+        outcome = self._footing.after_write(result)
+        self._settle_in_background()
+        return outcome
 
     def _abandon(self) -> None:
         """A program did not come to its end."""
-        if self._standing is not None:
-            self._standing = Standing.UNSETTLED
-            self._settle_in_background()
+        self._footing.abandon()
+        self._settle_in_background()
 
     def _settle_in_background(self) -> None:
-        if not self._closed and (self._settler is None or self._settler.done()):
+        if not self._footing.is_unsettled or self._footing.closed:
+            return
+        if self._settler is None or self._settler.done():
             self._settler = asyncio.create_task(self._keep_settling(), name=f"settle {self.transactional_id}")
 
     async def _keep_settling(self) -> None:
         pause_s = FIRST_PAUSE_S
-        while not self._closed:
+        while True:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
             async with self._turn:
-                if self._standing is not Standing.UNSETTLED or self._closed:
+                if not self._footing.is_unsettled or self._footing.closed:
                     return
                 try:
                     settled = await self._ready()
@@ -243,7 +212,7 @@ class AsyncBlock:
         await dual._turn.take()
         try:
             await dual._ready()
-            run = self._run = AsyncRun(dual, write(dual.token, dual._cluster), self._session)
+            run = self._run = AsyncRun(dual, dual._footing.write(), self._session)
             result = await run.to_caller()
             if result is not None:
                 failure = dual._after_write(result)

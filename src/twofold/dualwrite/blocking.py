@@ -14,7 +14,6 @@
 """
 
 import logging
-import os
 import threading
 from types import TracebackType
 from typing import Any
@@ -23,9 +22,9 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import Session, scoped_session
 
 from twofold.client.config import ProducerConfig
-from twofold.client.transactions.prepared import PreparedTxnState
 from twofold.dualwrite.database import Database, Guard, Target
 from twofold.dualwrite.errors import Disagreement, DualWriteError, NotDone, TakenOver, Unsuitable
+from twofold.dualwrite.footing import Footing
 from twofold.dualwrite.log import BlockingLog, Records, producer_config
 from twofold.dualwrite.operations import (
     AbortLog,
@@ -46,18 +45,14 @@ from twofold.dualwrite.operations import (
     RollbackDatabase,
     StoreState,
 )
-from twofold.dualwrite.protocol import At, End, Next, Program, Result, Standing, step, take_over, write
+from twofold.dualwrite.protocol import At, Next, Program, Result, step
 from twofold.dualwrite.steps import TAKE_OVER_END, WRITE_END, Reached, unobserved
 from twofold.dualwrite.table import DEFAULT_TABLE
 from twofold.dualwrite.verdict import (
     Done,
     Settled,
-    failure_of_take_over,
     leaving,
-    new_token,
     note_of,
-    outcome_of_write,
-    refuse_fork,
 )
 from twofold.wire.errors import KafkaError
 
@@ -92,14 +87,10 @@ class DualWrite:
     def _start(self, engine: Engine, database: Database, config: ProducerConfig, observer: Reached) -> None:
         self.engine = engine
         self.transactional_id = database.transactional_id
-        self.token = new_token()
         self.database = database
         self.observer = observer
         self.log = BlockingLog(config)
-        self._pid = os.getpid()
-        self._cluster = ""
-        self._standing: Standing | None = None  # None: has never been the writer
-        self._in_doubt: PreparedTxnState | None = None
+        self._footing = Footing(self.transactional_id, self.database.table.fullname)
         self._turn = _Turn(self.transactional_id)
         self._closed = threading.Event()
         self._settler: threading.Thread | None = None
@@ -114,6 +105,7 @@ class DualWrite:
 
     def close(self) -> None:
         """What is not settled waits for the next process with this transactional id."""
+        self._footing.closed = True
         self._closed.set()
         settler = self._settler
         if settler is not None and settler is not threading.current_thread():
@@ -123,86 +115,66 @@ class DualWrite:
     @property
     def is_settled(self) -> bool:
         """Whether nothing of an earlier transaction is left to be ended."""
-        return self._standing is not Standing.UNSETTLED
+        return not self._footing.is_unsettled
 
     def transaction(self, session: "Session | scoped_session[Any] | None" = None) -> "Block":
         """`with dual.transaction() as (db, log)`: `db` is a Connection in a transaction, or the session that was
         given, which must have none. Leaving the block commits both, an exception rolls both back."""
-        refuse_fork(self._pid, self.transactional_id)
+        self._footing.refuse_fork()
         return Block(self, session() if isinstance(session, scoped_session) else session)
 
     def take_over(self) -> Settled | None:
         """Become the writer, and end what an earlier one left open: tells what, if anything. Does nothing where this
         is the writer already."""
-        refuse_fork(self._pid, self.transactional_id)
+        self._footing.refuse_fork()
         with self._turn:
             return self._ready()
 
     def settle(self) -> Settled | None:
-        """End what an earlier transaction of this writer left open, and tell what became of it; None where nothing was.
-        Raises NotDone where the database or the log does not answer yet."""
-        refuse_fork(self._pid, self.transactional_id)
+        """End what a transaction of this writer left open, and tell what became of the last one whose end was not known
+        (OutcomeUnknown, DecidedNotVisible); None where there was none, or where it was told before. Raises NotDone
+        while the database or the log does not answer."""
+        self._footing.refuse_fork()
         with self._turn:
-            return None if self._standing is not Standing.UNSETTLED else self._ready()
+            if self._footing.is_unsettled:
+                self._ready()
+            return self._footing.tell()
 
     # How
 
     def _ready(self) -> Settled | None:
         """Be the writer, with nothing left open. In turn."""
-        if self._closed.is_set():
-            raise Unsuitable(
-                f"the DualWrite of {self.transactional_id!r} is closed", transactional_id=self.transactional_id
-            )
-        if self._standing is Standing.OWNER:
+        if not self._footing.must_take_over():
             return None
-        if self._standing is Standing.LOST:
-            raise TakenOver(
-                f"another process has taken {self.transactional_id!r} over: this DualWrite is over. Make another to "
-                "take it back",
-                transactional_id=self.transactional_id,
-            )
         self._find_cluster()
-        expected = None if self._standing is None else self.token
-        run = Run(self, take_over(self.token, self._cluster, expected))
+        run = Run(self, self._footing.take_over())
         result = run.to_end()
         self.observer(TAKE_OVER_END)
-        return self._after_take_over(result, run.cause)
+        return self._footing.after_take_over(result, run.cause)
 
     def _find_cluster(self) -> None:
-        if not self._cluster:
+        if not self._footing.cluster:
             try:
-                self._cluster = self.log.cluster_id()
+                self._footing.cluster = self.log.cluster_id()
             except KafkaError as error:
                 raise NotDone(
                     f"{self.transactional_id!r} could not be taken over: {error}",
                     transactional_id=self.transactional_id,
                 ) from error
 
-    def _after_take_over(self, result: Result, cause: BaseException | None) -> Settled | None:
-        if result.end is End.TAKEN or self._standing is not None:
-            self._standing = result.standing
-        failure = failure_of_take_over(result, self.transactional_id, self._cluster, self.database.table.fullname)
-        if failure is not None:
-            raise failure from cause
-        assert result.row is not None
-        state, self._in_doubt = self._in_doubt or result.kept, None
-        return Settled(state, state == result.row.state) if state else None
-
     def _after_write(self, result: Result) -> Done | DualWriteError:
-        self._standing = result.standing
-        if result.standing is Standing.UNSETTLED:
-            if result.end in (End.DECIDED, End.UNKNOWN):
-                self._in_doubt = result.prepared
-            self._settle_in_background()
-        return outcome_of_write(result, self.transactional_id)
+        outcome = self._footing.after_write(result)
+        self._settle_in_background()
+        return outcome
 
     def _abandon(self) -> None:
         """A program did not come to its end."""
-        if self._standing is not None:
-            self._standing = Standing.UNSETTLED
-            self._settle_in_background()
+        self._footing.abandon()
+        self._settle_in_background()
 
     def _settle_in_background(self) -> None:
+        if not self._footing.is_unsettled or self._footing.closed:
+            return
         if self._settler is None or not self._settler.is_alive():
             self._settler = threading.Thread(
                 target=self._keep_settling, name=f"twofold-settle-{self.transactional_id}", daemon=True
@@ -214,7 +186,7 @@ class DualWrite:
         while not self._closed.wait(pause_s):
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
             with self._turn:
-                if self._standing is not Standing.UNSETTLED or self._closed.is_set():
+                if not self._footing.is_unsettled or self._closed.is_set():
                     return
                 try:
                     settled = self._ready()
@@ -241,7 +213,7 @@ class Block:
         dual._turn.take()
         try:
             dual._ready()
-            run = self._run = Run(dual, write(dual.token, dual._cluster), self._session)
+            run = self._run = Run(dual, dual._footing.write(), self._session)
             result = run.to_caller()
             if result is not None:
                 failure = dual._after_write(result)

@@ -21,7 +21,6 @@ from twofold.dualwrite.errors import (
     OtherCluster,
     OutcomeUnknown,
     TakenOver,
-    Unsuitable,
 )
 from twofold.dualwrite.log import FENCING
 from twofold.dualwrite.protocol import End, Result, Standing
@@ -168,12 +167,3 @@ def _database_behind(result: Result, transactional_id: str, table: str) -> Disag
         transactional_id=transactional_id,
         state=state,
     )
-
-
-def refuse_fork(pid: int, transactional_id: str) -> None:
-    if os.getpid() != pid:
-        raise Unsuitable(
-            f"the DualWrite of {transactional_id!r} was made in process {pid}, and this is process {os.getpid()}: make "
-            "one in each process, after the fork",
-            transactional_id=transactional_id,
-        )

@@ -1,0 +1,96 @@
+"""Where a writer stands between two programs: whether it is the owner, what is unsettled, and what it tells its caller.
+Both fronts have one."""
+
+import os
+
+from twofold.client.transactions.prepared import PreparedTxnState
+from twofold.dualwrite.errors import DualWriteError, TakenOver, Unsuitable
+from twofold.dualwrite.protocol import End, Next, Result, Standing, take_over, write
+from twofold.dualwrite.verdict import (
+    Done,
+    Settled,
+    failure_of_take_over,
+    new_token,
+    outcome_of_write,
+)
+
+
+class Footing:
+    """Of one writer of one transactional id, in one process."""
+
+    def __init__(self, transactional_id: str, table: str) -> None:
+        self.token = new_token()
+        self.cluster = ""
+        self.closed = False
+        self._transactional_id = transactional_id
+        self._table = table
+        self._pid = os.getpid()
+        self._standing: Standing | None = None  # None: has never been the writer
+        self._in_doubt: PreparedTxnState | None = None
+        self._told: Settled | None = None  # what the background has settled, until the caller asks
+
+    @property
+    def is_unsettled(self) -> bool:
+        return self._standing is Standing.UNSETTLED
+
+    @property
+    def is_lost(self) -> bool:
+        return self._standing is Standing.LOST
+
+    def refuse_fork(self) -> None:
+        if os.getpid() != self._pid:
+            raise Unsuitable(
+                f"the writer of {self._transactional_id!r} was made in process {self._pid}, and this is process "
+                f"{os.getpid()}: make one in each process, after the fork",
+                transactional_id=self._transactional_id,
+            )
+
+    def must_take_over(self) -> bool:
+        """Whether a take-over comes before the next write; raises where there is no next write."""
+        if self.closed:
+            raise Unsuitable(
+                f"the writer of {self._transactional_id!r} is closed", transactional_id=self._transactional_id
+            )
+        if self._standing is Standing.LOST:
+            raise TakenOver(
+                f"another process has taken {self._transactional_id!r} over: this writer is over. Make another to take "
+                "it back",
+                transactional_id=self._transactional_id,
+            )
+        return self._standing is not Standing.OWNER
+
+    def take_over(self, expected: str | None = None) -> Next:
+        """From this writer itself, where it has been the writer before; otherwise from `expected`, or from any."""
+        return take_over(self.token, self.cluster, expected if self._standing is None else self.token)
+
+    def write(self) -> Next:
+        return write(self.token, self.cluster)
+
+    def after_take_over(self, result: Result, cause: BaseException | None) -> Settled | None:
+        if result.end is End.TAKEN or self._standing is not None:
+            self._standing = result.standing
+        failure = failure_of_take_over(result, self._transactional_id, self.cluster, self._table)
+        if failure is not None:
+            raise failure from cause
+        assert result.row is not None
+        state = self._in_doubt or result.kept
+        settled = Settled(state, state == result.row.state) if state else None
+        if self._in_doubt is not None:
+            self._in_doubt, self._told = None, settled
+        return settled
+
+    def tell(self) -> Settled | None:
+        """What became of the last transaction whose end was not known; once."""
+        told, self._told = self._told, None
+        return told
+
+    def after_write(self, result: Result) -> Done | DualWriteError:
+        self._standing = result.standing
+        if result.standing is Standing.UNSETTLED and result.end in (End.DECIDED, End.UNKNOWN):
+            self._in_doubt = result.prepared
+        return outcome_of_write(result, self._transactional_id)
+
+    def abandon(self) -> None:
+        """A program did not come to its end: an interrupt, a cancellation."""
+        if self._standing is not None:
+            self._standing = Standing.UNSETTLED

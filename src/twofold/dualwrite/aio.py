@@ -57,7 +57,7 @@ from twofold.dualwrite.table import DEFAULT_TABLE
 from twofold.dualwrite.verdict import (
     Done,
     Settled,
-    leaving,
+    is_for_the_caller,
     note_of,
 )
 from twofold.wire.errors import KafkaError
@@ -88,6 +88,7 @@ class AsyncDualWrite:
         self.log = AioLog(config)
         self._footing = Footing(self.transactional_id, self.database.table.fullname)
         self._turn = _Turn(transactional_id)
+        self._closing = asyncio.Event()
         self._settler: asyncio.Task[None] | None = None
         self._ending: set[asyncio.Task[Any]] = set()
 
@@ -102,6 +103,7 @@ class AsyncDualWrite:
     async def close(self) -> None:
         """Waits for blocks that are ending. What is not settled waits for the next process with this id."""
         self._footing.closed = True
+        self._closing.set()
         if self._settler is not None:
             self._settler.cancel()
             await asyncio.wait((self._settler,))
@@ -174,8 +176,7 @@ class AsyncDualWrite:
 
     async def _keep_settling(self) -> None:
         pause_s = FIRST_PAUSE_S
-        while True:
-            await asyncio.sleep(pause_s)
+        while not await self._closes_within(pause_s):
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
             async with self._turn:
                 if not self._footing.is_unsettled or self._footing.closed:
@@ -189,6 +190,12 @@ class AsyncDualWrite:
                     return
                 except Exception as error:
                     log.warning("%r is not settled yet: %s", self.transactional_id, error)
+
+    async def _closes_within(self, seconds: float) -> bool:
+        try:
+            return await asyncio.wait_for(self._closing.wait(), seconds)
+        except TimeoutError:
+            return False
 
     def _ends(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
         """Work that goes on when the task that waits for it is cancelled."""
@@ -217,6 +224,8 @@ class AsyncBlock:
             if result is not None:
                 failure = dual._after_write(result)
                 assert isinstance(failure, DualWriteError)
+                if isinstance(run.cause, Unsuitable):
+                    raise run.cause
                 raise failure from run.cause
             return run.target, AsyncRecords(dual.log.producer)
         except BaseException:
@@ -241,17 +250,16 @@ class AsyncBlock:
             result = await run.after_caller(error)
             outcome = dual._after_write(result)
             dual.observer(WRITE_END)
-            if error is not None:
-                replacement = leaving(error, outcome, dual.transactional_id)
-                if replacement is not None:
-                    raise replacement from error
-                error.add_note(note_of(result))
-            elif isinstance(outcome, Done):
+            if isinstance(outcome, Done):
                 self.result = outcome
-            elif isinstance(run.cause, Unsuitable):
-                raise run.cause
-            else:
+            elif run.callers_error is None:
                 raise outcome from run.cause
+            elif is_for_the_caller(run.callers_error, outcome):
+                run.callers_error.add_note(note_of(result))
+                if error is None:
+                    raise run.callers_error
+            else:
+                raise outcome from run.callers_error
         finally:
             dual._turn.give()
 
@@ -264,7 +272,7 @@ def _tell_of(ending: "asyncio.Task[Any]") -> None:
 
 
 class AsyncRun:
-    """One program on one connection. `cause` is the first error that it met."""
+    """One program on one connection. `cause` is the first error that it met, `callers_error` that of the block."""
 
     def __init__(self, dual: AsyncDualWrite, first: Next, session: AsyncSession | None = None) -> None:
         self._dual = dual
@@ -274,6 +282,7 @@ class AsyncRun:
         self._guard = Guard(dual.transactional_id)
         self.target: AsyncConnection | AsyncSession | None = None
         self.cause: BaseException | None = None
+        self.callers_error: BaseException | None = None
 
     async def to_caller(self) -> Result | None:
         """None: the caller's code is next."""
@@ -290,6 +299,8 @@ class AsyncRun:
         if error is None:
             answer = await self._guarded(self._close_block)
         self._advance(answer)
+        if isinstance(answer, Failed):
+            self.callers_error = answer.error
         return await self.to_end()
 
     async def to_end(self) -> Result:
@@ -373,8 +384,6 @@ class AsyncRun:
         try:
             async with self._dual.engine.connect() as connection:
                 return await connection.run_sync(self._dual.database.read)
-        except DualWriteError:
-            raise
         except Exception as error:
             return Failed(error)
 
@@ -383,6 +392,7 @@ class AsyncRun:
         of_block = self._program.at is At.BEGIN
         try:
             if of_block and self._session is not None:
+                self._dual.database.check_session(self._session.sync_session)
                 self.target = self._session
             else:
                 self.target = await self._dual.engine.connect()
@@ -399,7 +409,7 @@ class AsyncRun:
         if target is None:
             return
         if roll_back:
-            await target.run_sync(self._dual.database.roll_back)
+            await target.run_sync(self._dual.database.roll_back, self._guard)
         if isinstance(target, AsyncConnection):
             await target.close()
 

@@ -51,7 +51,7 @@ from twofold.dualwrite.table import DEFAULT_TABLE
 from twofold.dualwrite.verdict import (
     Done,
     Settled,
-    leaving,
+    is_for_the_caller,
     note_of,
 )
 from twofold.wire.errors import KafkaError
@@ -218,6 +218,8 @@ class Block:
             if result is not None:
                 failure = dual._after_write(result)
                 assert isinstance(failure, DualWriteError)
+                if isinstance(run.cause, Unsuitable):
+                    raise run.cause
                 raise failure from run.cause
             return run.target, Records(dual.log.producer)
         except BaseException:
@@ -233,23 +235,22 @@ class Block:
             result = run.after_caller(error)
             outcome = dual._after_write(result)
             dual.observer(WRITE_END)
-            if error is not None:
-                replacement = leaving(error, outcome, dual.transactional_id)
-                if replacement is not None:
-                    raise replacement from error
-                error.add_note(note_of(result))
-            elif isinstance(outcome, Done):
+            if isinstance(outcome, Done):
                 self.result = outcome
-            elif isinstance(run.cause, Unsuitable):
-                raise run.cause
-            else:
+            elif run.callers_error is None:
                 raise outcome from run.cause
+            elif is_for_the_caller(run.callers_error, outcome):
+                run.callers_error.add_note(note_of(result))
+                if error is None:
+                    raise run.callers_error
+            else:
+                raise outcome from run.callers_error
         finally:
             dual._turn.give()
 
 
 class Run:
-    """One program on one connection. `cause` is the first error that it met."""
+    """One program on one connection. `cause` is the first error that it met, `callers_error` that of the block."""
 
     def __init__(self, dual: DualWrite, first: Next, session: Session | None = None) -> None:
         self._dual = dual
@@ -259,6 +260,7 @@ class Run:
         self._guard = Guard(dual.transactional_id)
         self.target: Target | None = None
         self.cause: BaseException | None = None
+        self.callers_error: BaseException | None = None
 
     def to_caller(self) -> Result | None:
         """None: the caller's code is next."""
@@ -275,6 +277,8 @@ class Run:
         if error is None:
             answer = self._guarded(self._close_block)
         self._advance(answer)
+        if isinstance(answer, Failed):
+            self.callers_error = answer.error
         return self.to_end()
 
     def to_end(self) -> Result:
@@ -358,8 +362,6 @@ class Run:
         try:
             with self._dual.engine.connect() as connection:
                 return self._dual.database.read(connection)
-        except DualWriteError:
-            raise
         except Exception as error:
             return Failed(error)
 
@@ -367,7 +369,11 @@ class Run:
         """Only the first transaction is on the caller's session: what comes after an error is on a new connection."""
         of_block = self._program.at is At.BEGIN
         try:
-            self.target = self._session if of_block and self._session is not None else self._dual.engine.connect()
+            if of_block and self._session is not None:
+                self._dual.database.check_session(self._session)
+                self.target = self._session
+            else:
+                self.target = self._dual.engine.connect()
         except Exception as error:
             return Failed(error)
         answer = self._dual.database.begin(self.target, self._guard if of_block else None)
@@ -381,7 +387,7 @@ class Run:
         if target is None:
             return
         if roll_back:
-            self._dual.database.roll_back(target)
+            self._dual.database.roll_back(target, self._guard)
         if isinstance(target, Connection):
             target.close()
 

@@ -64,6 +64,7 @@ class Guard:
     """Of one block: what the caller's code does to the transaction that is not the caller's to end."""
 
     def __init__(self, transactional_id: str) -> None:
+        self.connection: Connection | None = None
         self._transactional_id = transactional_id
         self._is_open = False
         self._is_ours = True
@@ -71,6 +72,7 @@ class Guard:
 
     def watch(self, connection: Connection) -> None:
         """From now on the transaction of this connection is the block's."""
+        self.connection = connection
         event.listen(connection, "commit", self._on_commit)
         event.listen(connection, "rollback", self._on_rollback)
         event.listen(connection, "begin", self._on_begin)
@@ -130,8 +132,6 @@ class Database:
                 found = self._select(connection)
             connection.rollback()
             return Failed() if found is None else RowFound(self._row(found))
-        except Unsuitable:
-            raise
         except Exception as error:
             return Failed(error)
 
@@ -141,7 +141,6 @@ class Database:
         """Begin a transaction; with a guard it is one for the caller's code."""
         try:
             if isinstance(target, Session):
-                self._check_session(target)
                 target.begin()
             connection = connection_of(target)
             self._check_autocommit(connection)
@@ -152,8 +151,6 @@ class Database:
             if guard is not None:
                 guard.watch(connection)
             return Ok()
-        except Unsuitable:
-            raise
         except Exception as error:
             return Failed(error)
 
@@ -219,13 +216,18 @@ class Database:
             target.commit()
             return Ok()
         except Exception as error:
-            return Failed(error) if _is_rolled_back(error) else Doubtful(error)
+            if _is_rolled_back(error):
+                return Failed(error)
+            _invalidate(target)  # whatever it is up to, it is not told COMMIT again
+            return Doubtful(error)
 
-    def roll_back(self, target: Target) -> Answer:
+    def roll_back(self, target: Target, guard: Guard) -> Answer:
         """The transaction cannot go on here any more, whatever is wrong with the connection."""
+        connection = target if isinstance(target, Connection) else guard.connection
         try:
-            if isinstance(target, Session) or (target.in_transaction() and not target.invalidated):
-                target.rollback()
+            if connection is not None:
+                _roll_back_at_driver(connection)
+            target.rollback()
         except Exception as error:
             log.warning("rolling back for %r: %s; the connection is closed", self.transactional_id, error)
             _invalidate(target)
@@ -279,7 +281,8 @@ class Database:
 
     # Checks
 
-    def _check_session(self, session: Session) -> None:
+    def check_session(self, session: Session) -> None:
+        """Before anything is done to it."""
         if session.in_transaction():
             raise Unsuitable(
                 "the session has begun a transaction already: commit() it or roll it back before transaction(session="
@@ -363,6 +366,14 @@ def _has_autocommit(connection: Connection) -> bool:
         return getattr(driver, "autocommit", None) is True
     detect: Callable[[Any], bool] = connection.dialect.detect_autocommit_setting
     return detect(connection.connection.dbapi_connection)
+
+
+def _roll_back_at_driver(connection: Connection) -> None:
+    """After a COMMIT that failed, or was refused, SQLAlchemy thinks that nothing is left to be rolled back, and gives
+    the connection back to the pool with its transaction."""
+    if not connection.closed and not connection.invalidated:
+        driver: Any = connection.connection.dbapi_connection
+        driver.rollback()
 
 
 def _invalidate(target: Target) -> None:

@@ -71,6 +71,8 @@ class Footing:
             self._standing = result.standing
         failure = failure_of_take_over(result, self._transactional_id, self.cluster, self._table)
         if failure is not None:
+            if isinstance(cause, Unsuitable):
+                raise cause
             raise failure from cause
         assert result.row is not None
         state = self._in_doubt or result.kept

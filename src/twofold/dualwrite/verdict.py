@@ -5,8 +5,6 @@ import socket
 import uuid
 from dataclasses import dataclass
 
-from sqlalchemy.exc import DBAPIError
-
 from twofold.client.errors import BufferExhausted, DeliveryTimeout, TransactionFailed
 from twofold.client.transactions.prepared import PreparedTxnState
 from twofold.connections.errors import GaveUp
@@ -111,16 +109,13 @@ def failure_of_take_over(result: Result, transactional_id: str, cluster: str, ta
     )
 
 
-def leaving(error: BaseException, failure: Done | DualWriteError, transactional_id: str) -> DualWriteError | None:
-    """What takes the place of an exception that has left a block; None where the exception itself goes on."""
-    assert isinstance(failure, DualWriteError)
+def is_for_the_caller(error: BaseException, outcome: DualWriteError) -> bool:
+    """Whether an exception that has left a block goes on as it is. What a second attempt may not meet again is the
+    cause of `outcome` instead."""
     if isinstance(error, KafkaError):
-        if isinstance(failure, TakenOver) or isinstance(error, FENCING):
-            return failure
-        return failure if error.retriable or isinstance(error, _OF_THE_LOG) else None
-    if isinstance(error, DBAPIError) and is_transient(error):
-        return failure
-    return None
+        lost = isinstance(outcome, TakenOver) or isinstance(error, FENCING)
+        return not lost and not error.retriable and not isinstance(error, _OF_THE_LOG)
+    return not is_transient(error)
 
 
 def note_of(result: Result) -> str:

@@ -1,8 +1,9 @@
 """The protocol of a dual write: one writer and two recoveries, in every order, with every single fault.
 
-What is searched is what runs: the functions of `twofold.dualwrite.protocol`, in a simulated database and a simulated log.
+What is searched is what runs: `twofold.dualwrite.protocol`, in a simulated database and a simulated log.
 """
 
+import itertools
 import os
 
 import pytest
@@ -44,10 +45,17 @@ def test_table_and_log_agree_in_every_state_of_a_writer_and_two_recoveries(
 def test_a_planted_bug_is_found(bug: str) -> None:
     """A search that finds nothing shows only that it looks; these show what it would see."""
     scripts = (Script("the writer", writes=1, tries=0), Script("the first", writes=1, tries=0))
-    with pytest.raises(Found) as found:
-        for faults in ONE_FAULT.values():
-            search(World(Isolation.READ_COMMITTED, scripts, PLANTED[bug]), faults)
-    assert len(found.value.path) > 5, found.value
+    worlds = [(World(Isolation.READ_COMMITTED, scripts, PLANTED[bug]), faults) for faults in ONE_FAULT.values()]
+    found = [path for path in itertools.starmap(path_to_a_violation, worlds) if path]
+    assert found and all(len(path) > 5 for path in found), found
+
+
+def path_to_a_violation(world: World, faults: Faults) -> list[str]:
+    try:
+        search(world, faults)
+    except Found as found:
+        return found.path
+    return []
 
 
 @pytest.mark.skipif(not LONG, reason="minutes: TWOFOLD_LONG=1 searches more")

@@ -3,7 +3,7 @@
 The database (`Isolation` says which kind):
 1. A transaction is seen by others from its COMMIT on, except where the isolation level allows dirty reads.
 2. One transaction at a time holds the lock of the row, until it ends.
-3. A COMMIT whose client has given up stays: the database commits it or rolls it back later, and holds the lock until then.
+3. A COMMIT whose client has given up stays: the database commits it or rolls it back later, and keeps the lock so long.
 
 The log, as our broker and our client have it (KIP-939, transaction.version 2):
 4. `fence` raises the epoch and keeps what is open. A request with an earlier epoch is refused, for good.
@@ -13,7 +13,7 @@ The log, as our broker and our client have it (KIP-939, transaction.version 2):
 """
 
 from enum import Enum
-from functools import lru_cache
+from functools import cache
 from typing import NamedTuple
 
 from twofold.client.transactions.prepared import PreparedTxnState
@@ -49,7 +49,7 @@ class Transaction(NamedTuple):
 
 
 class OpenTransaction(NamedTuple):
-    """Of the log. An item is two records: the first is sent at once, the second waits in the producer until it flushes."""
+    """Of the log. An item is two records: the first is sent at once, the second when the producer flushes."""
 
     epoch: int
     first: int = 0
@@ -93,7 +93,7 @@ class Log(NamedTuple):
 
 
 class Client(NamedTuple):
-    """A producer. `kept` and `prepared` are what it knows of an open transaction."""
+    """A producer. `prepared` is the open transaction that it has prepared or kept."""
 
     epoch: int
     prepared: int = NO_EPOCH
@@ -110,17 +110,17 @@ class Late(NamedTuple):
     commit: bool = False
 
 
-@lru_cache(maxsize=None)
+@cache
 def state_of(epoch: int) -> PreparedTxnState:
     return NOTHING if epoch == NO_EPOCH else PreparedTxnState.of(PRODUCER_ID, epoch)
 
 
-@lru_cache(maxsize=None)
+@cache
 def row_of(row: ModelRow) -> Row:
     return Row(row.owner, row.cluster, state_of(row.epoch))
 
 
-@lru_cache(maxsize=None)
+@cache
 def last_of(last: tuple[int, bool] | None) -> LastEnded | None:
     return None if last is None else LastEnded(state_of(last[0]), last[1])
 

@@ -102,6 +102,9 @@ class Protocol(NamedTuple):
     """Our client refuses that; the broker would not notice."""
 
 
+OURS = Protocol()
+
+
 class Script(NamedTuple):
     """What a process does after it has taken over."""
 
@@ -114,7 +117,7 @@ Moves = Iterator[tuple[str, State]]
 
 
 class World:
-    def __init__(self, isolation: Isolation, scripts: tuple[Script, ...], rules: Protocol = Protocol()) -> None:
+    def __init__(self, isolation: Isolation, scripts: tuple[Script, ...], rules: Protocol = OURS) -> None:
         self.isolation = isolation
         self._scripts = scripts
         self.slips = False

@@ -122,11 +122,18 @@ class AsyncDualWrite:
         self._footing.refuse_fork()
         return AsyncBlock(self, session() if isinstance(session, async_scoped_session) else session)
 
-    async def take_over(self) -> Settled | None:
+    async def take_over(self, *, expected: str | None = None) -> Settled | None:
         """See `DualWrite.take_over`."""
         self._footing.refuse_fork()
         async with self._turn:
-            return await self._ready()
+            return await self._ready(expected)
+
+    async def release(self) -> None:
+        """See `DualWrite.release`."""
+        async with self._turn:
+            if self._footing.lets_go():
+                async with self.engine.connect() as connection:
+                    await connection.run_sync(self.database.release, self._footing.token)
 
     async def settle(self) -> Settled | None:
         """See `DualWrite.settle`."""
@@ -138,12 +145,12 @@ class AsyncDualWrite:
 
     # How
 
-    async def _ready(self) -> Settled | None:
+    async def _ready(self, expected: str | None = None) -> Settled | None:
         """Be the writer, with nothing left open. In turn."""
         if not self._footing.must_take_over():
             return None
         await self._find_cluster()
-        run = AsyncRun(self, self._footing.take_over())
+        run = AsyncRun(self, self._footing.take_over(expected))
         result = await run.to_end()
         self.observer(TAKE_OVER_END)
         return self._footing.after_take_over(result, run.cause)

@@ -123,12 +123,19 @@ class DualWrite:
         self._footing.refuse_fork()
         return Block(self, session() if isinstance(session, scoped_session) else session)
 
-    def take_over(self) -> Settled | None:
+    def take_over(self, *, expected: str | None = None) -> Settled | None:
         """Become the writer, and end what an earlier one left open: tells what, if anything. Does nothing where this
-        is the writer already."""
+        is the writer already. With `expected`, TakenOver is raised unless the row has that owner."""
         self._footing.refuse_fork()
         with self._turn:
-            return self._ready()
+            return self._ready(expected)
+
+    def release(self) -> None:
+        """End the lease: the id is free for the next process, which need not wait until the lease has run out."""
+        with self._turn:
+            if self._footing.lets_go():
+                with self.engine.connect() as connection:
+                    self.database.release(connection, self._footing.token)
 
     def settle(self) -> Settled | None:
         """End what a transaction of this writer left open, and tell what became of the last one whose end was not known
@@ -142,12 +149,12 @@ class DualWrite:
 
     # How
 
-    def _ready(self) -> Settled | None:
+    def _ready(self, expected: str | None = None) -> Settled | None:
         """Be the writer, with nothing left open. In turn."""
         if not self._footing.must_take_over():
             return None
         self._find_cluster()
-        run = Run(self, self._footing.take_over())
+        run = Run(self, self._footing.take_over(expected))
         result = run.to_end()
         self.observer(TAKE_OVER_END)
         return self._footing.after_take_over(result, run.cause)

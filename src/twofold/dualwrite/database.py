@@ -233,11 +233,21 @@ class Database:
             _invalidate(target)
         return Ok()
 
-    def accept(self, connection: Connection, owner: str, state: PreparedTxnState) -> bool:
-        """An administrator has looked at a disagreement: from now on `state` is what the row has. Whether the row was
-        still the owner's."""
+    def release(self, connection: Connection, owner: str) -> None:
+        """The lease is over, if the row is still the owner's. The owner stays in the row until the next one comes."""
+        table = self.table
         with connection.begin():
-            return self._change(connection, owner, _columns_of(state))
+            connection.execute(
+                table.update()
+                .where(table.c.transactional_id == self.transactional_id, table.c.owner == owner)
+                .values(lease_until_ms=0, updated_at_ms=DatabaseNow())
+            )
+
+    def accept(self, connection: Connection, owner: str, new_owner: str, state: PreparedTxnState) -> bool:
+        """An administrator has looked at a disagreement: from now on `state` is what the row has. Whether the row was
+        still the owner's. It has another one afterwards, so that no earlier writer goes on."""
+        with connection.begin():
+            return self._change(connection, owner, {**_columns_of(state), "owner": new_owner})
 
     # Statements
 

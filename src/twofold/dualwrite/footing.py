@@ -92,6 +92,13 @@ class Footing:
             self._in_doubt = result.prepared
         return outcome_of_write(result, self._transactional_id)
 
+    def lets_go(self) -> bool:
+        """Whether it was the owner, with nothing left open. From now on it is not the writer."""
+        is_owner = self._standing is Standing.OWNER
+        if is_owner:
+            self._standing = None
+        return is_owner
+
     def abandon(self) -> None:
         """A program did not come to its end: an interrupt, a cancellation."""
         if self._standing is not None:

@@ -121,8 +121,8 @@ def create_or_check(connection: Connection, table: Table, steps: Mapping[int, St
     check_dialect(connection)
     if not exists(connection, table):
         _create(connection, table)
-    version = stored_version(connection, table)
     last = max(steps, default=VERSION)
+    version = stored_version(connection, table, last)
     if version > last:
         raise Unsuitable(
             f"table {table.fullname} has version {version}, and this Twofold knows {last}: a later one has made or "
@@ -144,15 +144,25 @@ def _create(connection: Connection, table: Table) -> None:
             raise
 
 
-def stored_version(connection: Connection, table: Table) -> int:
-    """Of the table; the row that says it is locked, so that two processes do not upgrade at once."""
-    wanted = select(table.c.schema_version).where(table.c.transactional_id == VERSION_ROW)
-    found = connection.execute(wanted).scalar_one_or_none()
+def _version(table: Table) -> Any:
+    return select(table.c.schema_version).where(table.c.transactional_id == VERSION_ROW)
+
+
+def read_version(connection: Connection, table: Table) -> int:
+    """Of a table that is there; nothing is written."""
+    found = connection.execute(_version(table)).scalar_one_or_none()
+    return VERSION if found is None else int(found)
+
+
+def stored_version(connection: Connection, table: Table, last: int) -> int:
+    """Of the table. Where it is not the last one, the row that says it is locked: two processes do not upgrade at
+    once."""
+    found = connection.execute(_version(table)).scalar_one_or_none()
     if found is None:
         insert_new(connection, table, VERSION_ROW)
-        found = connection.execute(wanted).scalar_one()
-    if found < VERSION:
-        found = connection.execute(wanted.with_for_update()).scalar_one()
+        found = connection.execute(_version(table)).scalar_one()
+    if found < last:
+        found = connection.execute(_version(table).with_for_update()).scalar_one()
     return int(found)
 
 

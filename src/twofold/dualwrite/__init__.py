@@ -24,12 +24,14 @@ from twofold.dualwrite.errors import (  # noqa: E402
     Disagreement,
     DualWriteError,
     LogAborted,
+    NoFreeSlot,
     NotDone,
     OtherCluster,
     OutcomeUnknown,
     TakenOver,
     Unsuitable,
 )
+from twofold.dualwrite.pool import DualWritePool  # noqa: E402
 from twofold.dualwrite.verdict import Done, Settled  # noqa: E402
 
 __all__ = [
@@ -40,7 +42,9 @@ __all__ = [
     "Done",
     "DualWrite",
     "DualWriteError",
+    "DualWritePool",
     "LogAborted",
+    "NoFreeSlot",
     "NotDone",
     "OtherCluster",
     "OutcomeUnknown",

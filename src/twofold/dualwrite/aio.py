@@ -112,6 +112,16 @@ class AsyncDualWrite:
         await self.log.close()
 
     @property
+    def token(self) -> str:
+        """What the row calls its owner while this is the writer: new in every process, at every start."""
+        return self._footing.token
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether another process has taken the transactional id over: this writer is over."""
+        return self._footing.is_lost
+
+    @property
     def is_settled(self) -> bool:
         """Whether nothing of an earlier transaction is left to be ended."""
         return not self._footing.is_unsettled

@@ -21,7 +21,6 @@ from typing import Any
 from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import Session, scoped_session
 
-from twofold.client.config import ProducerConfig
 from twofold.dualwrite.database import Database, Guard, Target
 from twofold.dualwrite.errors import Disagreement, DualWriteError, NotDone, TakenOver, Unsuitable
 from twofold.dualwrite.footing import Footing
@@ -81,13 +80,9 @@ class DualWrite:
         **options: Any,
     ) -> None:
         config = producer_config(transactional_id, {**options, "bootstrap_servers": bootstrap_servers})
-        database = Database(engine, table, transactional_id, int(lease_s * 1000), lock_timeout_s)
-        self._start(engine, database, config, observer)
-
-    def _start(self, engine: Engine, database: Database, config: ProducerConfig, observer: Reached) -> None:
         self.engine = engine
-        self.transactional_id = database.transactional_id
-        self.database = database
+        self.transactional_id = transactional_id
+        self.database = Database(engine, table, transactional_id, int(lease_s * 1000), lock_timeout_s)
         self.observer = observer
         self.log = BlockingLog(config)
         self._footing = Footing(self.transactional_id, self.database.table.fullname)
@@ -111,6 +106,16 @@ class DualWrite:
         if settler is not None and settler is not threading.current_thread():
             settler.join()
         self.log.close()
+
+    @property
+    def token(self) -> str:
+        """What the row calls its owner while this is the writer: new in every process, at every start."""
+        return self._footing.token
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether another process has taken the transactional id over: this writer is over."""
+        return self._footing.is_lost
 
     @property
     def is_settled(self) -> bool:

@@ -3,6 +3,7 @@
     DualWriteError
      +- NotDone              neither the database nor the log has it, and neither ever will: safe to repeat
      |   +- TakenOver        and another process is the writer of this transactional id now: this one is over
+     |   +- NoFreeSlot       and all slots of the pool are in use
      +- DecidedNotVisible    the database has it, and the log will show it as soon as it answers: do not repeat
      +- OutcomeUnknown       COMMIT was sent, and the database did not answer: `settle()` tells, do not repeat before
      +- Disagreement         the row and the log contradict each other, and nothing was ended: a person has to look
@@ -34,6 +35,10 @@ class NotDone(DualWriteError):
 
 class TakenOver(NotDone):
     """Another process has taken the transactional id over."""
+
+
+class NoFreeSlot(NotDone):
+    """All slots of a pool stayed in use."""
 
 
 class DecidedNotVisible(DualWriteError):

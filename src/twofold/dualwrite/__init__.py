@@ -17,6 +17,7 @@ from twofold.extras import require
 require("dualwrite", "twofold.dualwrite")
 
 from twofold.dualwrite.aio import AsyncDualWrite  # noqa: E402
+from twofold.dualwrite.aio_pool import AsyncDualWritePool  # noqa: E402
 from twofold.dualwrite.blocking import DualWrite  # noqa: E402
 from twofold.dualwrite.errors import (  # noqa: E402
     DatabaseBehind,
@@ -36,6 +37,7 @@ from twofold.dualwrite.verdict import Done, Settled  # noqa: E402
 
 __all__ = [
     "AsyncDualWrite",
+    "AsyncDualWritePool",
     "DatabaseBehind",
     "DecidedNotVisible",
     "Disagreement",

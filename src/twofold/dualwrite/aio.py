@@ -122,6 +122,11 @@ class AsyncDualWrite:
         return self._footing.is_lost
 
     @property
+    def is_ready(self) -> bool:
+        """Whether the next transaction can begin at once."""
+        return self.is_settled and not self._ending
+
+    @property
     def is_settled(self) -> bool:
         """Whether nothing of an earlier transaction is left to be ended."""
         return not self._footing.is_unsettled

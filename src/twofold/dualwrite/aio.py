@@ -28,7 +28,7 @@ from twofold.dualwrite.blocking import (
     FIRST_PAUSE_S,
     LONGEST_PAUSE_S,
 )
-from twofold.dualwrite.database import Database, Guard
+from twofold.dualwrite.database import Database, Guard, own_options
 from twofold.dualwrite.errors import Disagreement, DualWriteError, NotDone, TakenOver, Unsuitable
 from twofold.dualwrite.footing import Footing
 from twofold.dualwrite.log import AioLog, AsyncRecords, producer_config
@@ -82,6 +82,7 @@ class AsyncDualWrite:
     ) -> None:
         config = producer_config(transactional_id, {**options, "bootstrap_servers": bootstrap_servers})
         self.engine = engine
+        self.own_engine = engine.execution_options(**own_options(engine.sync_engine))
         self.transactional_id = transactional_id
         self.database = Database(engine.sync_engine, table, transactional_id, int(lease_s * 1000), lock_timeout_s)
         self.observer = observer
@@ -147,7 +148,7 @@ class AsyncDualWrite:
         """See `DualWrite.release`."""
         async with self._turn:
             if self._footing.lets_go():
-                async with self.engine.connect() as connection:
+                async with self.own_engine.connect() as connection:
                     await connection.run_sync(self.database.release, self._footing.token)
 
     async def settle(self) -> Settled | None:
@@ -404,7 +405,7 @@ class AsyncRun:
 
     async def _read_row(self) -> Answer:
         try:
-            async with self._dual.engine.connect() as connection:
+            async with self._dual.own_engine.connect() as connection:
                 return await connection.run_sync(self._dual.database.read)
         except Exception as error:
             return Failed(error)
@@ -417,7 +418,7 @@ class AsyncRun:
                 self._dual.database.check_session(self._session.sync_session)
                 self.target = self._session
             else:
-                self.target = await self._dual.engine.connect()
+                self.target = await (self._dual.engine if of_block else self._dual.own_engine).connect()
         except Exception as error:
             return Failed(error)
         answer: Answer = await self.target.run_sync(self._dual.database.begin, self._guard if of_block else None)

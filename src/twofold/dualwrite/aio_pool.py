@@ -21,7 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_scoped_sessi
 
 from twofold.dualwrite.aio import AsyncBlock, AsyncDualWrite
 from twofold.dualwrite.blocking import DEFAULT_LEASE_S, DEFAULT_LOCK_TIMEOUT_S
-from twofold.dualwrite.database import is_transient
+from twofold.dualwrite.database import is_transient, own_options
 from twofold.dualwrite.errors import DualWriteError, NoFreeSlot, NotDone, TakenOver, Unsuitable
 from twofold.dualwrite.leases import Leases, Reserved
 from twofold.dualwrite.log import AsyncRecords
@@ -60,6 +60,7 @@ class AsyncDualWritePool:
         **options: Any,
     ) -> None:
         self.engine = engine
+        self._own_engine = engine.execution_options(**own_options(engine.sync_engine))
         self._leases = Leases(table, prefix, size, int(lease_s * 1000))
         self._prefix = prefix
         self._borrow_timeout_s = borrow_timeout_s
@@ -201,7 +202,7 @@ class AsyncDualWritePool:
         self._held.discard(slot.dual.transactional_id)
 
     async def _on_connection(self, function: Callable[[Connection], T]) -> T:
-        async with self.engine.connect() as connection:
+        async with self._own_engine.connect() as connection:
             return await connection.run_sync(function)
 
     # In the background

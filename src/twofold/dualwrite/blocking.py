@@ -21,7 +21,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import Session, scoped_session
 
-from twofold.dualwrite.database import Database, Guard, Target
+from twofold.dualwrite.database import Database, Guard, Target, own_options
 from twofold.dualwrite.errors import Disagreement, DualWriteError, NotDone, TakenOver, Unsuitable
 from twofold.dualwrite.footing import Footing
 from twofold.dualwrite.log import BlockingLog, Records, producer_config
@@ -81,6 +81,7 @@ class DualWrite:
     ) -> None:
         config = producer_config(transactional_id, {**options, "bootstrap_servers": bootstrap_servers})
         self.engine = engine
+        self.own_engine = engine.execution_options(**own_options(engine))
         self.transactional_id = transactional_id
         self.database = Database(engine, table, transactional_id, int(lease_s * 1000), lock_timeout_s)
         self.observer = observer
@@ -139,7 +140,7 @@ class DualWrite:
         """End the lease: the id is free for the next process, which need not wait until the lease has run out."""
         with self._turn:
             if self._footing.lets_go():
-                with self.engine.connect() as connection:
+                with self.own_engine.connect() as connection:
                     self.database.release(connection, self._footing.token)
 
     def settle(self) -> Settled | None:
@@ -372,7 +373,7 @@ class Run:
 
     def _read_row(self) -> Answer:
         try:
-            with self._dual.engine.connect() as connection:
+            with self._dual.own_engine.connect() as connection:
                 return self._dual.database.read(connection)
         except Exception as error:
             return Failed(error)
@@ -385,7 +386,7 @@ class Run:
                 self._dual.database.check_session(self._session)
                 self.target = self._session
             else:
-                self.target = self._dual.engine.connect()
+                self.target = (self._dual.engine if of_block else self._dual.own_engine).connect()
         except Exception as error:
             return Failed(error)
         answer = self._dual.database.begin(self.target, self._guard if of_block else None)

@@ -9,7 +9,9 @@ Everything here blocks. The asyncio front calls the same functions through `run_
 3. The block's transaction is ended here and nowhere else: a COMMIT of the caller is refused before it is sent, and
    after a ROLLBACK of the caller nothing can be written any more.
 4. An engine in autocommit mode is refused: its COMMIT decides nothing.
-5. Where a statement can end a transaction without saying so (MariaDB and MySQL: ALTER, CREATE, TRUNCATE), a savepoint
+5. What the protocol does on connections of its own (a take-over, a doubt, a lease) has the isolation level at which a
+   locking read waits and then sees the last commit. The caller's transactions have the engine's.
+6. Where a statement can end a transaction without saying so (MariaDB and MySQL: ALTER, CREATE, TRUNCATE), a savepoint
    at the beginning of the block is gone then, and nothing is prepared.
 """
 
@@ -56,6 +58,8 @@ TRANSIENT_STATES = ("40001", "40P01", "55P03")
 TRANSIENT_NUMBERS = (1020, 1205, 1213)
 TRANSIENT_RESULTS = (5, 6)
 ROLLED_BACK_CLASSES = ("23", "40")
+OWN_LEVELS = {"postgresql": "READ COMMITTED", "mysql": "REPEATABLE READ", "mariadb": "REPEATABLE READ"}
+"""At others a take-over that waits for a writer fails when that writer commits, or reads wait for writers."""
 
 log = logging.getLogger(__name__)
 
@@ -330,6 +334,12 @@ class Database:
 
 def _columns_of(state: PreparedTxnState) -> dict[str, Any]:
     return {"producer_id": state.producer_id, "producer_epoch": state.epoch}
+
+
+def own_options(engine: Engine) -> dict[str, Any]:
+    """The options of connections that the protocol has for itself."""
+    level = OWN_LEVELS.get(engine.dialect.name)
+    return {} if level is None else {"isolation_level": level}
 
 
 def connection_of(target: Target) -> Connection:

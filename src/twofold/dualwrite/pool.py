@@ -25,6 +25,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import Session, scoped_session
 
 from twofold.dualwrite.blocking import DEFAULT_LEASE_S, DEFAULT_LOCK_TIMEOUT_S, Block, DualWrite
+from twofold.dualwrite.database import own_options
 from twofold.dualwrite.errors import DualWriteError, NoFreeSlot, NotDone, TakenOver, Unsuitable
 from twofold.dualwrite.leases import Leases, Reserved
 from twofold.dualwrite.log import Records
@@ -71,6 +72,7 @@ class DualWritePool:
         **options: Any,
     ) -> None:
         self.engine = engine
+        self._own_engine = engine.execution_options(**own_options(engine))
         self._leases = Leases(table, prefix, size, int(lease_s * 1000))
         self._prefix = prefix
         self._borrow_timeout_s = borrow_timeout_s
@@ -219,7 +221,7 @@ class DualWritePool:
         slot.dual.close()
 
     def _on_connection(self, function: Callable[[Connection], T]) -> T:
-        with self.engine.connect() as connection:
+        with self._own_engine.connect() as connection:
             return function(connection)
 
     # In the background

@@ -20,6 +20,7 @@ from twofold.client.admin.blocking import Admin
 from twofold.client.admin.transaction_model import TransactionDescription, TransactionState
 from twofold.client.transactions.prepared import PreparedTxnState
 from twofold.dualwrite.blocking import DEFAULT_LEASE_S, DEFAULT_LOCK_TIMEOUT_S, DualWrite
+from twofold.dualwrite.database import own_options
 from twofold.dualwrite.errors import TakenOver, Unsuitable
 from twofold.dualwrite.operations import NOTHING, LastEnded, Row
 from twofold.dualwrite.protocol import End, is_of_another_cluster, obstacle_of
@@ -141,6 +142,7 @@ class Recovery:
         **options: Any,
     ) -> None:
         self.engine = engine
+        self._own_engine = engine.execution_options(**own_options(engine))
         self.table: Table = make_table(table)
         self._name = table
         self._bootstrap_servers = bootstrap_servers
@@ -149,7 +151,7 @@ class Recovery:
 
     def check(self) -> None:
         """Whether this is a database with the table, in a version that is known here."""
-        with self.engine.connect() as connection:
+        with self._own_engine.connect() as connection:
             check_dialect(connection)
             if not exists(connection, self.table):
                 raise Unsuitable(
@@ -196,7 +198,7 @@ class Recovery:
 
     def is_at_work(self, finding: Finding) -> bool:
         """Whether its owner has the row's lock, or has changed the row since it was looked at."""
-        with self.engine.connect() as connection:
+        with self._own_engine.connect() as connection:
             try:
                 found = self._lock_at_once(connection, finding.transactional_id)
             except DBAPIError as error:
@@ -234,7 +236,7 @@ class Recovery:
         )
         last = finding.last
         state = last.state if last is not None and last.committed else NOTHING
-        with self.engine.connect() as connection:
+        with self._own_engine.connect() as connection:
             if not dual.database.accept(connection, finding.owner, new_token(), state):
                 raise TakenOver(
                     f"{transactional_id!r} has another owner since it was looked at: nothing was changed",
@@ -243,7 +245,7 @@ class Recovery:
         return finding
 
     def _stored(self) -> dict[str, StoredRow]:
-        with self.engine.connect() as connection:
+        with self._own_engine.connect() as connection:
             found = connection.execute(select(self.table, DatabaseNow().label("now_ms"))).all()
             connection.rollback()
         return {

@@ -42,7 +42,7 @@ class Job:
     quick: bool = False
     """Does not wait long for a broker that is away."""
     seed: int | None = None
-    """Sends signals to itself at random, and writes orders of its own until it is stopped."""
+    """Sends signals to itself at random, and writes `orders` orders with numbers of its own."""
 
     @property
     def text(self) -> str:
@@ -75,7 +75,8 @@ class Hand:
                 if job.seed is None:
                     self._write_all(dual)
                 else:
-                    self._write_for_ever(dual)
+                    for _ in range(job.orders):
+                        self._write(dual.transaction(), self._dice.randrange(1 << 30))
         except (DualWriteError, DBAPIError) as error:
             say(f"ended {type(error).__name__}: {error}".splitlines()[0])
             return GAVE_UP
@@ -84,10 +85,6 @@ class Hand:
     def _write_all(self, dual: DualWrite) -> None:
         while (number := next_order(self._engine)) <= self._job.orders:
             self._write(dual.transaction(), number)
-
-    def _write_for_ever(self, dual: DualWrite) -> None:
-        while True:
-            self._write(dual.transaction(), self._dice.randrange(1 << 30))
 
     def _write(self, block: Block, number: int) -> None:
         with block as (db, log):
@@ -98,14 +95,15 @@ class Hand:
 
     def _reached(self, step: str) -> None:
         job = self._job
+        if job.seed is not None:
+            how = self._dice.choices((0, signal.SIGKILL, signal.SIGSTOP), (97, 1.5, 1.5))[0]
+            if how:
+                os.kill(os.getpid(), how)
+            return
         self._seen[step] += 1
         say(step)
         if job.step == step and self._seen[step] == job.times:
             os.kill(os.getpid(), signal.Signals[job.how])
-        if job.seed is not None:
-            how = self._dice.choices((0, signal.SIGKILL, signal.SIGSTOP), (95, 2.5, 2.5))[0]
-            if how:
-                os.kill(os.getpid(), how)
 
 
 def next_order(engine: Engine) -> int:

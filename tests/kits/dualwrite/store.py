@@ -166,6 +166,11 @@ class Store:
         expected = list(range(1, orders + 1))
         assert (self.in_table(), self.in_topic()) == (expected, expected)
 
+    def forget(self, process: Process) -> None:
+        """It has ended."""
+        self._processes.remove(process)
+        process.close()
+
     def close(self) -> None:
         for process in self._processes:
             process.close()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from bench import (
     against,
     columnar,
+    dual_write,
     first_look,
     groups,
     growth,
@@ -39,6 +40,7 @@ SUITES: dict[str, Callable[..., None]] = {
     "metadata": metadata.run,
     "transactions": transactions.run,
     "two_phase": two_phase.run,
+    "dual_write": dual_write.run,
     "txn_tools": txn_tools.run,
     "producer": producer.run,
     "columnar": columnar.run,

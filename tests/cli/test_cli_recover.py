@@ -1,10 +1,14 @@
 """`twofold recover` as a process, against a broker and a SQLite file: it ends what has a row here, and nothing else."""
 
 import json
+import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
+from pathlib import Path
 
 import pytest
 
@@ -241,6 +245,29 @@ def test_a_watcher_does_not_fence_a_slow_writer_whose_lease_has_run_out_while_it
         assert process.returncode == 0 and "slow" not in out, err
         shop.order(dual, "a bowl")
     assert {"a plate", "a bowl"} <= set(topic_values(shop.address))
+
+
+def test_the_command_of_the_systemd_unit_watches_and_tells_systemd(shop, tmp_path):
+    with shop.dual("unit") as dual:
+        dual.take_over()
+    (tmp_path / "database").write_text(shop.url)
+    unit = Path(__file__).parents[2] / "deploy" / "systemd" / "twofold-recover.service"
+    (command,) = re.findall(r"^ExecStart=(.*)$", unit.read_text(), re.M)
+    command = command.replace("%d", str(tmp_path)).replace("127.0.0.1:9092", shop.address)
+    words = command.replace("127.0.0.1:9645", "127.0.0.1:0").split()
+    assert words[0] == "/opt/twofold/bin/twofold"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(60)
+        environment = os.environ | {"NOTIFY_SOCKET": str(tmp_path / "notify")}
+        process = subprocess.Popen([sys.executable, "-m", "twofold", *words[1:]], env=environment)
+        try:
+            assert manager.recv(1000) == b"READY=1"
+            process.send_signal(signal.SIGTERM)
+            assert manager.recv(1000) == b"STOPPING=1" and process.wait(60) == 0
+        finally:
+            process.kill()
+            process.wait()
 
 
 def page(url):

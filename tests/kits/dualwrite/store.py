@@ -27,10 +27,15 @@ class DatabaseKit(Protocol):
     def create(self, database: str) -> str: ...
 
 
-class Process:
-    """A `kits.dualwrite.hand` that runs."""
+class JobText(Protocol):
+    @property
+    def text(self) -> str: ...
 
-    def __init__(self, job: Job) -> None:
+
+class Process:
+    """A `kits.dualwrite.hand` that runs, or another program of its kind."""
+
+    def __init__(self, job: JobText, program: str = "kits.dualwrite.hand") -> None:
         output, writing = os.pipe()
         reading, given = os.pipe()
         self._given = given
@@ -41,7 +46,7 @@ class Process:
             stdout=writing,
             stderr=writing,
             env=environment(),
-            program="kits.dualwrite.hand",
+            program=program,
         )
         for descriptor in (reading, writing):
             os.close(descriptor)

@@ -97,6 +97,7 @@ bench: tools  ## speed beside a reference client and Apache Kafka, and how cost 
 
 docs: $(READY)  ## write the generated pages again, and build the site into build/site
 	@$(BIN)/python tools/generate_settings.py
+	@$(BIN)/python tools/generate_client_options.py
 	@$(BIN)/python tools/generate_metrics.py
 	@$(BIN)/python tools/generate_states.py
 	@$(BIN)/mkdocs build --strict --quiet --site-dir build/site

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from bench import (
     against,
     columnar,
+    consumer,
     dual_write,
     first_look,
     groups,
@@ -43,6 +44,7 @@ SUITES: dict[str, Callable[..., None]] = {
     "dual_write": dual_write.run,
     "txn_tools": txn_tools.run,
     "producer": producer.run,
+    "consumer": consumer.run,
     "columnar": columnar.run,
     "spark_source": spark_source.run,
     "spark_sink": spark_sink.run,

@@ -145,6 +145,59 @@ def test_addresses_may_be_ipv6_and_are_kept_once() -> None:
     assert str(Address("::1", 2)) == "[::1]:2"
 
 
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"group_instance_id": "i"}, "group_instance_id='i' is about groups: set group_id, too"),
+        ({"session_timeout_ms": 9_000}, "session_timeout_ms=9000 is about groups"),
+        ({"heartbeat_interval_ms": 9}, "heartbeat_interval_ms=9 is about groups"),
+        ({"max_poll_interval_ms": 9}, "max_poll_interval_ms=9 is about groups"),
+        ({"auto_commit_interval_ms": 9}, "auto_commit_interval_ms=9 is about groups"),
+        ({"partition_assignment_strategy": "range"}, "partition_assignment_strategy='range' is about groups"),
+        ({"enable_auto_commit": True}, "enable_auto_commit=True commits the offsets of a group"),
+        ({"group_id": ""}, "group_id is empty"),
+        ({"group_id": "g", "group_instance_id": ""}, "group_instance_id is empty"),
+        ({"group_id": "g", "session_timeout_ms": 0}, "session_timeout_ms=0 leaves no time"),
+        (
+            {"group_id": "g", "session_timeout_ms": 3_000},
+            "heartbeat_interval_ms=3000 is not below session_timeout_ms=3000",
+        ),
+        (
+            {"group_id": "g", "enable_auto_commit": False, "auto_commit_interval_ms": 1},
+            "auto_commit_interval_ms=1 has no effect with enable_auto_commit=False",
+        ),
+        ({"group_id": "g", "partition_assignment_strategy": "sticky"}, "strategy: there is no assignor 'sticky'"),
+        ({"group_id": "g", "partition_assignment_strategy": []}, "partition_assignment_strategy is empty"),
+        ({"value_deserializer": "json"}, "value_deserializer='json' is not callable"),
+        ({"auto_offset_reset": "first"}, "auto_offset_reset='first' is none of earliest, latest, none"),
+    ],
+)
+def test_settings_of_groups_that_cannot_work_or_have_no_effect_are_refused(
+    values: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        from_keywords(ConsumerConfig, values)
+
+
+def test_strategies_have_kafkas_names_or_those_of_its_classes() -> None:
+    java = "org.apache.kafka.clients.consumer."
+    for given, expected in [
+        (f"{java}CooperativeStickyAssignor", ("cooperative-sticky",)),
+        (f"{java}RangeAssignor, {java}RoundRobinAssignor", ("range", "roundrobin")),
+        (["roundrobin", "range", "roundrobin"], ("roundrobin", "range")),
+    ]:
+        dotted = from_dotted(ConsumerConfig, {"group.id": "g", "partition.assignment.strategy": given})
+        assert dotted.assignors == expected
+    assert ConsumerConfig(group_id="g").assignors == ("range", "cooperative-sticky")
+
+
+def test_commits_are_automatic_where_there_is_a_group_unless_they_are_switched_off() -> None:
+    assert ConsumerConfig(group_id="g").auto_commits
+    assert not ConsumerConfig().auto_commits
+    assert not ConsumerConfig(group_id="g", enable_auto_commit=False).auto_commits
+    assert not from_dotted(ConsumerConfig, {"enable.auto.commit": "false"}).auto_commits
+
+
 def test_public_surface_is_this_and_nothing_else() -> None:
     assert sorted(twofold.client.__all__) == [
         "ALL_RECORDS",
@@ -181,6 +234,7 @@ def test_public_surface_is_this_and_nothing_else() -> None:
         "PreparedTxnState",
         "Producer",
         "ProducerDescription",
+        "RebalanceListener",
         "RecordMetadata",
         "ReplicaInfo",
         "ResourceType",
@@ -225,9 +279,15 @@ def test_methods_of_the_clients_are_these_and_nothing_else() -> None:
         "assignment",
         "beginning_offsets",
         "close",
+        "commit",
+        "commit_async",
+        "committed",
         "end_offsets",
+        "enforce_rebalance",
         "from_config",
+        "group_metadata",
         "lag",
+        "of",
         "offsets_for_times",
         "partitions_for",
         "pause",
@@ -238,6 +298,9 @@ def test_methods_of_the_clients_are_these_and_nothing_else() -> None:
         "seek_to_beginning",
         "seek_to_end",
         "seek_to_timestamp",
+        "subscribe",
+        "subscription",
+        "unsubscribe",
     ]
     assert _public(twofold.client.Admin) == [
         "abort_transaction",

@@ -23,6 +23,7 @@ READS_THE_ENVIRONMENT = {
 TWO_FORMS = "public in two forms: `twofold` has it for code without asyncio, `twofold.aio` for asyncio"
 NAMES_OF_TWO_CLASSES = {
     "Admin": TWO_FORMS,
+    "Consumer": TWO_FORMS,
     "Producer": TWO_FORMS,
     "Transaction": TWO_FORMS,
     "Delivery": TWO_FORMS,

@@ -3,7 +3,8 @@
 All clients copy the same input at the same time, each to a topic of its own with 3 partitions, in transactions that
 also commit what was read. Some transactions are aborted on purpose, some last longer than they may, an instance is
 replaced by a second one with the same transactional id, and the broker is killed with -9 every few seconds. confluent,
-kafka-python and aiokafka speak the older protocol (TV1), the Java client, franz-go and single requests the newer (TV2).
+kafka-python and aiokafka speak the older protocol (TV1), our own clients, the Java client, franz-go and single requests
+the newer (TV2).
 
 `make interop` copies 100,000 numbers, with franz-go too and with instances that crash. There Apache Kafka goes through
 it as well, which shows that the tests demand nothing else than Kafka gives; but it is not killed: one node of 4.3.1 may
@@ -40,6 +41,7 @@ COMMANDS: dict[str, Callable[[], Sequence[str]] | None] = {
     "kafka-python": None,
     "aiokafka": None,
     "java": java_command,
+    "twofold": None,
     "single-requests": None,
 }
 if LONG:

@@ -40,6 +40,7 @@ from twofold.client.admin.transaction_model import (
 from twofold.client.cluster.metadata import Node, PartitionMetadata, TopicMetadata
 from twofold.client.consumer.consumer import Consumer
 from twofold.client.consumer.fetcher import ConsumerRecord
+from twofold.client.consumer.group.listener import RebalanceListener
 from twofold.client.consumer.offsets import ListedOffset, OffsetSpec
 from twofold.client.loop_thread import LoopThread
 from twofold.client.producer.accumulator import ColumnDelivery, Delivery, OffsetRange, RecordMetadata
@@ -80,6 +81,7 @@ __all__ = [
     "PreparedTxnState",
     "Producer",
     "ProducerDescription",
+    "RebalanceListener",
     "RecordMetadata",
     "ReplicaInfo",
     "ResourceType",

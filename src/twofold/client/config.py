@@ -5,15 +5,18 @@ that may be strings. What is wrong is refused here, before anything connects.
 """
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypeAlias, TypedDict, TypeVar
 
+from twofold.client.consumer.assignors import assignor_named
 from twofold.connections.connection import Address, ConnectionLimits, parse_addresses
 from twofold.connections.waiting import Backoff
 from twofold.records.compression import Codec
 
 C = TypeVar("C", bound="ClientConfig")
+Serializer: TypeAlias = Callable[[Any], bytes]
+Deserializer: TypeAlias = Callable[[bytes], Any]
 
 DEFAULT_BOOTSTRAP_SERVERS = "127.0.0.1:9092"
 MAX_IN_FLIGHT = 5  # how many batches of a producer a broker remembers per partition
@@ -22,6 +25,16 @@ DEFAULT_LEVELS = {"gzip": -1, "lz4": 9, "zstd": 3}
 ISOLATION_LEVELS = {"read_uncommitted": 0, "read_committed": 1}
 OFFSET_RESETS = ("earliest", "latest", "none")
 MAY_BE_NEGATIVE = ("acks", "compression_gzip_level", "compression_zstd_level")
+DEFAULT_STRATEGY = "range,cooperative-sticky"
+GROUP_SETTINGS = (
+    "group_instance_id",
+    "partition_assignment_strategy",
+    "session_timeout_ms",
+    "heartbeat_interval_ms",
+    "max_poll_interval_ms",
+    "auto_commit_interval_ms",
+)
+"""Those that have no effect without group_id."""
 ACKS = {"all": -1, "-1": -1, "0": 0, "1": 1}
 
 
@@ -59,6 +72,8 @@ class ProducerOptions(ClientOptions, total=False):
     transaction_timeout_ms: int | None
     transaction_two_phase_commit_enable: bool
     transaction_heartbeat_interval_ms: int
+    key_serializer: Serializer | None
+    value_serializer: Serializer | None
 
 
 class ConsumerOptions(ClientOptions, total=False):
@@ -71,6 +86,17 @@ class ConsumerOptions(ClientOptions, total=False):
     max_poll_records: int
     check_crcs: bool
     allow_auto_create_topics: bool
+    client_rack: str
+    key_deserializer: Deserializer | None
+    value_deserializer: Deserializer | None
+    group_id: str | None
+    group_instance_id: str | None
+    partition_assignment_strategy: str | Sequence[str]
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    max_poll_interval_ms: int
+    enable_auto_commit: bool | None
+    auto_commit_interval_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +160,8 @@ class ProducerConfig(ClientConfig):
     transaction_timeout_ms: int | None = None  # None: 60,000, or for ever with two-phase commit
     transaction_two_phase_commit_enable: bool = False
     transaction_heartbeat_interval_ms: int = 0  # 0: no heartbeats
+    key_serializer: Serializer | None = None
+    value_serializer: Serializer | None = None
 
     def __post_init__(self) -> None:
         # Not super(): a slotted dataclass is a second class object, which the zero-argument form does not know.
@@ -149,6 +177,10 @@ class ProducerConfig(ClientConfig):
                 f"{self.linger_ms + self.request_timeout_ms:g}: no request would have the time it is allowed"
             )
         self._check_levels()
+        for name in ("key_serializer", "value_serializer"):
+            value = getattr(self, name)
+            if value is not None and not callable(value):
+                raise ValueError(f"{name}={value!r} is not callable: it takes what is sent and returns bytes")
         if self.transactional_id is not None:
             self._check_transactions()
         elif self.transaction_two_phase_commit_enable or self.transaction_heartbeat_interval_ms:
@@ -236,6 +268,17 @@ class ConsumerConfig(ClientConfig):
     max_poll_records: int = 500
     check_crcs: bool = True
     allow_auto_create_topics: bool = True
+    client_rack: str = ""
+    key_deserializer: Deserializer | None = None
+    value_deserializer: Deserializer | None = None
+    group_id: str | None = None
+    group_instance_id: str | None = None
+    partition_assignment_strategy: str | Sequence[str] = DEFAULT_STRATEGY
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 3_000
+    max_poll_interval_ms: int = 300_000
+    enable_auto_commit: bool | None = None  # None: yes, where there is a group
+    auto_commit_interval_ms: int = 5_000
 
     def __post_init__(self) -> None:
         ClientConfig.__post_init__(self)
@@ -243,6 +286,58 @@ class ConsumerConfig(ClientConfig):
         _check_one_of("auto_offset_reset", self.auto_offset_reset, OFFSET_RESETS)
         if self.max_poll_records < 1:
             raise ValueError("max_poll_records must be at least 1")
+        for name in ("key_deserializer", "value_deserializer"):
+            value = getattr(self, name)
+            if value is not None and not callable(value):
+                raise ValueError(f"{name}={value!r} is not callable: it takes bytes and returns what they mean")
+        if self.group_id is None:
+            self._check_no_group()
+        else:
+            self._check_group()
+
+    def _check_no_group(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name in GROUP_SETTINGS and value != field.default:
+                raise ValueError(f"{field.name}={value!r} is about groups: set group_id, too")
+        if self.enable_auto_commit:
+            raise ValueError("enable_auto_commit=True commits the offsets of a group: set group_id, too")
+
+    def _check_group(self) -> None:
+        for name in ("group_id", "group_instance_id"):
+            if getattr(self, name) == "":
+                raise ValueError(f"{name} is empty: give it a name, or leave the setting out")
+        for name in ("session_timeout_ms", "heartbeat_interval_ms", "max_poll_interval_ms", "auto_commit_interval_ms"):
+            if getattr(self, name) == 0:
+                raise ValueError(f"{name}=0 leaves no time")
+        if self.heartbeat_interval_ms >= self.session_timeout_ms:
+            raise ValueError(
+                f"heartbeat_interval_ms={self.heartbeat_interval_ms} is not below session_timeout_ms="
+                f"{self.session_timeout_ms}: the session would be over before the next heartbeat"
+            )
+        if self.enable_auto_commit is False and self.auto_commit_interval_ms != 5_000:
+            raise ValueError(
+                f"auto_commit_interval_ms={self.auto_commit_interval_ms} has no effect with enable_auto_commit=False: "
+                "leave one of them out"
+            )
+        _ = self.assignors
+
+    @property
+    def auto_commits(self) -> bool:
+        return self.group_id is not None if self.enable_auto_commit is None else self.enable_auto_commit
+
+    @property
+    def assignors(self) -> tuple[str, ...]:
+        """The names of the chosen strategies, the preferred one first."""
+        given = self.partition_assignment_strategy
+        names = [name.strip() for name in (given.split(",") if isinstance(given, str) else given)]
+        try:
+            chosen = tuple(dict.fromkeys(assignor_named(name).name for name in names if name))
+        except ValueError as error:
+            raise ValueError(f"partition_assignment_strategy: {error}") from None
+        if not chosen:
+            raise ValueError(f"partition_assignment_strategy is empty: {DEFAULT_STRATEGY} is the default")
+        return chosen
 
     @property
     def isolation(self) -> int:
@@ -305,5 +400,8 @@ _PARSERS: dict[str, Callable[[str, Any], Any]] = {
     str(str): lambda _, value: str(value),
     str(str | None): lambda _, value: None if value is None else str(value),
     str(str | int): lambda _, value: str(value),
+    str(str | Sequence[str]): lambda _, value: value,
+    str(Serializer | None): lambda _, value: value,
+    str(Deserializer | None): lambda _, value: value,
     str(int | None): lambda name, value: None if value is None else _parse_number(int)(name, value),
 }

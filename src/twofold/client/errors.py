@@ -13,7 +13,15 @@ single connection.
      +- Fenced               another producer took the transactional id over: close this one
     FatalError
      +- ProducerFailed       the producer cannot go on for another reason: close it
+    FencedInstanceId
+     +- InstanceFenced       another consumer took the group_instance_id over: close this one
+    OffsetOutOfRange
+     +- LogTruncated         the log was cut below a position: what was read after `diverging_offset` is gone
     KafkaError
+     +- CommitFailed         offsets were not committed: other members of the group have the partitions
+     +- IllegalConsumerCall  subscribe and assign exclude each other, or the call needs one of them
+     +- WokenUp              `wakeup` has ended a poll
+     +- DeserializationFailed  a deserializer refused a record; the position stays at it
      +- TransactionAborted   a record was dropped because its transaction was aborted
      +- InDoubt              a prepared transaction was left without a decision; `state` is what to decide about
      +- PreparedAborted      a transaction that is to be committed was aborted after it had been prepared
@@ -24,10 +32,13 @@ single connection.
 from typing import TYPE_CHECKING
 
 from twofold.connections.errors import PlainMessage
+from twofold.types import TopicPartition
 from twofold.wire.errors import (
     FatalError,
+    FencedInstanceId,
     InvalidTxnState,
     KafkaError,
+    OffsetOutOfRange,
     ProducerFenced,
     RequestTimedOut,
     TransactionAbortable,
@@ -48,6 +59,44 @@ class BufferExhausted(PlainMessage, KafkaError):
 
 class NoOffset(PlainMessage, KafkaError):
     name = "NO_OFFSET"
+
+
+class CommitFailed(PlainMessage, KafkaError):
+    name = "COMMIT_FAILED"
+
+
+class IllegalConsumerCall(PlainMessage, KafkaError):
+    name = "ILLEGAL_CONSUMER_CALL"
+
+
+class WokenUp(PlainMessage, KafkaError):
+    name = "WOKEN_UP"
+
+
+class InstanceFenced(PlainMessage, FencedInstanceId):
+    fatal = True
+
+
+class LogTruncated(PlainMessage, OffsetOutOfRange):
+    """`diverging_offset` is the first offset at which the log differs from what was read; -1 where the leader does not
+    know the leader epoch of the position any more."""
+
+    def __init__(self, message: str, partition: TopicPartition, offset: int, diverging_offset: int) -> None:
+        super().__init__(message)
+        self.partition = partition
+        self.offset = offset
+        self.diverging_offset = diverging_offset
+
+
+class DeserializationFailed(PlainMessage, KafkaError):
+    """The cause is what the deserializer raised. `seek(error.partition, error.offset + 1)` passes over the record."""
+
+    name = "DESERIALIZATION_FAILED"
+
+    def __init__(self, message: str, partition: TopicPartition, offset: int) -> None:
+        super().__init__(message)
+        self.partition = partition
+        self.offset = offset
 
 
 class IllegalTransactionCall(PlainMessage, InvalidTxnState):

@@ -8,7 +8,7 @@
 
 import struct
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from twofold.records.compression import MAX_DECOMPRESSED_BYTES, Codec, compress, decompress
 from twofold.records.crc import crc32c
@@ -18,6 +18,7 @@ from twofold.wire.errors import CorruptMessage, InvalidRecord
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 RecordHeader: TypeAlias = tuple[str, bytes | None]
+R = TypeVar("R", bound=tuple[Any, ...])
 
 HEADER_SIZE = 61
 LOG_OVERHEAD = 12  # base offset and batch length: what stands before the bytes that batch_length counts
@@ -261,6 +262,20 @@ def iter_records(buf: Buffer, position: int = 0, *, limit: int = MAX_DECOMPRESSE
 
 def parse_records(header: Header, data: bytes) -> Iterator[Record]:
     """The records in an uncompressed records section."""
+    return parse_framed(header, data, Record)
+
+
+def parse_framed(
+    header: Header,
+    data: bytes,
+    kind: type[R],
+    before: tuple[object, ...] = (),
+    after: tuple[object, ...] = (),
+    position: int = 0,
+    size: int | None = None,
+) -> Iterator[R]:
+    """The same as tuples of another kind, which have more fields before and after those of `Record`; from `position` of
+    the data on, up to `size`."""
     # One long loop on purpose: a consumer spends its time here, and a call costs as much as the varint that it decodes.
     # Varints of one and two bytes are looked up in place, longer ones are rare enough for the function.
     base_offset = header.base_offset
@@ -269,8 +284,9 @@ def parse_records(header: Header, data: bytes) -> Iterator[Record]:
     decoded = DECODED
     varint = decode_varint
     new_tuple = _new_tuple
-    size = len(data)
-    position = 0
+    begin = position
+    if size is None:
+        size = len(data)
     if header.count < 0:
         raise InvalidRecord(f"the batch declares {header.count} records")
     try:
@@ -344,9 +360,11 @@ def parse_records(header: Header, data: bytes) -> Iterator[Record]:
                 raise InvalidRecord(f"the record at offset {offset} has {end - position} bytes more than its fields")
             if append_time is not None:
                 timestamp = append_time
-            yield new_tuple(Record, (offset, timestamp, key, value, headers))
+            yield new_tuple(kind, before + (offset, timestamp, key, value, headers) + after)  # noqa: RUF005 (slower)
     except IndexError:
-        raise InvalidRecord(f"{size} bytes of records end before the {header.count} that the batch declares") from None
+        raise InvalidRecord(
+            f"{size - begin} bytes of records end before the {header.count} that the batch declares"
+        ) from None
     if position != size:
         raise InvalidRecord(f"{size - position} bytes follow the {header.count} records that the batch declares")
 

@@ -469,7 +469,8 @@ def _consumer(given: GivenOptions, streaming: bool) -> "ConsumerConfig":
         "max.partition.fetch.bytes": str(MAX_PARTITION_FETCH_BYTES),
         "client.id": given.kafka.get("group.id", prefix),
     }
-    return _client(ConsumerConfig, given, defaults)
+    without = tuple(KAFKA + name for name in kafka_names.CONSUMER_WITHOUT_EFFECT)
+    return _client(ConsumerConfig, given, defaults, without)
 
 
 def _producer(given: GivenOptions, exactly_once: str) -> "ProducerConfig":

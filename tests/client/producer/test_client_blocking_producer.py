@@ -19,6 +19,7 @@ from twofold.errors import (
     PreparedAborted,
     TransactionAborted,
 )
+from twofold.version import VERSION
 from twofold.wire.errors import MessageTooLarge
 
 
@@ -292,8 +293,35 @@ def test_settings_come_under_kafkas_names_too(broker: Broker, topic: str) -> Non
         assert producer.config.compression_type == "zstd"
 
 
+def test_a_serializer_that_fails_is_heard_at_once_and_nothing_is_sent(broker: Broker, topic: str) -> None:
+    with producer_of(broker, value_serializer=lambda text: text.encode()) as producer:
+        with pytest.raises(AttributeError, match="encode"):
+            producer.send(topic, 5)
+        with pytest.raises(AttributeError, match="encode"):
+            producer.send_batch(topic, None, ["fine", 5])
+        producer.send(topic, "text", key=b"a key is sent as it is where no serializer is set")
+    assert read(broker, topic) == [b"text"]
+    with pytest.raises(ValueError, match="value_serializer='json' is not callable"):
+        producer_of(broker, value_serializer="json")
+
+
 def test_public_names_are_these() -> None:
-    assert twofold.__all__ == ["Admin", "PreparedTxnState", "Producer", "TransactionOutcome"]
+    assert twofold.__all__ == [
+        "Admin",
+        "Consumer",
+        "ConsumerGroupMetadata",
+        "ConsumerRecord",
+        "NewTopic",
+        "OffsetAndMetadata",
+        "PreparedTxnState",
+        "Producer",
+        "RebalanceListener",
+        "TopicPartition",
+        "TransactionOutcome",
+    ]
+    assert {*twofold.__all__, "__version__", "aio", "embedded", "errors"} <= set(dir(twofold))
+    assert all(getattr(twofold, name) is not None for name in dir(twofold))
+    assert twofold.__version__ == VERSION
     public = sorted(name for name in vars(twofold.Producer) if not name.startswith("_"))
     asynchronous = sorted(name for name in vars(twofold.client.Producer) if not name.startswith("_"))
     assert public == [name for name in asynchronous if name not in ("check_send", "of")]

@@ -30,6 +30,11 @@ from twofold.wire.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from twofold.wire.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
 from twofold.wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 
 PORT = 9092
@@ -56,6 +61,7 @@ class FakePartition:
     stable: int | None = None  # the LSO, where a transaction is open
     is_strict: bool = False  # an unknown producer begins with 0, as before Apache Kafka 2.5
     aborted: list[tuple[int, int]] = field(default_factory=list)
+    epoch_ends: dict[int, tuple[int, int]] = field(default_factory=dict)  # where an epoch ends, if not at the log end
 
     def append(self, batch: bytes) -> tuple[int, int]:
         """(error code, base offset), by the rules of idempotent producers."""
@@ -229,6 +235,17 @@ class FakeBroker:
                 )
             topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=rows))
         return ListOffsetsResponse(topics=topics)
+
+    def on_offset_for_leader_epoch(self, request: Any) -> OffsetForLeaderEpochResponse:
+        topics = []
+        for topic in request.topics:
+            rows = []
+            for row in topic.partitions:
+                partition = self.partition(topic.topic, row.partition)
+                epoch, end = partition.epoch_ends.get(row.leader_epoch, (row.leader_epoch, partition.end))
+                rows.append(EpochEndOffset(error_code=0, partition=row.partition, leader_epoch=epoch, end_offset=end))
+            topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=rows))
+        return OffsetForLeaderEpochResponse(topics=topics)
 
     def on_fetch(self, request: Any) -> FetchResponse:
         topics = []

@@ -152,6 +152,13 @@ WATCHED = (
     "Produce",
     "EndTxn",
     "TxnHeartbeat",
+    "FindCoordinator",
+    "JoinGroup",
+    "SyncGroup",
+    "Heartbeat",
+    "LeaveGroup",
+    "OffsetCommit",
+    "OffsetFetch",
 )
 
 

@@ -40,6 +40,10 @@ GIVE_UP_S = 90.0
 def client_of(options: SimpleNamespace) -> TransactionalClient:
     if options.client in STOCK:
         return STOCK[options.client](options.address)
+    if options.client == "twofold":
+        from kits.clients.ours import Twofold
+
+        return Twofold(options.address)
     if options.client == "single-requests":
         from kits.clients.single_requests import SingleRequests
 

@@ -8,29 +8,53 @@ A record's value is its offset. What the members write down (`support.group_memb
 4. one owner: once settled, the broker and the members agree on who has what, and every partition has one owner.
 """
 
+import atexit
+import functools
 import json
+import os
+import shutil
 import struct
+import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from signal import SIGKILL, SIGTERM
+from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM
 from typing import Any, NamedTuple, Protocol
 
+import pytest
 from confluent_kafka import Producer
 
 from kits.groups.member import SESSION_TIMEOUT_MS, Partition
 from oracle.driver import Connection, WireClosed
+from oracle.kafka import jars_or_skip, oracle_flags
 from oracle.processes import spawn, stop, tail
 
 CLIENTS = ("confluent-kafka", "kafka-python", "aiokafka")
+OURS = ("twofold", "twofold-aio")
 SETTINGS = {"group.initial.rebalance.delay.ms": "100", "group.max.size": "100", "log.retention.ms": "-1"}
 SESSION_S = SESSION_TIMEOUT_MS / 1000
 PATIENCE_S = 40.0
 HERE = Path(__file__).parent
+
+
+@functools.cache
+def java_member() -> list[str]:
+    """Apache Kafka's own client, compiled once per run; skips where there is no JDK."""
+    jars = jars_or_skip()
+    java, compiler = shutil.which("java"), shutil.which("javac")
+    assert java is not None
+    if compiler is None:
+        pytest.skip("a member with Apache Kafka's client needs a JDK: install openjdk-17-jdk-headless")
+    classes = tempfile.TemporaryDirectory(prefix="twofold-java-member-")
+    atexit.register(classes.cleanup)
+    source = HERE.parents[1] / "interop" / "java" / "GroupMember.java"
+    subprocess.run([compiler, "-cp", f"{jars}/*", "-d", classes.name, str(source)], check=True, timeout=120)
+    return [java, *oracle_flags(jars), "-cp", f"{classes.name}:{jars}/*", "GroupMember"]
 
 
 class Server(Protocol):
@@ -58,7 +82,11 @@ class Member:
         self.journal.touch()
         self._read = 0
         self._events: list[dict[str, Any]] = []
-        program = [sys.executable, str(HERE / "member.py"), json.dumps({**options, "journal": str(self.journal)})]
+        given = json.dumps({**options, "journal": str(self.journal)})
+        if options["client"] == "java":
+            program = [*java_member(), given]
+        else:
+            program = [sys.executable, str(HERE / "member.py"), given]
         self._process = spawn(program, output=self.output)
 
     def events(self) -> list[dict[str, Any]]:
@@ -89,6 +117,13 @@ class Member:
     def crash(self) -> None:
         """kill -9: its sockets close without a word."""
         stop(self._process, how=SIGKILL)
+
+    def pause(self) -> None:
+        """SIGSTOP: its sockets stay open, and nothing comes."""
+        os.killpg(self._process.pid, SIGSTOP)
+
+    def go_on(self) -> None:
+        os.killpg(self._process.pid, SIGCONT)
 
 
 class Crew:
@@ -145,6 +180,16 @@ class Crew:
         member.crash()
         self._gone(member)
 
+    def pause(self, member: Member) -> None:
+        """It is still there, and the others do not hear of it."""
+        member.pause()
+        self._gone(member)
+
+    def go_on(self, member: Member) -> None:
+        self.past.remove(member)
+        self.present.append(member)
+        member.go_on()
+
     def _gone(self, member: Member) -> None:
         self.present.remove(member)
         self.past.append(member)
@@ -152,6 +197,8 @@ class Crew:
     def crash_all(self) -> None:
         for member in list(self.present):
             self.crash(member)
+        for member in self.past:
+            member.crash()  # one that is paused
 
     # What the broker says
 

@@ -1,4 +1,4 @@
-"""One member of a consumer group as a program, with the stock client that it is told to use.
+"""One member of a consumer group as a program, with the client that it is told to use.
 
 It reads, commits what it has read and writes down what happens, one line of JSON an event, each with a time that all
 processes of the machine share. SIGTERM lets it leave as its client does; kill -9 is a crash.
@@ -226,13 +226,95 @@ async def aiokafka(options: SimpleNamespace, journal: Journal, stop: Stop) -> No
         await consumer.stop()
 
 
+def twofold_settings(options: SimpleNamespace) -> dict[str, Any]:
+    return {
+        "bootstrap_servers": options.address,
+        "client_id": options.client_id,
+        "group_id": options.group,
+        "group_instance_id": options.instance,
+        "auto_offset_reset": "earliest",
+        "enable_auto_commit": False,
+        "session_timeout_ms": options.session_ms,
+        "heartbeat_interval_ms": HEARTBEAT_MS,
+        "partition_assignment_strategy": options.strategy,
+        "metadata_max_age_ms": 500,
+        "retry_backoff_ms": 50,
+        "fetch_max_wait_ms": 100,
+        "max_poll_records": BATCH,
+    }
+
+
+def twofold_listener(journal: Journal) -> Any:
+    from twofold import RebalanceListener
+
+    class Listener(RebalanceListener):
+        def on_partitions_revoked(self, partitions: Any) -> None:
+            journal.lost(partitions)
+
+        def on_partitions_assigned(self, partitions: Any) -> None:
+            journal.gained(partitions)
+
+    return Listener()
+
+
+def note_processed(records: Sequence[Any], journal: Journal) -> dict[Partition, int]:
+    """What was read of each partition goes into the journal; the offsets to commit."""
+    batches: dict[Partition, list[Any]] = {}
+    for record in records:
+        batches.setdefault((record.topic, record.partition), []).append(record)
+    for at, batch in batches.items():
+        journal.processed(at, [row.offset for row in batch], [int(row.value) for row in batch])
+    return {at: batch[-1].offset + 1 for at, batch in batches.items()}
+
+
+def twofold(options: SimpleNamespace, journal: Journal, stop: Stop) -> None:
+    from twofold import Consumer, TopicPartition
+    from twofold.errors import KafkaError
+
+    consumer = Consumer(**twofold_settings(options))
+    topics = () if options.pattern else options.topics
+    consumer.subscribe(topics, pattern=options.pattern or None, listener=twofold_listener(journal))
+    while not stop.asked:
+        try:
+            offsets = note_processed(consumer.poll(int(POLL_S * 1000)), journal)
+            if offsets:
+                consumer.commit({TopicPartition(*at): offset for at, offset in offsets.items()})
+                journal.committed(offsets)
+        except KafkaError as error:
+            journal.refused(error)
+    consumer.close()
+
+
+async def twofold_aio(options: SimpleNamespace, journal: Journal, stop: Stop) -> None:
+    from twofold.aio import Consumer
+    from twofold.errors import KafkaError
+    from twofold.types import TopicPartition
+
+    consumer = Consumer(**twofold_settings(options))
+    topics = () if options.pattern else options.topics
+    consumer.subscribe(topics, pattern=options.pattern or None, listener=twofold_listener(journal))
+    while not stop.asked:
+        try:
+            offsets = note_processed(await consumer.poll(int(POLL_S * 1000)), journal)
+            if offsets:
+                await consumer.commit({TopicPartition(*at): offset for at, offset in offsets.items()})
+                journal.committed(offsets)
+        except KafkaError as error:
+            journal.refused(error)
+    await consumer.close()
+
+
+SYNCHRONOUS = {"confluent-kafka": confluent, "kafka-python": kafka_python, "twofold": twofold}
+ASYNCHRONOUS = {"aiokafka": aiokafka, "twofold-aio": twofold_aio}
+
+
 def main() -> None:
     options = SimpleNamespace(**json.loads(sys.argv[1]))
     journal, stop = Journal(Path(options.journal)), Stop()
-    if options.client == "aiokafka":
-        asyncio.run(aiokafka(options, journal, stop))
+    if options.client in ASYNCHRONOUS:
+        asyncio.run(ASYNCHRONOUS[options.client](options, journal, stop))
     else:
-        {"confluent-kafka": confluent, "kafka-python": kafka_python}[options.client](options, journal, stop)
+        SYNCHRONOUS[options.client](options, journal, stop)
     journal.write("left")
 
 

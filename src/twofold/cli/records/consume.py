@@ -19,6 +19,7 @@ from twofold.cli.common import (
     run_command,
     timestamp_ms,
 )
+from twofold.cli.records.consume_group import GroupReader, check_options
 from twofold.cli.records.formats import TEMPLATE_HELP, Formatter, json_line, plain, template
 from twofold.client import Consumer, TopicPartition
 from twofold.wire.errors import UnknownTopicOrPartition
@@ -37,7 +38,18 @@ def consume(
         list[int] | None, declare.Option("--partition", "-p", min=0, help="Default: all; repeatable.")
     ] = None,
     offset: Annotated[str, declare.Option("--offset", "-o", metavar="WHERE", help=START_HELP)] = "beginning",
-    from_beginning: Annotated[bool, declare.Option("--from-beginning", help="The same as -o beginning.")] = False,
+    from_beginning: Annotated[
+        bool,
+        declare.Option(
+            "--from-beginning", help="The same as -o beginning; with --group, where the group has no offset yet."
+        ),
+    ] = False,
+    group: Annotated[
+        str | None,
+        declare.Option(
+            "--group", "-g", metavar="ID", help="Read as a member of this group, and commit what was printed."
+        ),
+    ] = None,
     count: Count = None,
     exit_at_end: Annotated[bool, declare.Option("--exit", "-e", help="Stop at the end instead of waiting.")] = False,
     isolation: Annotated[
@@ -65,9 +77,14 @@ def consume(
         formatter = _formatter(output, key_separator)
         start = "beginning" if from_beginning else offset
         _check_start(start)
+        own: dict[str, Any] = {"auto.offset.reset": "earliest"}
+        if group is not None:
+            check_options(partition, start)
+            reset = "earliest" if from_beginning else "latest"
+            own = {"group.id": group, "enable.auto.commit": "false", "auto.offset.reset": reset}
         config: dict[str, Any] = {
             "client.id": "twofold-cli",
-            "auto.offset.reset": "earliest",
+            **own,
             "default.api.timeout.ms": int(timeout * 1000),
             "max.partition.fetch.bytes": 4 * 1024 * 1024,
             **parse_pairs(settings or (), "-X"),
@@ -76,6 +93,9 @@ def consume(
         }
         async with Consumer.from_config(config) as consumer:
             partitions = await _partitions(bootstrap_server, timeout, topic, partition)
+            if group is not None:
+                await GroupReader(consumer, formatter).print_records(topic, count, exit_at_end=exit_at_end)
+                return OK
             consumer.assign(partitions)
             await _seek(consumer, start)
             ends = await consumer.end_offsets(partitions) if exit_at_end else None

@@ -17,6 +17,13 @@ from twofold.client.admin.group_model import (
     OffsetAndMetadata,
     read_assignment,
 )
+from twofold.client.admin.group_offsets import (
+    BY_NAME_UNTIL,
+    GroupOffsets,
+    commit_row,
+    fetch_requests,
+    read_offsets,
+)
 from twofold.client.admin.model import Results
 from twofold.client.cluster.cluster import Cluster
 from twofold.client.cluster.metadata import Node, group_by_topic
@@ -61,22 +68,13 @@ from twofold.wire.messages.offset_delete import (
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
 )
-from twofold.wire.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
-    OffsetFetchResponse,
-)
+from twofold.wire.messages.offset_fetch import OffsetFetchResponse
 
 V = TypeVar("V")
 GROUP = 0
 DEAD = "Dead"
-BY_NAME_UNTIL = 9
-"""The last version of OffsetFetch and OffsetCommit that names topics."""
 _COORDINATOR_ERRORS = (CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator)
 
-GroupOffsets = Results[TopicPartition, OffsetAndMetadata]
 Ask = Callable[[Node, list[str], Deadline], Awaitable[Mapping[str, V | KafkaError]]]
 
 
@@ -169,14 +167,14 @@ class GroupCalls:
             connection = await self._cluster.connection(node.node_id, deadline)
             version = connection.version(KEYS["OffsetFetch"], at_most=BY_NAME_UNTIL)
             found: dict[str, GroupOffsets | KafkaError] = {}
-            for request in _fetch_requests({name: topics[name] for name in names}, version, require_stable):
+            for request in fetch_requests({name: topics[name] for name in names}, version, require_stable):
                 response: OffsetFetchResponse = await self._cluster.ask(
                     connection, request, "OffsetFetch", deadline, version=version
                 )
                 rows: Iterable[Any] = response.groups if version >= 8 else [response]
                 for row in rows:
                     name = row.group_id if version >= 8 else request.group_id
-                    found[name] = _group_error(name, row.error_code) or _offsets(row.topics)
+                    found[name] = _group_error(name, row.error_code) or read_offsets(row.topics)
             return found
 
         return await self._at_coordinators("OffsetFetch", topics, ask)
@@ -187,7 +185,7 @@ class GroupCalls:
         """Commit in the name of a group that has no members; one that has refuses all partitions."""
         topics: dict[str, list[OffsetCommitRequestPartition]] = {}
         for tp, value in offsets.items():
-            topics.setdefault(tp.topic, []).append(_committed(tp.partition, value))
+            topics.setdefault(tp.topic, []).append(commit_row(tp.partition, value))
         request = OffsetCommitRequest(
             group_id=group,
             member_id="",
@@ -405,58 +403,4 @@ def _described_consumer_group(row: consumer_group_describe.DescribedGroup, node:
 def _assigned(assignment: consumer_group_describe.Assignment) -> tuple[TopicPartition, ...]:
     return tuple(
         TopicPartition(topic.topic_name, index) for topic in assignment.topic_partitions for index in topic.partitions
-    )
-
-
-def _fetch_requests(
-    wanted: Mapping[str, Mapping[str, list[int]] | None], version: int, require_stable: bool
-) -> list[OffsetFetchRequest]:
-    """One for all groups from version 8 on, before that one each."""
-    if version >= 8:
-        groups = [
-            OffsetFetchRequestGroup(
-                group_id=name,
-                topics=None
-                if topics is None
-                else [OffsetFetchRequestTopics(name=topic, partition_indexes=ids) for topic, ids in topics.items()],
-            )
-            for name, topics in wanted.items()
-        ]
-        return [OffsetFetchRequest(groups=groups, require_stable=require_stable)]
-    if version < 2 and None in wanted.values():
-        raise UnsupportedByBroker(f"OffsetFetch v{version} must name its partitions")
-    if version < 7 and require_stable:
-        raise UnsupportedByBroker(f"OffsetFetch v{version} knows no stable offsets")
-    return [
-        OffsetFetchRequest(
-            group_id=name,
-            topics=None
-            if topics is None
-            else [OffsetFetchRequestTopic(name=topic, partition_indexes=ids) for topic, ids in topics.items()],
-            require_stable=require_stable,
-        )
-        for name, topics in wanted.items()
-    ]
-
-
-def _offsets(topics: Iterable[Any]) -> GroupOffsets:
-    values: dict[TopicPartition, OffsetAndMetadata] = {}
-    errors: dict[TopicPartition, KafkaError] = {}
-    for topic in topics:
-        for row in topic.partitions:
-            tp = TopicPartition(topic.name, row.partition_index)
-            if row.error_code:
-                errors[tp] = error_for(row.error_code)(str(tp))
-            elif row.committed_offset >= 0:
-                values[tp] = OffsetAndMetadata(row.committed_offset, row.metadata or "", row.committed_leader_epoch)
-    return Results(dict(sorted(values.items())), dict(sorted(errors.items())))
-
-
-def _committed(partition: int, value: OffsetAndMetadata | int) -> OffsetCommitRequestPartition:
-    wanted = value if isinstance(value, OffsetAndMetadata) else OffsetAndMetadata(value)
-    return OffsetCommitRequestPartition(
-        partition_index=partition,
-        committed_offset=wanted.offset,
-        committed_metadata=wanted.metadata,
-        committed_leader_epoch=wanted.leader_epoch,
     )

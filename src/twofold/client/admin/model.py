@@ -28,15 +28,16 @@ class Results(Generic[K, V]):
         return self.values
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class NewTopic:
-    """Counts of -1 leave the choice to the broker; `assignments` are the replicas of each partition instead."""
+    """`NewTopic("orders", 3)`. Counts of -1 leave the choice to the broker; `assignments` are the replicas of each
+    partition instead."""
 
     name: str
     num_partitions: int = -1
     replication_factor: int = -1
-    assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
-    configs: Mapping[str, str] = field(default_factory=dict)
+    assignments: Mapping[int, Sequence[int]] = field(default_factory=dict, kw_only=True)
+    configs: Mapping[str, str] = field(default_factory=dict, kw_only=True)
 
 
 class CreatedTopic(NamedTuple):

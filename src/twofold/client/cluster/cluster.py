@@ -190,9 +190,14 @@ class Cluster:
     def peek(self, name: str) -> TopicMetadata | None:
         """What is cached, at once; when that is old, newer metadata is on its way."""
         topic = self.cache.topic(name)
-        if topic is not None and not self._is_fresh():
-            self.refresh_soon()
+        if topic is not None:
+            self.refresh_if_old()
         return topic
+
+    def refresh_if_old(self) -> None:
+        """Newer metadata is on its way when what is cached is old."""
+        if not self._is_fresh():
+            self.refresh_soon()
 
     def _fresh(self, name: str) -> TopicMetadata | None:
         self._tracked.add(name)

@@ -1,22 +1,33 @@
-"""The consumer: assigned partitions, positions, records in order."""
+"""The consumer: assigned partitions, or those that its group gives it; positions, records in order."""
 
 from collections.abc import AsyncIterator, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Unpack
 
+from twofold.client.admin.group_model import ConsumerGroupMetadata, OffsetAndMetadata
 from twofold.client.cluster.cluster import Cluster
 from twofold.client.config import ConsumerConfig, ConsumerOptions, from_dotted, from_keywords
-from twofold.client.consumer.fetcher import Assigned, ConsumerRecord, Fetcher, check_assignment
+from twofold.client.consumer.fetcher import Assigned, ConsumerRecord, Fetcher
+from twofold.client.consumer.group.commits import CommitCallback
+from twofold.client.consumer.group.listener import RebalanceListener
+from twofold.client.consumer.group.member import GroupMember
+from twofold.client.consumer.group.subscription import Subscription, check_topics
 from twofold.client.consumer.offsets import ListedOffset, OffsetSpec, list_offsets
+from twofold.client.errors import IllegalConsumerCall
 from twofold.connections.errors import ClientClosed
 from twofold.connections.waiting import done_within
 from twofold.runtime.api import Runtime
 from twofold.runtime.real import real_runtime
 from twofold.types import TopicPartition
+from twofold.wire.errors import InvalidGroupId
 
-__all__ = ["Consumer", "ConsumerRecord"]
+__all__ = ["CommitCallback", "Consumer", "ConsumerRecord", "Offsets", "RebalanceListener"]
 
 ITERATION_POLL_MS = 60_000
+CLOSE_TIMEOUT_MS = 30_000
+LENT_AT_ONCE = 64  # records of a loop between two looks at whether the leader is still the same
+
+Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
 
 
 class Consumer:
@@ -31,8 +42,13 @@ class Consumer:
     @classmethod
     def from_config(cls, config: Mapping[str, Any], *, runtime: Runtime | None = None) -> "Consumer":
         """With Kafka's own names: `{"bootstrap.servers": "...", "isolation.level": "read_committed"}`."""
+        return cls.of(from_dotted(ConsumerConfig, config), runtime=runtime)
+
+    @classmethod
+    def of(cls, config: ConsumerConfig, *, runtime: Runtime | None = None) -> "Consumer":
+        """With settings that were checked already."""
         consumer = cls.__new__(cls)
-        consumer._start(from_dotted(ConsumerConfig, config), runtime)
+        consumer._start(config, runtime)
         return consumer
 
     def _start(self, config: ConsumerConfig, runtime: Runtime | None) -> None:
@@ -40,7 +56,12 @@ class Consumer:
         self._runtime = runtime or real_runtime()
         self._cluster = Cluster(self._runtime, config, allow_auto_create=config.allow_auto_create_topics)
         self._fetcher = Fetcher(self._runtime, config, self._cluster)
-        self._closed = False
+        self._group: GroupMember | None = None
+        if config.group_id is not None:
+            self._group = GroupMember(self._runtime, config, self._cluster, self._fetcher)
+        self._is_assigned = False
+        self._closing = False
+        self._closed = False  # a listener may still commit while the consumer closes
 
     async def __aenter__(self) -> "Consumer":
         return self
@@ -48,38 +69,144 @@ class Consumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        """Closes. A block that was left by an exception commits nothing: what it was working on comes again."""
+        await self._close(CLOSE_TIMEOUT_MS, commit=error is None)
 
-    async def close(self) -> None:
-        if not self._closed:
+    async def close(self, timeout_ms: float = CLOSE_TIMEOUT_MS) -> None:
+        """Commits the positions where commits are automatic, tells the listener that its partitions are revoked, and
+        leaves the group, all within `timeout_ms`. A static member (`group_instance_id`) does not leave: it keeps its
+        partitions if it is back within `session_timeout_ms`."""
+        await self._close(timeout_ms, commit=True)
+
+    async def _close(self, timeout_ms: float, *, commit: bool) -> None:
+        if self._closing:
+            return
+        self._closing = True
+        try:
+            if self._group is not None:
+                await self._group.close(self._cluster.deadline(timeout_ms, "timeout_ms"), commit=commit)
+        finally:
             self._closed = True
             await self._fetcher.close()
             await self._cluster.close()
 
+    # Groups
+
+    def subscribe(
+        self, topics: Iterable[str] = (), *, pattern: str | None = None, listener: RebalanceListener | None = None
+    ) -> None:
+        """Read these topics, or all whose whole name matches the pattern, as a member of the group `group_id`. `poll`
+        joins the group. Another call replaces the topics and the listener; it does not go with `assign`.
+
+        Patterns are those of RE2 and need the extra `twofold[re2]`. Internal topics match none.
+        """
+        group = self._member("subscribe")
+        names = check_topics(topics, pattern)
+        if self._is_assigned:
+            raise IllegalConsumerCall("partitions were assigned: unsubscribe() first, or use assign only")
+        group.subscribe(Subscription(names, pattern, listener))
+
+    async def unsubscribe(self) -> None:
+        """Leave the group, after `on_partitions_revoked`, or give up what was assigned. Nothing is committed."""
+        self._check_open()
+        if self._group is not None and self._group.subscription is not None:
+            await self._group.unsubscribe(self._cluster.deadline(), "the consumer unsubscribed", commit=False)
+        else:
+            self._assign(())
+        self._is_assigned = False
+
+    @property
+    def subscription(self) -> frozenset[str]:
+        """The topics that are subscribed; of a pattern those that match as far as is known."""
+        subscription = None if self._group is None else self._group.subscription
+        return frozenset() if subscription is None else subscription.topics
+
+    async def commit(self, offsets: Offsets | None = None) -> None:
+        """Commit these offsets (the next to be read), or the positions of all assigned partitions. Tried until it is
+        done, has failed for good, or `default_api_timeout_ms` is over.
+
+        CommitFailed: the member is not in the group any more, so that other members read these partitions.
+        RebalanceInProgress: poll until the rebalance is over, then commit what is still assigned.
+        """
+        group = self._member("commit")
+        await group.commits.commit(self._to_commit(group, offsets), self._cluster.deadline())
+
+    def commit_async(self, offsets: Offsets | None = None, callback: CommitCallback | None = None) -> None:
+        """Commit without waiting, and without trying again. A later `poll`, `commit` or `close` calls
+        `callback(offsets, error)`, where the error is None for success. Commits take effect in the order of the
+        calls."""
+        group = self._member("commit_async")
+        group.commits.commit_soon(self._to_commit(group, offsets), callback, self._cluster.deadline())
+
+    def _to_commit(self, group: GroupMember, offsets: Offsets | None) -> dict[TopicPartition, OffsetAndMetadata]:
+        if offsets is None:
+            return group.positions()
+        rows = {TopicPartition(*tp): _with_metadata(value) for tp, value in offsets.items()}
+        for tp, row in rows.items():
+            if row.offset < 0:
+                raise ValueError(f"{row.offset} is not an offset of {tp}")
+        return rows
+
+    async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed; None for a partition without an offset. Waits for open transactions that commit
+        offsets of these partitions to end."""
+        group = self._member("committed")
+        wanted = [TopicPartition(*tp) for tp in partitions]
+        found = await group.calls.committed(wanted, self._cluster.deadline()) if wanted else {}
+        return {tp: found.get(tp) for tp in wanted}
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """For `send_offsets_to_transaction`: the member as it is now, so that the broker refuses its offsets after its
+        partitions went to another one."""
+        return self._member("group_metadata").metadata()
+
+    def enforce_rebalance(self, reason: str = "") -> None:
+        """Join the group anew at the next `poll`, because something that an assignor looks at has changed."""
+        group = self._member("enforce_rebalance")
+        if group.subscription is None:
+            raise IllegalConsumerCall("enforce_rebalance is for members of a group: subscribe first")
+        group.membership.request_rejoin(reason or "the application enforces a rebalance")
+        self._fetcher.news.set()
+
+    def _member(self, call: str) -> GroupMember:
+        self._check_open()
+        if self._group is None:
+            raise InvalidGroupId(f"{call} is for members of a group: set group_id")
+        return self._group
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClientClosed("the consumer is closed")
+
     # What to read, and from where
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read these and no others. Partitions that stay keep their positions."""
-        old = self._fetcher.assigned
-        reset = self._fetcher.default_reset()
-        checked = check_assignment(partitions)
-        for tp in old.keys() - set(checked):
-            old[tp].forget()
-        self._fetcher.assigned = {tp: old.get(tp) or Assigned(tp, reset) for tp in checked}
-        topics = {tp.topic for tp in checked}
-        self._cluster.untrack({tp.topic for tp in old} - topics)
+        """Read these and no others. Partitions that stay keep their positions. With `group_id` new ones begin where the
+        group has committed; the group is not joined."""
+        self._check_open()
+        if self._group is not None and self._group.subscription is not None:
+            raise IllegalConsumerCall("topics were subscribed: unsubscribe() first, or use subscribe only")
+        self._assign(partitions)
+        self._is_assigned = bool(self._fetcher.assigned)
+
+    def _assign(self, partitions: Iterable[TopicPartition]) -> None:
+        before = {tp.topic for tp in self._fetcher.assigned}
+        self._fetcher.assign(partitions, from_commit=self._group is not None)
+        topics = {tp.topic for tp in self._fetcher.assigned}
+        self._cluster.untrack(before - topics)
         self._cluster.track(topics)
-        self._fetcher.news.set()
 
     @property
     def assignment(self) -> tuple[TopicPartition, ...]:
         return tuple(self._fetcher.assigned)
 
-    def seek(self, partition: TopicPartition, offset: int) -> None:
-        """An offset that the isolation level does not let this consumer read yet is waited for."""
-        if offset < 0:
-            raise ValueError(f"{offset} is not an offset; seek_to_beginning and seek_to_end find the ends")
-        self._entry(partition).seek(offset)
+    def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
+        """With `OffsetAndMetadata` the leader epoch goes along, so that a truncation of the log is noticed. An offset
+        that the isolation level does not let this consumer read yet is waited for."""
+        wanted = _with_metadata(offset)
+        if wanted.offset < 0:
+            raise ValueError(f"{wanted.offset} is not an offset; seek_to_beginning and seek_to_end find the ends")
+        self._entry(partition).seek(wanted.offset, wanted.leader_epoch)
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """All assigned ones when none is named. Resolved when it is next needed."""
@@ -106,6 +233,7 @@ class Consumer:
         entry = self._entry(partition)
         deadline = self._cluster.deadline()
         while entry.position is None:
+            self._fetcher.news.clear()
             await self._work(deadline.remaining_s())
             self._raise_error()
             if entry.position is None and deadline.expired:
@@ -128,11 +256,15 @@ class Consumer:
         """Records in the order of their partitions; empty when there were none within `timeout_ms`."""
         deadline = self._cluster.deadline(timeout_ms, "timeout_ms")
         count = max_records or self.config.max_poll_records
+        group = self._group
         while True:
-            if self._closed:
+            if self._closing:
                 raise ClientClosed("the consumer is closed")
+            self._fetcher.news.clear()
+            if group is not None:
+                await group.step()
             self._raise_error()
-            records = self._fetcher.take(count)
+            records = self._fetcher.take(count) if group is None or group.may_hand_out() else []
             if records or deadline.expired:
                 # The next fetch goes out before the application works on these records.
                 self._fetcher.work()
@@ -140,13 +272,30 @@ class Consumer:
                     # A caller that polls in a loop without a timeout must not starve the fetches.
                     await self._runtime.timers.sleep(0)
                 return records
-            await self._work(deadline.remaining_s())
+            wait_s = deadline.remaining_s()
+            await self._work(wait_s if group is None else min(wait_s, group.wait_s()))
 
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
-        """Records without end."""
+        """Records without end. A record counts as read when the loop gets it, so that a commit in the middle of a loop,
+        or after it, has no more than that."""
         while True:
-            for record in await self.poll(ITERATION_POLL_MS):
+            for record in await self.poll(ITERATION_POLL_MS, max_records=1):
                 yield record
+            # Those that are here already need none of what else a poll does, until it is its turn again.
+            left = self.config.max_poll_records
+            while left > 0 and self._is_quiet():
+                entry = self._fetcher.lend(min(left, LENT_AT_ONCE))
+                if entry is None:
+                    break
+                generation, ready = entry.generation, entry.answers[0].ready
+                while ready and entry.generation == generation and not entry.paused and self._is_quiet():
+                    record = ready.popleft()
+                    entry.advance(record.offset + 1, record.leader_epoch)
+                    left -= 1
+                    yield record
+
+    def _is_quiet(self) -> bool:
+        return not self._closing and (self._group is None or self._group.is_quiet())
 
     # Asking about offsets
 
@@ -188,9 +337,8 @@ class Consumer:
             raise self._fetcher.errors.popleft()
 
     async def _work(self, timeout_s: float) -> None:
-        """Start what should be under way and wait for news of it, at most so long."""
+        """Start what should be under way and wait for news since `news` was cleared, at most so long."""
         news = self._fetcher.news
-        news.clear()
         retry_at = self._fetcher.work()
         if retry_at is not None:
             timeout_s = min(timeout_s, max(0.001, retry_at - self._runtime.clock.monotonic()))
@@ -201,3 +349,7 @@ class Consumer:
             await done_within(self._runtime, waiting, timeout_s)
         finally:
             waiting.cancel()
+
+
+def _with_metadata(offset: int | OffsetAndMetadata) -> OffsetAndMetadata:
+    return offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)

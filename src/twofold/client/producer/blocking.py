@@ -13,6 +13,7 @@
 import asyncio
 import threading
 from collections.abc import Coroutine, Iterable, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar, Unpack
 
@@ -24,6 +25,7 @@ from twofold.client.producer import accumulator
 from twofold.client.producer import producer as aio
 from twofold.client.producer.accumulator import OffsetRange, RecordMetadata, record_size
 from twofold.client.producer.sequences import ProducerIdentity
+from twofold.client.producer.serializing import Serializers
 from twofold.client.transactions.block import Transaction as AioTransaction
 from twofold.client.transactions.prepared import PreparedTxnState, TransactionOutcome
 from twofold.connections.errors import ClientClosed
@@ -105,7 +107,10 @@ class _Mark(NamedTuple):
 
 class Producer:
     """`with Producer(bootstrap_servers=...) as producer`. Leaving the block flushes, or drops what is buffered when the
-    block was left by an exception; a transaction that is open then, and not prepared, is aborted either way."""
+    block was left by an exception; a transaction that is open then, and not prepared, is aborted either way.
+
+    Keys and values are bytes, or what `key_serializer` and `value_serializer` make bytes of, in the calling thread;
+    None is sent as it is."""
 
     def __init__(self, **options: Unpack[ProducerOptions]) -> None:
         self._start(from_keywords(ProducerConfig, options))
@@ -130,12 +135,16 @@ class Producer:
         self._box_bytes = 0
         self._awake = False
         self._closed = False
+        self._serializers = Serializers(config)
+        if self._serializers:
+            self.send = self._send_serialized  # type: ignore[method-assign] # others pay nothing for it
         self._thread = LoopThread("twofold-producer")
         self._thread.run(self._open())
 
     async def _open(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._core = aio.Producer.of(self.config)
+        # What comes to the core is serialized already.
+        self._core = aio.Producer.of(replace(self.config, key_serializer=None, value_serializer=None))
         self._wake = asyncio.Event()
         self._pump = self._core.spawn(self._empty_box(), name="producer's box")
 
@@ -152,9 +161,9 @@ class Producer:
     def send(
         self,
         topic: str,
-        value: bytes | None = None,
+        value: Any = None,
         *,
-        key: bytes | None = None,
+        key: Any = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: Iterable[RecordHeader] = (),
@@ -179,6 +188,21 @@ class Producer:
             self._loop.call_soon_threadsafe(self._wake.set)
         return delivery
 
+    def _send_serialized(
+        self,
+        topic: str,
+        value: Any = None,
+        *,
+        key: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Iterable[RecordHeader] = (),
+    ) -> Delivery:
+        value, key = self._serializers.value(value), self._serializers.key(key)
+        return Producer.send(
+            self, topic, value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
+        )
+
     def _wait_for_room(self) -> None:
         timeout_s = self.config.max_block_ms / 1000
         if not self._room.wait_for(lambda: self._box_bytes <= BOX_BYTES or self._closed, timeout_s):
@@ -192,6 +216,7 @@ class Producer:
     ) -> ColumnDelivery:
         """Send whole columns: lists of bytes, or Arrow arrays of binary or text; `keys` may be None. Returns when all
         records are in the buffer."""
+        keys, values = self._serializers.keys(keys), self._serializers.values(values)
         delivery = self._call(
             self._core.send_batch(topic, keys, values, partition=partition, timestamp_ms=timestamp_ms)
         )
@@ -380,9 +405,9 @@ class Transaction:
     def send(
         self,
         topic: str,
-        value: bytes | None = None,
+        value: Any = None,
         *,
-        key: bytes | None = None,
+        key: Any = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: Iterable[RecordHeader] = (),

@@ -22,6 +22,7 @@ from twofold.client.producer.columns import NO_KEY, KeyPartitions, by_partition,
 from twofold.client.producer.partitioner import StickyPartitioner
 from twofold.client.producer.sender import Sender
 from twofold.client.producer.sequences import ProducerIdentity
+from twofold.client.producer.serializing import Serializers
 from twofold.client.transactions.block import Transaction
 from twofold.client.transactions.manager import TransactionManager
 from twofold.client.transactions.prepared import PreparedTxnState, TransactionOutcome
@@ -47,7 +48,8 @@ COLUMN_WINDOW = 1 << 16
 class Producer:
     """`async with Producer(bootstrap_servers=...) as producer`; must be made while its loop runs.
 
-    `send` returns as soon as the record is in the buffer; await what it returns for the offset. Leaving the block
+    `send` returns as soon as the record is in the buffer; await what it returns for the offset. Keys and values are
+    bytes, or what `key_serializer` and `value_serializer` make bytes of; None is sent as it is. Leaving the block
     flushes, or drops what is buffered when the block was left by an exception; a transaction that is open then, and
     not prepared, is aborted either way.
     """
@@ -87,6 +89,9 @@ class Producer:
         self.wall_ms = self._runtime.clock.wall_ms
         self.spawn = self._runtime.spawn
         self._closed = False
+        self._serializers = Serializers(config)
+        if self._serializers:
+            self.send = self._send_serialized  # type: ignore[method-assign] # others pay nothing for it
 
     async def __aenter__(self) -> "Producer":
         return self
@@ -101,9 +106,9 @@ class Producer:
     async def send(
         self,
         topic: str,
-        value: bytes | None = None,
+        value: Any = None,
         *,
-        key: bytes | None = None,
+        key: Any = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: Iterable[RecordHeader] = (),
@@ -126,6 +131,21 @@ class Producer:
         ):
             target = await self._wait_for_target(topic, partition, size)
         return self._add(target, size, key, value, partition, timestamp_ms, headers)
+
+    async def _send_serialized(
+        self,
+        topic: str,
+        value: Any = None,
+        *,
+        key: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Iterable[RecordHeader] = (),
+    ) -> Delivery:
+        value, key = self._serializers.value(value), self._serializers.key(key)
+        return await Producer.send(
+            self, topic, value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
+        )
 
     async def _wait_for_target(self, topic: str, partition: int | None, size: int) -> "_Target":
         """What sending needs: metadata of today, and `size` bytes of the buffer. Waits only for what is missing."""
@@ -222,8 +242,8 @@ class Producer:
 
         Records go where `send` would put them, but those without a key change the partition with every batch.
         """
-        value_column = column_of(values)
-        key_column = None if keys is None else column_of(keys)
+        value_column = column_of(self._serializers.values(values))
+        key_column = None if keys is None else column_of(self._serializers.keys(keys))
         if key_column is not None and len(key_column) != len(value_column):
             raise ValueError(f"{len(key_column)} keys do not go with {len(value_column)} values")
         self.check_send(topic, 0)

@@ -40,9 +40,9 @@ class Transaction:
     async def send(
         self,
         topic: str,
-        value: bytes | None = None,
+        value: Any = None,
         *,
-        key: bytes | None = None,
+        key: Any = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: Iterable[RecordHeader] = (),

@@ -1,5 +1,5 @@
-"""Signs of life for an open transaction (KIP-1309), from a timer of the producer's session: whatever the application
-and the sending of records are doing, as long as the producer's loop runs."""
+"""Signs of life for an open transaction (KIP-1309), and for a member of a group, from a timer: whatever the application
+and the sending or fetching of records are doing, as long as the client's loop runs."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -14,10 +14,17 @@ class Heartbeats:
 
     RETRY_FRACTION = 0.2
 
-    def __init__(self, runtime: Runtime, interval_s: float, beat: Callable[[], Awaitable[bool]]) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        interval_s: float,
+        beat: Callable[[], Awaitable[bool]],
+        name: str = "transaction heartbeats",
+    ) -> None:
         self._runtime = runtime
         self._interval_s = interval_s
         self._beat = beat
+        self._name = name
         self.enabled = True
         self._task: asyncio.Task[None] | None = None
 
@@ -27,7 +34,7 @@ class Heartbeats:
 
     def start(self) -> None:
         if self.enabled and self._interval_s > 0 and not self.running:
-            self._task = self._runtime.spawn(self._run(), name="transaction heartbeats")
+            self._task = self._runtime.spawn(self._run(), name=self._name)
 
     def stop(self) -> None:
         if self._task is not None:

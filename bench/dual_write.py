@@ -23,6 +23,7 @@ WARM_UP = 20
 TOPIC = "bench"
 INSERT = text("INSERT INTO orders (item) VALUES (:item)")
 INSERT_OUTBOX = text("INSERT INTO outbox (record) VALUES (:item)")
+KITS: tuple[type[SqliteFiles] | type[PostgresServer], ...] = (SqliteFiles, PostgresServer)
 KEY = {"sqlite": "INTEGER PRIMARY KEY", "postgresql": "BIGSERIAL PRIMARY KEY"}
 
 
@@ -38,7 +39,7 @@ def run(report: Report, *, seconds: float = 3) -> None:
         tempfile.TemporaryDirectory(prefix="twofold-bench-") as directory,
         TwofoldServer(Path(directory) / "twofold", settings) as server,
     ):
-        for kit in progress((SqliteFiles, PostgresServer), "dual write"):
+        for kit in progress(KITS, "dual write"):
             try:
                 with database(kit) as engine:
                     found = measure_all(engine, server.bootstrap_servers, seconds)

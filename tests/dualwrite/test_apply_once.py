@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from sqlalchemy import create_engine, text
@@ -104,7 +105,7 @@ def test_a_name_of_a_table_may_have_a_schema_and_must_have_a_name():
 
 
 def test_an_engine_in_autocommit_mode_and_automatic_commits_are_refused(engine):
-    given = {"bootstrap_servers": "127.0.0.1:1", "group_id": "billing", "topics": [TOPIC]}
+    given: dict[str, Any] = {"bootstrap_servers": "127.0.0.1:1", "group_id": "billing", "topics": [TOPIC]}
     with pytest.raises(Unsuitable, match="autocommit"):
         ApplyOnce(engine.execution_options(isolation_level="AUTOCOMMIT"), **given)
     with pytest.raises(ValueError, match="enable_auto_commit"):

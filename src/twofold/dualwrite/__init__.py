@@ -18,6 +18,7 @@ require("dualwrite", "twofold.dualwrite")
 
 from twofold.dualwrite.aio import AsyncDualWrite  # noqa: E402
 from twofold.dualwrite.aio_pool import AsyncDualWritePool  # noqa: E402
+from twofold.dualwrite.apply_once import ApplyOnce  # noqa: E402
 from twofold.dualwrite.blocking import DualWrite  # noqa: E402
 from twofold.dualwrite.errors import (  # noqa: E402
     DatabaseBehind,
@@ -36,6 +37,7 @@ from twofold.dualwrite.pool import DualWritePool  # noqa: E402
 from twofold.dualwrite.verdict import Done, Settled  # noqa: E402
 
 __all__ = [
+    "ApplyOnce",
     "AsyncDualWrite",
     "AsyncDualWritePool",
     "DatabaseBehind",

@@ -121,8 +121,8 @@ class PostgresServer:
             return held
 
     def _connect(self) -> psycopg.Connection[tuple[object, ...]]:
-        address = {"host": "127.0.0.1", "port": str(self.port), "user": "twofold", "dbname": "postgres"}
-        return psycopg.connect(autocommit=True, connect_timeout=10, **address)
+        address = f"host=127.0.0.1 port={self.port} user=twofold dbname=postgres connect_timeout=10"
+        return psycopg.connect(address, autocommit=True)
 
     def _answers(self) -> bool:
         try:

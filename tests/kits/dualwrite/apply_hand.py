@@ -48,7 +48,7 @@ class ApplyHand:
         self._seen = Counter[str]()
         self._engine = create_engine(job.url)
         self._in_batch = False
-        event.listen(self._engine, "commit", lambda _: self._in_batch and self._reached("committing"))
+        event.listen(self._engine, "commit", self._commits)
 
     def work(self) -> int:
         job = self._job
@@ -67,6 +67,10 @@ class ApplyHand:
                     self._in_batch = False
                     self._reached("committed")
         return 0
+
+    def _commits(self, _: Connection) -> None:
+        if self._in_batch:
+            self._reached("committing")
 
     def _watch(self, consumer: Consumer) -> None:
         poll = consumer.poll

@@ -153,6 +153,7 @@ class World:
 
     def _moves_of(self, state: State, number: int, process: Process) -> Moves:
         operation = self._programs[process.program][1]
+        assert not isinstance(operation, Result)
         return OPERATIONS[type(operation)](self, state, number, process, operation)
 
     def _is_private(self, process: Process) -> bool:

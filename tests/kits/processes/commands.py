@@ -120,8 +120,14 @@ def run(
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         given.write(stdin.encode())
         given.seek(0)
-        streams = {"stdin": given.fileno(), "stdout": output.fileno(), "stderr": errors.fileno()}
-        with Command(arguments, **streams, env=environment(server, env), cwd=cwd) as command:
+        with Command(
+            arguments,
+            stdin=given.fileno(),
+            stdout=output.fileno(),
+            stderr=errors.fileno(),
+            env=environment(server, env),
+            cwd=cwd,
+        ) as command:
             code = command.wait(timeout)
         for stream in (output, errors):
             stream.seek(0)

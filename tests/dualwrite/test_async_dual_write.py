@@ -174,7 +174,7 @@ TAKE_OVER_STEPS = [At.READ, At.FENCE, At.OWN_BEGIN, At.OWN, At.OWN_COMMIT]
 
 @pytest.mark.parametrize("at", [*TAKE_OVER_STEPS, *WRITE_STEPS], ids=lambda at: at.value)
 def test_a_cancellation_at_any_step_leaves_both_in_step_and_the_writer_usable(shop, at):
-    cancelled = []
+    cancelled: list[str] = []
 
     async def story(engine):
         def cancel(step):
@@ -264,7 +264,7 @@ def test_requests_borrow_slots_wait_for_them_and_give_them_back(shop):
 @pytest.mark.parametrize("at", [*TAKE_OVER_STEPS, *WRITE_STEPS], ids=lambda at: at.value)
 def test_a_request_that_is_cancelled_at_any_step_gives_its_slot_back(shop, at):
     async def story(engine):
-        cancelled = []
+        cancelled: list[str] = []
 
         def cancel(step):
             if step == at.value and not cancelled:

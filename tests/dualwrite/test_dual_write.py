@@ -247,7 +247,7 @@ def test_an_orm_session_is_flushed_and_committed_by_the_block(shop):
 
 
 def test_an_error_of_the_last_flush_comes_before_prepare(shop):
-    steps = []
+    steps: list[str] = []
     with shop.dual(observer=steps.append) as dual, Session(shop.engine) as session:
         with dual.transaction(session=session) as (_, log):
             session.add(Order(item="a teapot"))
@@ -448,7 +448,7 @@ def test_a_naive_repetition_after_decided_completes_the_first_and_does_not_doubl
 @pytest.mark.parametrize("commits", [True, False])
 def test_a_commit_without_an_answer_is_decided_by_the_row(shop, commits):
     """The answer is lost after the database has committed, or before it hears of it."""
-    lost = []
+    lost: list[str] = []
 
     @event.listens_for(shop.engine, "commit")
     def lose(connection):
@@ -477,7 +477,7 @@ def test_a_commit_without_an_answer_is_decided_by_the_row(shop, commits):
 
 
 def test_a_database_that_stays_away_after_commit_leaves_the_outcome_unknown_until_it_is_settled(shop):
-    away = []
+    away: list[str] = []
 
     @event.listens_for(shop.engine, "commit")
     def lose(connection):

@@ -101,7 +101,7 @@ def test_at_every_isolation_level_a_take_over_waits_for_the_writer_and_does_as_i
         second.close()
     finally:
         engine.dispose()
-    assert [each.is_done for each in settled] == [True]
+    assert [each is not None and each.is_done for each in settled] == [True]
     assert shop.table() == shop.topic() == ["a kettle", "a teapot"]
 
 
@@ -184,7 +184,7 @@ def test_a_deferred_constraint_that_fails_at_commit_means_not_done(shop, server)
 
 
 def test_a_statement_that_commits_by_itself_is_found_out_before_prepare(shop, server):
-    steps = []
+    steps: list[str] = []
     create = text("CREATE TABLE more (number INTEGER)")
     with shop.dual(observer=steps.append) as dual:
         if server.name == "postgresql":

@@ -51,7 +51,7 @@ from twofold.dualwrite.operations import (
     RollbackDatabase,
     StoreState,
 )
-from twofold.dualwrite.protocol import At, Next, Program, Result, step
+from twofold.dualwrite.protocol import At, Next, Program, ProgramResult, step
 from twofold.dualwrite.steps import TAKE_OVER_END, WRITE_END, Reached, unobserved
 from twofold.dualwrite.table import DEFAULT_TABLE
 from twofold.dualwrite.verdict import (
@@ -181,7 +181,7 @@ class AsyncDualWrite:
                     transactional_id=self.transactional_id,
                 ) from error
 
-    def _after_write(self, result: Result) -> Done | DualWriteError:
+    def _after_write(self, result: ProgramResult) -> Done | DualWriteError:
         outcome = self._footing.after_write(result)
         self._settle_in_background()
         return outcome
@@ -301,22 +301,22 @@ class AsyncRun:
         self._dual = dual
         self._session = session
         self._program: Program = first[0]
-        self._operation: Operation | Result = first[1]
+        self._operation: Operation | ProgramResult = first[1]
         self._guard = Guard(dual.transactional_id)
         self.target: AsyncConnection | AsyncSession | None = None
         self.cause: BaseException | None = None
         self.callers_error: BaseException | None = None
 
-    async def to_caller(self) -> Result | None:
+    async def to_caller(self) -> ProgramResult | None:
         """None: the caller's code is next."""
-        while not isinstance(self._operation, Result | CallerRows):
+        while not isinstance(self._operation, ProgramResult | CallerRows):
             await self._step()
-        if isinstance(self._operation, Result):
+        if isinstance(self._operation, ProgramResult):
             return self._operation
         await self._guarded(self._observe)
         return None
 
-    async def after_caller(self, error: BaseException | None) -> Result:
+    async def after_caller(self, error: BaseException | None) -> ProgramResult:
         """Go on after the caller's code, which has left by an exception, or has not."""
         answer: Answer = Failed(error)
         if error is None:
@@ -326,8 +326,8 @@ class AsyncRun:
             self.callers_error = answer.error
         return await self.to_end()
 
-    async def to_end(self) -> Result:
-        while not isinstance(self._operation, Result):
+    async def to_end(self) -> ProgramResult:
+        while not isinstance(self._operation, ProgramResult):
             await self._step()
         return self._operation
 
@@ -379,7 +379,7 @@ class AsyncRun:
                 return await part.abort()
             case AskLog(state):
                 return await part.ask(state)
-        assert not isinstance(operation, Result)
+        assert not isinstance(operation, ProgramResult)
         return await self._in_database(operation)
 
     async def _in_database(self, operation: Operation) -> Answer:

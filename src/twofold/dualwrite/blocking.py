@@ -44,7 +44,7 @@ from twofold.dualwrite.operations import (
     RollbackDatabase,
     StoreState,
 )
-from twofold.dualwrite.protocol import At, Next, Program, Result, step
+from twofold.dualwrite.protocol import At, Next, Program, ProgramResult, step
 from twofold.dualwrite.steps import TAKE_OVER_END, WRITE_END, Reached, unobserved
 from twofold.dualwrite.table import DEFAULT_TABLE
 from twofold.dualwrite.verdict import (
@@ -123,11 +123,11 @@ class DualWrite:
         """Whether nothing of an earlier transaction is left to be ended."""
         return not self._footing.is_unsettled
 
-    def transaction(self, session: "Session | scoped_session[Any] | None" = None) -> "Block":
+    def transaction(self, session: "Session | scoped_session[Any] | None" = None) -> "DualBlock":
         """`with dual.transaction() as (db, log)`: `db` is a Connection in a transaction, or the session that was
         given, which must have none. Leaving the block commits both, an exception rolls both back."""
         self._footing.refuse_fork()
-        return Block(self, session() if isinstance(session, scoped_session) else session)
+        return DualBlock(self, session() if isinstance(session, scoped_session) else session)
 
     def take_over(self, *, expected: str | None = None) -> Settled | None:
         """Become the writer, and end what an earlier one left open: tells what, if anything. Does nothing where this
@@ -175,7 +175,7 @@ class DualWrite:
                     transactional_id=self.transactional_id,
                 ) from error
 
-    def _after_write(self, result: Result) -> Done | DualWriteError:
+    def _after_write(self, result: ProgramResult) -> Done | DualWriteError:
         outcome = self._footing.after_write(result)
         self._settle_in_background()
         return outcome
@@ -212,7 +212,7 @@ class DualWrite:
                     log.warning("%r is not settled yet: %s", self.transactional_id, error)
 
 
-class Block:
+class DualBlock:
     """The block of one transaction. `result` is Done after it has ended without an exception."""
 
     def __init__(self, dual: DualWrite, session: Session | None) -> None:
@@ -269,22 +269,22 @@ class Run:
         self._dual = dual
         self._session = session
         self._program: Program = first[0]
-        self._operation: Operation | Result = first[1]
+        self._operation: Operation | ProgramResult = first[1]
         self._guard = Guard(dual.transactional_id)
         self.target: Target | None = None
         self.cause: BaseException | None = None
         self.callers_error: BaseException | None = None
 
-    def to_caller(self) -> Result | None:
+    def to_caller(self) -> ProgramResult | None:
         """None: the caller's code is next."""
-        while not isinstance(self._operation, Result | CallerRows):
+        while not isinstance(self._operation, ProgramResult | CallerRows):
             self._step()
-        if isinstance(self._operation, Result):
+        if isinstance(self._operation, ProgramResult):
             return self._operation
         self._guarded(self._observe)
         return None
 
-    def after_caller(self, error: BaseException | None) -> Result:
+    def after_caller(self, error: BaseException | None) -> ProgramResult:
         """Go on after the caller's code, which has left by an exception, or has not."""
         answer: Answer = Failed(error)
         if error is None:
@@ -294,8 +294,8 @@ class Run:
             self.callers_error = answer.error
         return self.to_end()
 
-    def to_end(self) -> Result:
-        while not isinstance(self._operation, Result):
+    def to_end(self) -> ProgramResult:
+        while not isinstance(self._operation, ProgramResult):
             self._step()
         return self._operation
 
@@ -348,7 +348,7 @@ class Run:
                 return part.abort()
             case AskLog(state):
                 return part.ask(state)
-        assert not isinstance(operation, Result)
+        assert not isinstance(operation, ProgramResult)
         return self._in_database(operation)
 
     def _in_database(self, operation: Operation) -> Answer:

@@ -5,7 +5,7 @@ import os
 
 from twofold.client.transactions.prepared import PreparedTxnState
 from twofold.dualwrite.errors import DualWriteError, TakenOver, Unsuitable
-from twofold.dualwrite.protocol import End, Next, Result, Standing, take_over, write
+from twofold.dualwrite.protocol import Claim, End, Next, ProgramResult, take_over, write
 from twofold.dualwrite.verdict import (
     Done,
     Settled,
@@ -25,17 +25,17 @@ class Footing:
         self._transactional_id = transactional_id
         self._table = table
         self._pid = os.getpid()
-        self._standing: Standing | None = None  # None: has never been the writer
+        self._claim: Claim | None = None  # None: has never been the writer
         self._in_doubt: PreparedTxnState | None = None
         self._told: Settled | None = None  # what the background has settled, until the caller asks
 
     @property
     def is_unsettled(self) -> bool:
-        return self._standing is Standing.UNSETTLED
+        return self._claim is Claim.UNSETTLED
 
     @property
     def is_lost(self) -> bool:
-        return self._standing is Standing.LOST
+        return self._claim is Claim.LOST
 
     def refuse_fork(self) -> None:
         if os.getpid() != self._pid:
@@ -51,24 +51,24 @@ class Footing:
             raise Unsuitable(
                 f"the writer of {self._transactional_id!r} is closed", transactional_id=self._transactional_id
             )
-        if self._standing is Standing.LOST:
+        if self._claim is Claim.LOST:
             raise TakenOver(
                 f"another process has taken {self._transactional_id!r} over: this writer is over. Make another to take "
                 "it back",
                 transactional_id=self._transactional_id,
             )
-        return self._standing is not Standing.OWNER
+        return self._claim is not Claim.OWNER
 
     def take_over(self, expected: str | None = None) -> Next:
         """From this writer itself, where it has been the writer before; otherwise from `expected`, or from any."""
-        return take_over(self.token, self.cluster, expected if self._standing is None else self.token)
+        return take_over(self.token, self.cluster, expected if self._claim is None else self.token)
 
     def write(self) -> Next:
         return write(self.token, self.cluster)
 
-    def after_take_over(self, result: Result, cause: BaseException | None) -> Settled | None:
-        if result.end is End.TAKEN or self._standing is not None:
-            self._standing = result.standing
+    def after_take_over(self, result: ProgramResult, cause: BaseException | None) -> Settled | None:
+        if result.end is End.TAKEN or self._claim is not None:
+            self._claim = result.claim
         failure = failure_of_take_over(result, self._transactional_id, self.cluster, self._table)
         if failure is not None:
             if isinstance(cause, Unsuitable):
@@ -86,20 +86,20 @@ class Footing:
         told, self._told = self._told, None
         return told
 
-    def after_write(self, result: Result) -> Done | DualWriteError:
-        self._standing = result.standing
-        if result.standing is Standing.UNSETTLED and result.end in (End.DECIDED, End.UNKNOWN):
+    def after_write(self, result: ProgramResult) -> Done | DualWriteError:
+        self._claim = result.claim
+        if result.claim is Claim.UNSETTLED and result.end in (End.DECIDED, End.UNKNOWN):
             self._in_doubt = result.prepared
         return outcome_of_write(result, self._transactional_id)
 
     def lets_go(self) -> bool:
         """Whether it was the owner, with nothing left open. From now on it is not the writer."""
-        is_owner = self._standing is Standing.OWNER
+        is_owner = self._claim is Claim.OWNER
         if is_owner:
-            self._standing = None
+            self._claim = None
         return is_owner
 
     def abandon(self) -> None:
         """A program did not come to its end: an interrupt, a cancellation."""
-        if self._standing is not None:
-            self._standing = Standing.UNSETTLED
+        if self._claim is not None:
+            self._claim = Claim.UNSETTLED

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import Session, scoped_session
 
-from twofold.dualwrite.blocking import DEFAULT_LEASE_S, DEFAULT_LOCK_TIMEOUT_S, Block, DualWrite
+from twofold.dualwrite.blocking import DEFAULT_LEASE_S, DEFAULT_LOCK_TIMEOUT_S, DualBlock, DualWrite
 from twofold.dualwrite.database import own_options
 from twofold.dualwrite.errors import DualWriteError, NoFreeSlot, NotDone, TakenOver, Unsuitable
 from twofold.dualwrite.leases import Leases, Reserved
@@ -45,7 +45,7 @@ PAUSE_S = 0.2
 log = logging.getLogger(__name__)
 
 
-class Slot:
+class PoolSlot:
     """A writer that this process holds."""
 
     def __init__(self, dual: DualWrite) -> None:
@@ -93,7 +93,7 @@ class DualWritePool:
         self._make = make
         make(self._leases.ids[0])  # refuses wrong options now
         self._changed = threading.Condition()
-        self._idle: list[Slot] = []
+        self._idle: list[PoolSlot] = []
         self._held: set[str] = set()
         self._closed = threading.Event()
         self._keeper: threading.Thread | None = None
@@ -129,7 +129,7 @@ class DualWritePool:
 
     # Borrowing
 
-    def _borrow(self) -> Slot:
+    def _borrow(self) -> PoolSlot:
         """A slot whose writer is ready. In turns: an idle one of this process, or a free one of the table."""
         waits = max(1, int(self._borrow_timeout_s / PAUSE_S))
         for _ in range(waits):
@@ -148,12 +148,12 @@ class DualWritePool:
             transactional_id=self._prefix,
         )
 
-    def _take_idle(self) -> Slot | None:
+    def _take_idle(self) -> PoolSlot | None:
         with self._changed:
             # The one that was used last: the others become idle for longer, and are given back.
             return self._idle.pop() if self._idle else None
 
-    def _lease(self, *, dead_only: bool) -> Slot | None:
+    def _lease(self, *, dead_only: bool) -> PoolSlot | None:
         """Reserve a free slot and take it over; None where there is none."""
         with self._changed:
             held = list(self._held)
@@ -176,9 +176,9 @@ class DualWritePool:
             self._held.add(reserved.transactional_id)
         return self._take_over(reserved)
 
-    def _take_over(self, reserved: Reserved) -> Slot | None:
+    def _take_over(self, reserved: Reserved) -> PoolSlot | None:
         dual = self._make(reserved.transactional_id)
-        slot = Slot(dual)
+        slot = PoolSlot(dual)
         try:
             settled = dual.take_over(expected=reserved.owner)
         except TakenOver:
@@ -192,7 +192,7 @@ class DualWritePool:
         self._start_keeper()
         return slot
 
-    def _give_back(self, slot: Slot) -> None:
+    def _give_back(self, slot: PoolSlot) -> None:
         slot.idle_rounds = 0
         if slot.dual.is_lost:
             self._forget(slot)
@@ -201,13 +201,13 @@ class DualWritePool:
         else:
             self._put(slot)
 
-    def _put(self, slot: Slot) -> None:
+    def _put(self, slot: PoolSlot) -> None:
         with self._changed:
             # One that is not settled is for later: it settles by itself.
             self._idle.insert(len(self._idle) if slot.dual.is_settled else 0, slot)
             self._changed.notify()
 
-    def _give_up(self, slot: Slot) -> None:
+    def _give_up(self, slot: PoolSlot) -> None:
         """End the lease, so that another process need not wait for its end."""
         try:
             slot.dual.release()
@@ -215,7 +215,7 @@ class DualWritePool:
             log.warning("slot %r was not given back: %s", slot.dual.transactional_id, error)
         self._forget(slot)
 
-    def _forget(self, slot: Slot) -> None:
+    def _forget(self, slot: PoolSlot) -> None:
         with self._changed:
             self._held.discard(slot.dual.transactional_id)
         slot.dual.close()
@@ -253,7 +253,7 @@ class DualWritePool:
         while not self._closed.is_set() and (dead := self._lease(dead_only=True)) is not None:
             self._give_up(dead)
 
-    def _keep_slot(self, slot: Slot) -> None:
+    def _keep_slot(self, slot: PoolSlot) -> None:
         slot.idle_rounds += 1
         name = slot.dual.transactional_id
         if slot.idle_rounds > IDLE_ROUNDS and slot.dual.is_settled:
@@ -279,8 +279,8 @@ class PoolBlock:
     def __init__(self, pool: DualWritePool, session: "Session | scoped_session[Any] | None") -> None:
         self._pool = pool
         self._session = session
-        self._slot: Slot | None = None
-        self._block: Block | None = None
+        self._slot: PoolSlot | None = None
+        self._block: DualBlock | None = None
 
     @property
     def result(self) -> Done | None:

@@ -1,7 +1,7 @@
 """The protocol of a dual write, without I/O: two programs that ask for operations and are told answers.
 
     program, operation = write(me, cluster)          # or take_over(me, cluster)
-    while not isinstance(operation, Result):
+    while not isinstance(operation, ProgramResult):
         program, operation = step(program, answer_of(operation))
 
 A program is a frozen value, so that a search can visit every state once. The blocking front, the asyncio front and the
@@ -31,7 +31,7 @@ The rules (decision 25):
    the row was read without the state, under its lock, after COMMIT.
 7. After an error the database is rolled back before anything is decided: the transaction's own, uncommitted state must
    not be mistaken for a committed one.
-8. What cannot be known is not decided. A program that ends with Standing.UNSETTLED leaves it to the next take-over.
+8. What cannot be known is not decided. A program that ends with Claim.UNSETTLED leaves it to the next take-over.
 9. A row of another cluster names nothing in this one, and a row that is older than the log's last commit is no basis
    for a decision: both end the take-over before anything is completed.
 """
@@ -99,7 +99,7 @@ class End(Enum):
     """COMMIT was sent, and what came of it is not known yet."""
 
 
-class Standing(Enum):
+class Claim(Enum):
     """Whether `me` may go on."""
 
     OWNER = "owner"
@@ -110,9 +110,9 @@ class Standing(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ProgramResult:
     end: End
-    standing: Standing
+    claim: Claim
     prepared: PreparedTxnState = NOTHING
     """Of `write`: the state that it has prepared, if it came that far."""
     row: Row | None = None
@@ -165,10 +165,10 @@ class Program:
     prepared: PreparedTxnState = NOTHING
     committed: bool = False
     then: At = At.END
-    result: Result | None = None
+    result: ProgramResult | None = None
 
 
-Next = tuple[Program, Operation | Result]
+Next = tuple[Program, Operation | ProgramResult]
 
 
 def take_over(me: str, cluster: str, expected: str | None = None) -> Next:
@@ -178,7 +178,7 @@ def take_over(me: str, cluster: str, expected: str | None = None) -> Next:
 
 
 def write(me: str, cluster: str) -> Next:
-    """For a `me` whose take-over has ended with Standing.OWNER."""
+    """For a `me` whose take-over has ended with Claim.OWNER."""
     return _to(Program(At.BEGIN, me, cluster))
 
 
@@ -190,7 +190,7 @@ def step(program: Program, answer: Answer) -> Next:
 # Where a program goes
 
 
-def _operation(program: Program) -> Operation | Result:
+def _operation(program: Program) -> Operation | ProgramResult:
     """What a program does at its place."""
     match program.at:
         case At.READ:
@@ -235,12 +235,12 @@ def _to(program: Program, at: At | None = None) -> Next:
     return program, _operation(program)
 
 
-def _end(program: Program, end: End, standing: Standing) -> Next:
-    return _to(_with_result(program, end, standing), At.END)
+def _end(program: Program, end: End, claim: Claim) -> Next:
+    return _to(_with_result(program, end, claim), At.END)
 
 
-def _with_result(program: Program, end: End, standing: Standing) -> Program:
-    result = Result(end, standing, program.prepared, program.row, program.kept, program.last)
+def _with_result(program: Program, end: End, claim: Claim) -> Program:
+    result = ProgramResult(end, claim, program.prepared, program.row, program.kept, program.last)
     return replace(program, result=result)
 
 
@@ -248,13 +248,13 @@ def _roll_back(program: Program, then: At) -> Next:
     return _to(replace(program, then=then), At.ROLLBACK)
 
 
-def _roll_back_and_end(program: Program, end: End, standing: Standing) -> Next:
-    return _roll_back(_with_result(program, end, standing), At.END)
+def _roll_back_and_end(program: Program, end: End, claim: Claim) -> Next:
+    return _roll_back(_with_result(program, end, claim), At.END)
 
 
-def _roll_back_and_abort(program: Program, end: End, standing: Standing) -> Next:
+def _roll_back_and_abort(program: Program, end: End, claim: Claim) -> Next:
     """Only before COMMIT was sent, or when the row was read since."""
-    return _roll_back(_with_result(program, end, standing), At.ABORT)
+    return _roll_back(_with_result(program, end, claim), At.ABORT)
 
 
 # take_over
@@ -265,12 +265,12 @@ def _read(program: Program, answer: Answer) -> Next:
         case RowFound(row):
             program = replace(program, row=row)
             if program.before is not None and row.owner != program.before:
-                return _end(program, End.NOT_TAKEN, Standing.LOST)
+                return _end(program, End.NOT_TAKEN, Claim.LOST)
             if is_of_another_cluster(row, program.cluster):
-                return _end(program, End.OTHER_CLUSTER, Standing.UNSETTLED)
+                return _end(program, End.OTHER_CLUSTER, Claim.UNSETTLED)
             return _to(replace(program, before=row.owner), At.FENCE)
         case Failed():
-            return _end(program, End.NOT_TAKEN, Standing.UNSETTLED)
+            return _end(program, End.NOT_TAKEN, Claim.UNSETTLED)
     raise _unexpected(program, answer)
 
 
@@ -279,7 +279,7 @@ def _fence(program: Program, answer: Answer) -> Next:
         case Kept(state, last):
             return _to(replace(program, kept=state, last=last), At.OWN_BEGIN)
         case Failed() | Away() | FencedOff():
-            return _end(program, End.NOT_TAKEN, Standing.UNSETTLED)
+            return _end(program, End.NOT_TAKEN, Claim.UNSETTLED)
     raise _unexpected(program, answer)
 
 
@@ -288,7 +288,7 @@ def _own_begin(program: Program, answer: Answer) -> Next:
         case Ok():
             return _to(program, At.OWN)
         case Failed():
-            return _end(program, End.NOT_TAKEN, Standing.UNSETTLED)
+            return _end(program, End.NOT_TAKEN, Claim.UNSETTLED)
     raise _unexpected(program, answer)
 
 
@@ -298,12 +298,12 @@ def _own(program: Program, answer: Answer) -> Next:
             program = replace(program, row=row)
             obstacle = obstacle_of(row, program.cluster, program.kept, program.last)
             if obstacle is not None:
-                return _roll_back_and_end(program, obstacle, Standing.UNSETTLED)
+                return _roll_back_and_end(program, obstacle, Claim.UNSETTLED)
             return _to(program, At.OWN_COMMIT)
         case Lost(row):
-            return _roll_back_and_end(replace(program, row=row), End.NOT_TAKEN, Standing.LOST)
+            return _roll_back_and_end(replace(program, row=row), End.NOT_TAKEN, Claim.LOST)
         case Failed():
-            return _roll_back_and_end(program, End.NOT_TAKEN, Standing.UNSETTLED)
+            return _roll_back_and_end(program, End.NOT_TAKEN, Claim.UNSETTLED)
     raise _unexpected(program, answer)
 
 
@@ -312,22 +312,22 @@ def _own_commit(program: Program, answer: Answer) -> Next:
         case Ok() if program.kept:
             return _to(program, At.SETTLE)
         case Ok():
-            return _end(program, End.TAKEN, Standing.OWNER)
+            return _end(program, End.TAKEN, Claim.OWNER)
         case Failed() | Doubtful():
-            return _roll_back_and_end(program, End.NOT_TAKEN, Standing.UNSETTLED)
+            return _roll_back_and_end(program, End.NOT_TAKEN, Claim.UNSETTLED)
     raise _unexpected(program, answer)
 
 
 def _settle(program: Program, answer: Answer) -> Next:
     match answer:
         case LogEnded():
-            return _end(program, End.TAKEN, Standing.OWNER)
+            return _end(program, End.TAKEN, Claim.OWNER)
         case Failed() | Away():
-            return _end(program, End.NOT_TAKEN, Standing.UNSETTLED)
+            return _end(program, End.NOT_TAKEN, Claim.UNSETTLED)
         case FencedOff():
-            return _end(program, End.NOT_TAKEN, Standing.LOST)
+            return _end(program, End.NOT_TAKEN, Claim.LOST)
         case Contradicted():
-            return _end(program, End.LOG_ABORTED, Standing.UNSETTLED)
+            return _end(program, End.LOG_ABORTED, Claim.UNSETTLED)
     raise _unexpected(program, answer)
 
 
@@ -363,7 +363,7 @@ def _begin(program: Program, answer: Answer) -> Next:
         case Ok():
             return _to(program, At.LOCK)
         case Failed():
-            return _end(program, End.NOT_DONE, Standing.OWNER)
+            return _end(program, End.NOT_DONE, Claim.OWNER)
     raise _unexpected(program, answer)
 
 
@@ -372,9 +372,9 @@ def _lock(program: Program, answer: Answer) -> Next:
         case Locked():
             return _to(program, At.BEGIN_LOG)
         case Lost(row):
-            return _roll_back_and_end(replace(program, row=row), End.NOT_DONE, Standing.LOST)
+            return _roll_back_and_end(replace(program, row=row), End.NOT_DONE, Claim.LOST)
         case Failed():
-            return _roll_back_and_end(program, End.NOT_DONE, Standing.OWNER)
+            return _roll_back_and_end(program, End.NOT_DONE, Claim.OWNER)
     raise _unexpected(program, answer)
 
 
@@ -383,9 +383,9 @@ def _begin_log(program: Program, answer: Answer) -> Next:
         case Ok():
             return _to(program, At.CALLER)
         case FencedOff():
-            return _roll_back_and_end(program, End.NOT_DONE, Standing.LOST)
+            return _roll_back_and_end(program, End.NOT_DONE, Claim.LOST)
         case Failed() | Away():
-            return _roll_back_and_end(program, End.NOT_DONE, Standing.UNSETTLED)
+            return _roll_back_and_end(program, End.NOT_DONE, Claim.UNSETTLED)
     raise _unexpected(program, answer)
 
 
@@ -394,7 +394,7 @@ def _caller(program: Program, answer: Answer) -> Next:
         case Ok():
             return _to(program, At.PREPARE)
         case Failed():
-            return _roll_back_and_abort(program, End.NOT_DONE, Standing.OWNER)
+            return _roll_back_and_abort(program, End.NOT_DONE, Claim.OWNER)
     raise _unexpected(program, answer)
 
 
@@ -405,9 +405,9 @@ def _prepare(program: Program, answer: Answer) -> Next:
         case Prepared():
             return _to(program, At.COMMIT)  # no record was sent: the row keeps the state that it has
         case FencedOff():
-            return _roll_back_and_end(program, End.NOT_DONE, Standing.LOST)
+            return _roll_back_and_end(program, End.NOT_DONE, Claim.LOST)
         case Failed() | Away():
-            return _roll_back_and_abort(program, End.NOT_DONE, Standing.OWNER)
+            return _roll_back_and_abort(program, End.NOT_DONE, Claim.OWNER)
     raise _unexpected(program, answer)
 
 
@@ -416,9 +416,9 @@ def _store(program: Program, answer: Answer) -> Next:
         case Ok():
             return _to(program, At.COMMIT)
         case Lost(row):
-            return _roll_back_and_abort(replace(program, row=row), End.NOT_DONE, Standing.LOST)
+            return _roll_back_and_abort(replace(program, row=row), End.NOT_DONE, Claim.LOST)
         case Failed():
-            return _roll_back_and_abort(program, End.NOT_DONE, Standing.OWNER)
+            return _roll_back_and_abort(program, End.NOT_DONE, Claim.OWNER)
     raise _unexpected(program, answer)
 
 
@@ -429,22 +429,22 @@ def _commit(program: Program, answer: Answer) -> Next:
         case Failed() | Doubtful() if program.prepared:
             return _roll_back(program, At.DOUBT_BEGIN)
         case Failed():
-            return _roll_back_and_abort(program, End.NOT_DONE, Standing.OWNER)
+            return _roll_back_and_abort(program, End.NOT_DONE, Claim.OWNER)
         case Doubtful():  # of a transaction without records: no state in the row tells
-            return _roll_back_and_abort(program, End.UNKNOWN, Standing.OWNER)
+            return _roll_back_and_abort(program, End.UNKNOWN, Claim.OWNER)
     raise _unexpected(program, answer)
 
 
 def _complete(program: Program, answer: Answer) -> Next:
     match answer:
         case LogEnded(True):
-            return _end(program, End.DONE, Standing.OWNER)
+            return _end(program, End.DONE, Claim.OWNER)
         case FencedOff():
             return _to(program, At.ASK)
         case Failed() | Away():
-            return _end(program, End.DECIDED, Standing.UNSETTLED)
+            return _end(program, End.DECIDED, Claim.UNSETTLED)
         case Contradicted() | LogEnded(False):
-            return _end(program, End.LOG_ABORTED, Standing.UNSETTLED)
+            return _end(program, End.LOG_ABORTED, Claim.UNSETTLED)
     raise _unexpected(program, answer)
 
 
@@ -461,10 +461,10 @@ def _abort(program: Program, answer: Answer) -> Next:
         case Ok():
             return _to(program, At.END)
         case FencedOff():  # the row does not have the state: the next writer aborts, too
-            return _end(program, result.end, Standing.LOST)
+            return _end(program, result.end, Claim.LOST)
         case Failed() | Away():
-            standing = Standing.LOST if result.standing is Standing.LOST else Standing.UNSETTLED
-            return _end(program, result.end, standing)
+            claim = Claim.LOST if result.claim is Claim.LOST else Claim.UNSETTLED
+            return _end(program, result.end, claim)
     raise _unexpected(program, answer)
 
 
@@ -476,7 +476,7 @@ def _doubt_begin(program: Program, answer: Answer) -> Next:
         case Ok():
             return _to(program, At.DOUBT)
         case Failed():
-            return _end(program, End.UNKNOWN, Standing.UNSETTLED)
+            return _end(program, End.UNKNOWN, Claim.UNSETTLED)
     raise _unexpected(program, answer)
 
 
@@ -485,13 +485,13 @@ def _doubt(program: Program, answer: Answer) -> Next:
         case Locked(row) if row.state == program.prepared:
             return _roll_back(replace(program, row=row, committed=True), At.COMPLETE)
         case Locked(row):
-            return _roll_back_and_abort(replace(program, row=row), End.NOT_DONE, Standing.OWNER)
+            return _roll_back_and_abort(replace(program, row=row), End.NOT_DONE, Claim.OWNER)
         case Lost(row) if row.state == program.prepared:
             return _roll_back(replace(program, row=row, committed=True), At.ASK)
         case Lost(row):
             return _roll_back(replace(program, row=row), At.ASK)
         case Failed():
-            return _roll_back_and_end(program, End.UNKNOWN, Standing.UNSETTLED)
+            return _roll_back_and_end(program, End.UNKNOWN, Claim.UNSETTLED)
     raise _unexpected(program, answer)
 
 
@@ -499,11 +499,11 @@ def _ask(program: Program, answer: Answer) -> Next:
     """Another process took over. It has decided, or will, by the row as our transaction has left it."""
     match answer:
         case LogEnded(True):
-            return _end(program, End.DONE, Standing.LOST)
+            return _end(program, End.DONE, Claim.LOST)
         case LogEnded(False):
-            return _end(program, End.LOG_ABORTED if program.committed else End.NOT_DONE, Standing.LOST)
+            return _end(program, End.LOG_ABORTED if program.committed else End.NOT_DONE, Claim.LOST)
         case Failed() | Away():
-            return _end(program, End.DECIDED if program.committed else End.UNKNOWN, Standing.LOST)
+            return _end(program, End.DECIDED if program.committed else End.UNKNOWN, Claim.LOST)
     raise _unexpected(program, answer)
 
 

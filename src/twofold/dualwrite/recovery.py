@@ -4,7 +4,7 @@
    shown, and never ended.
 2. What is judged is what is acted on: the row is taken from the owner that was shown, or not at all. The protocol's own
    take-over does it, so what has changed since is seen under the lock.
-3. A watcher heeds leases and locks: an owner whose lease has not run out, or who holds the row's lock, is at work.
+3. A watcher heeds leases and locks: an owner with a lease that has not run out, or with the row's lock, is at work.
 4. Nothing is created here: a database without the table is the wrong one.
 """
 
@@ -67,7 +67,7 @@ class StoredRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class RecoveryFinding:
     """`state` names the transaction that is open in the log; empty where none is."""
 
     transactional_id: str
@@ -84,20 +84,20 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class RecoveryLook:
     """`rows`: how many ids the table has."""
 
     cluster: str
     rows: int
-    findings: tuple[Finding, ...]
+    findings: tuple[RecoveryFinding, ...]
 
-    def of(self, *actions: Action) -> list[Finding]:
+    def of(self, *actions: Action) -> list[RecoveryFinding]:
         return [finding for finding in self.findings if finding.action in actions]
 
 
 def judge(
     stored: Mapping[str, StoredRow], described: Iterable[TransactionDescription], cluster: str, *, heed_leases: bool
-) -> list[Finding]:
+) -> list[RecoveryFinding]:
     """What is to be done about each id, the oldest transaction first; ids with nothing to do are left out. `stored` are
     rows that did not change while the log was asked."""
     findings = [_judge_one(stored.get(found.transactional_id), found, cluster, heed_leases) for found in described]
@@ -106,14 +106,14 @@ def judge(
 
 def _judge_one(
     stored: StoredRow | None, found: TransactionDescription, cluster: str, heed_leases: bool
-) -> Finding | None:
+) -> RecoveryFinding | None:
     is_open = found.is_ongoing and found.is_two_phase
     state = PreparedTxnState.of(*found.identity) if is_open else NOTHING
     last = found.last_two_phase
     ended = None if last is None else LastEnded(last.state, last.is_committed)
 
-    def finding(action: Action, obstacle: End | None = None) -> Finding:
-        return Finding(found.transactional_id, action, state, found.start_ms, stored, obstacle, ended)
+    def finding(action: Action, obstacle: End | None = None) -> RecoveryFinding:
+        return RecoveryFinding(found.transactional_id, action, state, found.start_ms, stored, obstacle, ended)
 
     if stored is None:
         return finding(Action.NO_ROW) if is_open else None
@@ -164,7 +164,7 @@ class Recovery:
                     "one. Nothing was ended"
                 )
 
-    def look(self, *, heed_leases: bool = False) -> Look:
+    def look(self, *, heed_leases: bool = False) -> RecoveryLook:
         """What stands open, and what is to be done about it."""
         before = self._stored()
         with Admin(bootstrap_servers=self._bootstrap_servers, **self._admin_options()) as admin:
@@ -175,9 +175,9 @@ class Recovery:
         after = self._stored()
         changing = {name for name, row in before.items() if row.row != after.get(name, row).row}
         seen = [found for name, found in described.items() if name not in changing]
-        return Look(cluster, len(after), tuple(judge(after, seen, cluster, heed_leases=heed_leases)))
+        return RecoveryLook(cluster, len(after), tuple(judge(after, seen, cluster, heed_leases=heed_leases)))
 
-    def end(self, finding: Finding) -> Settled | None:
+    def end(self, finding: RecoveryFinding) -> Settled | None:
         """End the transaction as its row says; None where that has happened meanwhile. Raises what a take-over
         raises."""
         assert finding.action in ENDS
@@ -196,7 +196,7 @@ class Recovery:
             finally:
                 dual.release()
 
-    def is_at_work(self, finding: Finding) -> bool:
+    def is_at_work(self, finding: RecoveryFinding) -> bool:
         """Whether its owner has the row's lock, or has changed the row since it was looked at."""
         with self._own_engine.connect() as connection:
             try:
@@ -216,7 +216,7 @@ class Recovery:
         mine = self.table.c.transactional_id == transactional_id
         return connection.execute(select(self.table).where(mine).with_for_update(nowait=True)).one_or_none()
 
-    def accept(self, transactional_id: str) -> Finding:
+    def accept(self, transactional_id: str) -> RecoveryFinding:
         """A person has looked at a disagreement: from now on the row has what the log says, so that the next writer
         goes on. Neither records nor rows are changed, and what is open is left to `end`."""
         found = [row for row in self.look().of(Action.DISAGREES) if row.transactional_id == transactional_id]
@@ -261,7 +261,7 @@ class Recovery:
         return {} if limit is None else {"default_api_timeout_ms": limit}
 
 
-def explain_obstacle(finding: Finding) -> str:
+def explain_obstacle(finding: RecoveryFinding) -> str:
     """In a few words, for a table."""
     last = finding.last
     row = "" if finding.stored is None else str(finding.stored.row.state)

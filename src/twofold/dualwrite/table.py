@@ -1,4 +1,4 @@
-"""The table that says who writes and what is decided: one row per transactional id.
+"""The table that says which process writes and what is decided: one row per transactional id.
 
     transactional_id   the row's key; the row with the empty id has the version of the table
     owner              the token of the process that may write under this id; empty: none has yet

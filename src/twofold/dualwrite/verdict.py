@@ -1,4 +1,4 @@
-"""What the caller is told: the results of the protocol's programs in words, for both fronts."""
+"""What the caller is told: the results of the protocol's programs in words. Both fronts use it."""
 
 import os
 import socket
@@ -21,7 +21,7 @@ from twofold.dualwrite.errors import (
     TakenOver,
 )
 from twofold.dualwrite.log import FENCING
-from twofold.dualwrite.protocol import End, Result, Standing
+from twofold.dualwrite.protocol import Claim, End, ProgramResult
 from twofold.wire.errors import KafkaError
 
 _OF_THE_LOG = (GaveUp, TransactionFailed, DeliveryTimeout, BufferExhausted)
@@ -47,13 +47,13 @@ def new_token() -> str:
     return f"{uuid.uuid4().hex}@{socket.gethostname()[:32]}:{os.getpid()}"
 
 
-def outcome_of_write(result: Result, transactional_id: str) -> Done | DualWriteError:
+def outcome_of_write(result: ProgramResult, transactional_id: str) -> Done | DualWriteError:
     """What a write has come to; an error is to be raised from what has caused it."""
     state = result.prepared
     match result.end:
         case End.DONE:
             return Done(state)
-        case End.NOT_DONE if result.standing is Standing.LOST:
+        case End.NOT_DONE if result.claim is Claim.LOST:
             return _taken_over(result, transactional_id)
         case End.NOT_DONE:
             return NotDone(
@@ -80,7 +80,9 @@ def outcome_of_write(result: Result, transactional_id: str) -> Done | DualWriteE
     )
 
 
-def failure_of_take_over(result: Result, transactional_id: str, cluster: str, table: str) -> DualWriteError | None:
+def failure_of_take_over(
+    result: ProgramResult, transactional_id: str, cluster: str, table: str
+) -> DualWriteError | None:
     """Why this process is not the writer; None where it is."""
     row = result.row
     match result.end:
@@ -100,7 +102,7 @@ def failure_of_take_over(result: Result, transactional_id: str, cluster: str, ta
         case End.LOG_ABORTED:
             assert row is not None
             return _log_aborted(row.state, transactional_id)
-    if result.standing is Standing.LOST:
+    if result.claim is Claim.LOST:
         return _taken_over(result, transactional_id)
     return NotDone(
         f"{transactional_id!r} could not be taken over: the database or the log did not do its part. Nothing was "
@@ -118,14 +120,14 @@ def is_for_the_caller(error: BaseException, outcome: DualWriteError) -> bool:
     return not is_transient(error)
 
 
-def note_of(result: Result) -> str:
+def note_of(result: ProgramResult) -> str:
     """For an exception that goes on, of code that did not come to its end."""
-    if result.standing is Standing.LOST:
+    if result.claim is Claim.LOST:
         return "dual write: neither the database nor the log has it, and another process has taken over"
     return "dual write: neither the database nor the log has it"
 
 
-def _taken_over(result: Result, transactional_id: str) -> TakenOver:
+def _taken_over(result: ProgramResult, transactional_id: str) -> TakenOver:
     owner = "" if result.row is None else result.row.owner
     by = f" (owner {owner})" if owner else ""
     return TakenOver(
@@ -146,7 +148,7 @@ def _log_aborted(state: PreparedTxnState, transactional_id: str) -> LogAborted:
     )
 
 
-def _database_behind(result: Result, transactional_id: str, table: str) -> Disagreement:
+def _database_behind(result: ProgramResult, transactional_id: str, table: str) -> Disagreement:
     row, last, kept = result.row, result.last, result.kept
     assert row is not None
     if last is not None and last.committed:

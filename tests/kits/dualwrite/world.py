@@ -52,7 +52,7 @@ from twofold.dualwrite.operations import (
     RowFound,
     StoreState,
 )
-from twofold.dualwrite.protocol import End, Program, Result, Standing
+from twofold.dualwrite.protocol import Claim, End, Program, ProgramResult
 
 ENDED = -1
 ITEMS_PER_PROCESS = 2
@@ -153,7 +153,7 @@ class World:
 
     def _moves_of(self, state: State, number: int, process: Process) -> Moves:
         operation = self._programs[process.program][1]
-        assert not isinstance(operation, Result)
+        assert not isinstance(operation, ProgramResult)
         return OPERATIONS[type(operation)](self, state, number, process, operation)
 
     def _is_private(self, process: Process) -> bool:
@@ -366,13 +366,13 @@ class World:
             after = self._steps[key] = self._number(self.rules.step(program, answer))
         label = self._label(number, f"{type(self._programs[process.program][1]).__name__} -> {answer}")
         result = self._programs[after][1]
-        if not isinstance(result, Result):
+        if not isinstance(result, ProgramResult):
             return label, _with(state, number, process._replace(program=after))
         if process.connection is not None:
             raise Violation(f"{self._scripts[number].name} ends with {result.end} and a transaction open")
         return label, self._ended(state, number, process, result)
 
-    def _ended(self, state: State, number: int, process: Process, result: Result) -> State:
+    def _ended(self, state: State, number: int, process: Process, result: ProgramResult) -> State:
         name = self._scripts[number].name
         if result.end in (End.OTHER_CLUSTER, End.DATABASE_BEHIND, End.LOG_ABORTED):
             raise Violation(f"{name} is told {result.end} in a world where nobody did that")
@@ -381,9 +381,9 @@ class World:
         else:
             state = self._judge(state, name, self._item(number, process), result.end)
             process = process._replace(writes=process.writes - 1)
-        if result.standing is Standing.LOST:
+        if result.claim is Claim.LOST:
             return _with(state, number, _ENDED)
-        if result.standing is Standing.UNSETTLED:
+        if result.claim is Claim.UNSETTLED:
             if not process.tries:
                 return _with(state, number, _ENDED)
             following = self.rules.take_over(name, HERE, name if process.owned else None)

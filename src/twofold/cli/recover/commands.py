@@ -33,7 +33,7 @@ from twofold.cli.systemd import READY, STOPPING, tell_systemd
 from twofold.extras import MissingExtra, require
 
 if TYPE_CHECKING:
-    from twofold.dualwrite.recovery import Finding, Look, Recovery
+    from twofold.dualwrite.recovery import Recovery, RecoveryFinding, RecoveryLook
 
 DEFAULT_INTERVAL_S = 5.0
 COMMITTED, ABORTED, ENDED_MEANWHILE = "committed", "aborted", "ended meanwhile"
@@ -57,7 +57,7 @@ def recover(
     table: Annotated[str, declare.Option("--table", help="The table of the dual writes.")] = "twofold_prepared",
     dry_run: Annotated[bool, declare.Option("--dry-run", help="Show what would be ended, and end nothing.")] = False,
     watch: Annotated[
-        bool, declare.Option("--watch", help="Look again and again, and end only what an expired lease left.")
+        bool, declare.Option("--watch", help="RecoveryLook again and again, and end only what an expired lease left.")
     ] = False,
     interval: Annotated[
         float, declare.Option("--interval", metavar="SECONDS", min=0.1, help="Between two looks of --watch.")
@@ -81,7 +81,7 @@ def recover(
     and its next transaction fails; --watch leaves it alone until its lease has run out.
     """
 
-    wanted = Wanted(bootstrap_server, table, dry_run, watch, interval, metrics, accept, timeout, output)
+    wanted = RecoverOptions(bootstrap_server, table, dry_run, watch, interval, metrics, accept, timeout, output)
 
     async def main() -> int:
         try:
@@ -95,7 +95,7 @@ def recover(
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RecoverOptions:
     bootstrap_server: str
     table: str
     dry_run: bool
@@ -113,7 +113,7 @@ class Wanted:
             raise CliError("--metrics goes with --watch", USAGE)
 
 
-async def _recover(url: str, wanted: Wanted) -> int:
+async def _recover(url: str, wanted: RecoverOptions) -> int:
     """The work blocks: it has a thread, and the loop has the signals."""
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -152,7 +152,7 @@ async def _recover(url: str, wanted: Wanted) -> int:
 # Once
 
 
-def _once(recovery: "Recovery", wanted: Wanted) -> int:
+def _once(recovery: "Recovery", wanted: RecoverOptions) -> int:
     from twofold.dualwrite.recovery import ENDS, Action
 
     look = recovery.look()
@@ -171,7 +171,7 @@ def _once(recovery: "Recovery", wanted: Wanted) -> int:
     return FAILED if failed or look.rows == 0 or look.of(Action.DISAGREES) else OK
 
 
-def _end(recovery: "Recovery", finding: "Finding") -> str:
+def _end(recovery: "Recovery", finding: "RecoveryFinding") -> str:
     """How it ended, or why it did not."""
     from twofold.dualwrite.errors import DualWriteError
 
@@ -185,7 +185,7 @@ def _end(recovery: "Recovery", finding: "Finding") -> str:
     return COMMITTED if settled.is_done else ABORTED
 
 
-def _print(look: "Look", outcomes: dict[str, str], wanted: Wanted) -> None:
+def _print(look: "RecoveryLook", outcomes: dict[str, str], wanted: RecoverOptions) -> None:
     now_ms = int(time.time() * 1000)
     rows = [_json_of(finding, outcomes.get(finding.transactional_id), now_ms) for finding in look.findings]
     if wanted.output is OutputFormat.JSON:
@@ -212,7 +212,7 @@ def _print(look: "Look", outcomes: dict[str, str], wanted: Wanted) -> None:
     )
 
 
-def _json_of(finding: "Finding", outcome: str | None, now_ms: int) -> dict[str, Any]:
+def _json_of(finding: "RecoveryFinding", outcome: str | None, now_ms: int) -> dict[str, Any]:
     from twofold.dualwrite.recovery import Action, explain_obstacle
 
     stored = finding.stored
@@ -255,7 +255,7 @@ def _accept(recovery: "Recovery", transactional_id: str) -> int:
 # Again and again
 
 
-async def _watch(recovery: "Recovery", wanted: Wanted) -> int:
+async def _watch(recovery: "Recovery", wanted: RecoverOptions) -> int:
     from twofold.cli.recover.watching import Numbers, watch
     from twofold.logging import configure_logging
 
@@ -270,7 +270,7 @@ async def _watch(recovery: "Recovery", wanted: Wanted) -> int:
         url, server = numbers.serve(wanted.metrics)
         print(f"{url} has the numbers", file=sys.stderr)
 
-    def tell(finding: "Finding", outcome: str) -> None:
+    def tell(finding: "RecoveryFinding", outcome: str) -> None:
         if wanted.output is OutputFormat.JSON:
             print(json.dumps(_json_of(finding, outcome, int(time.time() * 1000))), flush=True)
         else:

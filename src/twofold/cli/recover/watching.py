@@ -10,7 +10,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from twofold.cli.common import USAGE, CliError
 from twofold.dualwrite.errors import DualWriteError
-from twofold.dualwrite.recovery import ENDS, Action, Finding, Look, Recovery
+from twofold.dualwrite.recovery import ENDS, Action, Recovery, RecoveryFinding, RecoveryLook
 from twofold.wire.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 PROBLEMS = (DualWriteError, KafkaError, SQLAlchemyError, OSError)
-Tell = Callable[[Finding, str], None]
+Tell = Callable[[RecoveryFinding, str], None]
 
 
 class Numbers:
@@ -42,7 +42,7 @@ class Numbers:
         for outcome in ("committed", "aborted"):
             self._ended.labels(outcome)
 
-    def looked(self, look: Look) -> None:
+    def looked(self, look: RecoveryLook) -> None:
         for action in Action:
             self._found.labels(action.value).set(len(look.of(action)))
         self._looked.set(time.time())

@@ -10,7 +10,7 @@ from sqlalchemy.exc import IntegrityError
 
 import twofold
 from twofold.client.errors import CommitFailed
-from twofold.dualwrite.apply_once import ApplyOnce, Claim, Rows, make_table, needs_confirmation
+from twofold.dualwrite.apply_once import AppliedRows, ApplyOnce, PartitionClaim, make_table, needs_confirmation
 from twofold.dualwrite.errors import Unsuitable
 from twofold.embedded import Broker
 from twofold.types import TopicPartition
@@ -32,7 +32,7 @@ def engine(tmp_path):
 
 @pytest.fixture
 def rows(engine):
-    made = Rows(engine, "twofold_applied", "billing")
+    made = AppliedRows(engine, "twofold_applied", "billing")
     made.create()
     made.insert(FIRST, 5)
     return made
@@ -48,7 +48,7 @@ def broker():
 def claim(rows, generation, owner):
     with rows.transaction() as db:
         found = rows.lock(db, FIRST)
-        return rows.own(db, FIRST, Claim(generation, owner, found.next_offset))
+        return rows.own(db, FIRST, PartitionClaim(generation, owner, found.next_offset))
 
 
 def move(rows, held, following):
@@ -86,12 +86,12 @@ def test_a_row_that_two_members_insert_at_once_is_there_once(rows):
 @pytest.mark.parametrize(
     ("found", "generation", "needed"),
     [
-        (Claim(-1, "", 0), 1, False),
-        (Claim(3, "b", 0), 4, False),
-        (Claim(3, "a", 0), 3, False),
-        (Claim(3, "b", 0), 3, True),  # a static member that was started again, or the one before it
-        (Claim(9, "b", 0), 1, True),  # a zombie, or a group that was forgotten and counts anew
-        (Claim(9, "a", 0), 1, False),
+        (PartitionClaim(-1, "", 0), 1, False),
+        (PartitionClaim(3, "b", 0), 4, False),
+        (PartitionClaim(3, "a", 0), 3, False),
+        (PartitionClaim(3, "b", 0), 3, True),  # a static member that was started again, or the one before it
+        (PartitionClaim(9, "b", 0), 1, True),  # a zombie, or a group that was forgotten and counts anew
+        (PartitionClaim(9, "a", 0), 1, False),
     ],
 )
 def test_a_claim_that_is_not_later_needs_the_word_of_the_coordinator(found, generation, needed):

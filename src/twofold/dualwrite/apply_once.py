@@ -53,7 +53,7 @@ Apply = Callable[[Connection, list[ConsumerRecord]], object]
 log = logging.getLogger(__name__)
 
 
-class Claim(NamedTuple):
+class PartitionClaim(NamedTuple):
     """On one partition, as its row has it."""
 
     generation: int
@@ -65,7 +65,7 @@ class NotOurs(Exception):
     """The row belongs to another member."""
 
 
-def needs_confirmation(found: Claim, generation: int, owner: str) -> bool:
+def needs_confirmation(found: PartitionClaim, generation: int, owner: str) -> bool:
     """Whether a claim in this generation may replace the row only with the coordinator's word."""
     return found.owner != owner and found.generation >= generation
 
@@ -88,9 +88,9 @@ class ApplyOnce:
             raise ValueError("enable_auto_commit=True does not go with ApplyOnce: the database has the offsets")
         self.engine = engine
         self.group_id = group_id
-        self._rows = Rows(engine, table, group_id)
+        self._rows = AppliedRows(engine, table, group_id)
         self._owner = uuid.uuid4().hex
-        self._claims: dict[TopicPartition, Claim] = {}
+        self._claims: dict[TopicPartition, PartitionClaim] = {}
         self._stopped = threading.Event()
         settings = {"isolation_level": "read_committed", "auto_offset_reset": "earliest", **options}
         self._rows.create()
@@ -191,7 +191,7 @@ class ApplyOnce:
             self.consumer.seek(partition, claim.next_offset)
             self.consumer.resume(partition)
 
-    def _claim(self, partition: TopicPartition) -> Claim:
+    def _claim(self, partition: TopicPartition) -> PartitionClaim:
         generation = self.consumer.group_metadata().generation_id
         if generation < 0:
             raise NotOurs("the group is being joined")
@@ -202,7 +202,7 @@ class ApplyOnce:
             if needs_confirmation(found, generation, self._owner):
                 # Refused by the coordinator if another member, or a later generation, has the partition.
                 self.consumer.commit({partition: found.next_offset})
-            return self._rows.own(db, partition, Claim(generation, self._owner, found.next_offset))
+            return self._rows.own(db, partition, PartitionClaim(generation, self._owner, found.next_offset))
 
 
 class _Claiming(RebalanceListener):
@@ -216,7 +216,7 @@ class _Claiming(RebalanceListener):
         self._worker.on_revoked(partitions)
 
 
-class Rows:
+class AppliedRows:
     """The rows of one group."""
 
     def __init__(self, engine: Engine, table: str, group_id: str) -> None:
@@ -262,22 +262,22 @@ class Rows:
         except IntegrityError:
             log.debug("another member has inserted the row of %s", partition)
 
-    def lock(self, connection: Connection, partition: TopicPartition) -> Claim:
+    def lock(self, connection: Connection, partition: TopicPartition) -> PartitionClaim:
         columns = self.table.c
         found = connection.execute(
             select(columns.generation, columns.owner, columns.next_offset)
             .where(*self._key(partition))
             .with_for_update()
         ).one()
-        return Claim(*found)
+        return PartitionClaim(*found)
 
-    def own(self, connection: Connection, partition: TopicPartition, claim: Claim) -> Claim:
+    def own(self, connection: Connection, partition: TopicPartition, claim: PartitionClaim) -> PartitionClaim:
         """Under the lock."""
         values = {"generation": claim.generation, "owner": claim.owner, "updated_at_ms": DatabaseNow()}
         connection.execute(self.table.update().where(*self._key(partition)).values(**values))
         return claim
 
-    def move(self, connection: Connection, partition: TopicPartition, claim: Claim, following: int) -> bool:
+    def move(self, connection: Connection, partition: TopicPartition, claim: PartitionClaim, following: int) -> bool:
         """To the offset after what is applied in this transaction; False if the row is not as the claim has it."""
         columns = self.table.c
         changed = connection.execute(

@@ -1,6 +1,8 @@
 """The protocol with a bug in it: the search has to find each."""
 
+import ast
 from dataclasses import replace
+from pathlib import Path
 
 from kits.dualwrite.world import Protocol
 from twofold.dualwrite import protocol
@@ -41,9 +43,38 @@ def no_rollback(program: Program, answer: Answer) -> Next:
     return after
 
 
+def with_source(old: str, new: str) -> Protocol:
+    """The protocol with other words in its source. Its classes stay the same, so that the world knows them."""
+    source = Path(protocol.__file__).read_text()
+    assert source.count(old) == 1, f"{source.count(old)} places fit {old!r}"
+    tree = ast.parse(source.replace(old, new))
+    tree.body = [node for node in tree.body if not isinstance(node, ast.ClassDef)]
+    names = dict(vars(protocol))
+    exec(compile(tree, protocol.__file__, "exec"), names)
+    return Protocol(names["take_over"], names["write"], names["step"])
+
+
 PLANTED = {
-    "read before fence": Protocol(step=read_before_fence),
-    "no owner check": Protocol(step=no_owner_check),
-    "prepare before rows": Protocol(step=prepare_before_rows, sends_after_prepare=True),
-    "no rollback": Protocol(step=no_rollback),
+    "read before fence": lambda: Protocol(step=read_before_fence),
+    "no owner check": lambda: Protocol(step=no_owner_check),
+    "prepare before rows": lambda: Protocol(step=prepare_before_rows, sends_after_prepare=True),
+    "no rollback": lambda: Protocol(step=no_rollback),
+    "a COMMIT without an answer is aborted": lambda: with_source(
+        "return _roll_back(program, At.DOUBT_BEGIN)",
+        "return _roll_back_and_abort(program, End.NOT_DONE, Claim.OWNER)",
+    ),
+    "a COMMIT without an answer has taken the row over": lambda: with_source(
+        "case Ok() if program.kept:", "case Ok() | Doubtful() if program.kept:"
+    ),
+    "decided before the row is owned": lambda: with_source(
+        "return _to(program, At.OWN_COMMIT)", "return _roll_back(program, At.SETTLE)"
+    ),
+    "done although the log has fenced it": lambda: with_source(
+        "case FencedOff():\n            return _to(program, At.ASK)",
+        "case FencedOff():\n            return _end(program, End.DONE, Claim.LOST)",
+    ),
+    "not done although another process may have found it": lambda: with_source(
+        "return _roll_back(replace(program, row=row), At.ASK)",
+        "return _roll_back_and_end(replace(program, row=row), End.NOT_DONE, Claim.LOST)",
+    ),
 }

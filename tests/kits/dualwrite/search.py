@@ -20,8 +20,8 @@ NO_FAULTS = Faults(0, 0, 0)
 class Searched(NamedTuple):
     states: int
     moves: int
-    finished: int
-    """States in which all have ended, and both places have what the processes wrote."""
+    written: int
+    """The most items that both places have in a state in which all have ended."""
 
 
 class Found(Exception):
@@ -36,7 +36,7 @@ class Found(Exception):
 def search(world: World, faults: Faults, start: State | None = None) -> Searched:
     first = world.start(faults) if start is None else start
     came_from: dict[State, tuple[State, str] | None] = {first: None}
-    waiting, moves, finished = deque([first]), 0, 0
+    waiting, moves, written = deque([first]), 0, 0
     settling = Settling(world)
     while waiting:
         state = waiting.popleft()
@@ -51,12 +51,13 @@ def search(world: World, faults: Faults, start: State | None = None) -> Searched
         except Violation as violation:
             raise Found(str(violation), _path(came_from, state)) from violation
         moves += len(following)
-        finished += not alive and state.table == state.log.first and state.log.open is None
+        if not alive:
+            written = max(written, (state.table & state.log.first).bit_count())
         for label, after in following:
             if after not in came_from:
                 came_from[after] = state, label
                 waiting.append(after)
-    return Searched(len(came_from), moves, finished)
+    return Searched(len(came_from), moves, written)
 
 
 def check(state: State) -> None:

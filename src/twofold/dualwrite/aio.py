@@ -156,7 +156,13 @@ class AsyncDualWrite:
         self._footing.refuse_fork()
         async with self._turn:
             if self._footing.is_unsettled:
-                await self._ready()
+                try:
+                    await self._ready()
+                except NotDone as error:
+                    if not (self._footing.is_lost and self._footing.in_doubt):
+                        raise self._footing.still(error) from error
+            if self._footing.is_lost and (state := self._footing.in_doubt):
+                self._footing.hear(await self.log.ask(state), await self._read_row())
             return self._footing.tell()
 
     # How
@@ -172,14 +178,21 @@ class AsyncDualWrite:
         return self._footing.after_take_over(result, run.cause)
 
     async def _find_cluster(self) -> None:
-        if not self._footing.cluster:
-            try:
-                self._footing.cluster = await self.log.cluster_id()
-            except KafkaError as error:
-                raise NotDone(
-                    f"{self.transactional_id!r} could not be taken over: {error}",
-                    transactional_id=self.transactional_id,
-                ) from error
+        """Each time: what answers at this address may be another cluster than before."""
+        try:
+            self._footing.cluster = await self.log.cluster_id()
+        except KafkaError as error:
+            raise NotDone(
+                f"{self.transactional_id!r} could not be taken over: {error}",
+                transactional_id=self.transactional_id,
+            ) from error
+
+    async def _read_row(self) -> Answer:
+        try:
+            async with self.own_engine.connect() as connection:
+                return await connection.run_sync(self.database.read)
+        except Exception as error:
+            return Failed(error)
 
     def _after_write(self, result: ProgramResult) -> Done | DualWriteError:
         outcome = self._footing.after_write(result)
@@ -235,6 +248,7 @@ class AsyncBlock:
         self._dual = dual
         self._session = session
         self._run: AsyncRun | None = None
+        self._records: AsyncRecords | None = None
         self.result: Done | None = None
 
     async def __aenter__(self) -> "tuple[Any, AsyncRecords]":
@@ -250,7 +264,8 @@ class AsyncBlock:
                 if isinstance(run.cause, Unsuitable):
                     raise run.cause
                 raise failure from run.cause
-            return run.target, AsyncRecords(dual.log.producer)
+            self._records = AsyncRecords(dual.log.producer, dual.transactional_id)
+            return run.target, self._records
         except BaseException:
             dual._turn.give()
             raise
@@ -258,6 +273,8 @@ class AsyncBlock:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        assert self._records is not None
+        self._records.end()
         ending = self._dual._ends(self._end(error))
         try:
             await asyncio.shield(ending)
@@ -366,7 +383,7 @@ class AsyncRun:
         await self._observe()
         match operation:
             case ReadRow():
-                return await self._read_row()
+                return await self._dual._read_row()
             case FenceLog():
                 return await part.fence()
             case BeginLog():
@@ -403,13 +420,6 @@ class AsyncRun:
                 return Ok()
         raise AssertionError(f"{operation} is not of the database")
 
-    async def _read_row(self) -> Answer:
-        try:
-            async with self._dual.own_engine.connect() as connection:
-                return await connection.run_sync(self._dual.database.read)
-        except Exception as error:
-            return Failed(error)
-
     async def _begin(self) -> Answer:
         """Only the first transaction is on the caller's session: what comes after an error is on a new connection."""
         of_block = self._program.at is At.BEGIN
@@ -428,7 +438,7 @@ class AsyncRun:
 
     async def _drop_target(self, *, roll_back: bool = True) -> None:
         target, self.target = self.target, None
-        self._guard.release()
+        self._guard.finish()
         if target is None:
             return
         if roll_back:

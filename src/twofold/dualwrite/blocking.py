@@ -15,6 +15,8 @@
 
 import logging
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
@@ -145,12 +147,18 @@ class DualWrite:
 
     def settle(self) -> Settled | None:
         """End what a transaction of this writer left open, and tell what became of the last one whose end was not known
-        (OutcomeUnknown, DecidedNotVisible); None where there was none, or where it was told before. Raises NotDone
-        while the database or the log does not answer."""
+        (OutcomeUnknown, DecidedNotVisible); None where there was none, or where it was told before. While the database
+        or the log does not answer, the same exception is raised again. Another process may have ended it."""
         self._footing.refuse_fork()
         with self._turn:
             if self._footing.is_unsettled:
-                self._ready()
+                try:
+                    self._ready()
+                except NotDone as error:
+                    if not (self._footing.is_lost and self._footing.in_doubt):
+                        raise self._footing.still(error) from error
+            if self._footing.is_lost and (state := self._footing.in_doubt):
+                self._footing.hear(self.log.ask(state), self._read_row())
             return self._footing.tell()
 
     # How
@@ -166,14 +174,21 @@ class DualWrite:
         return self._footing.after_take_over(result, run.cause)
 
     def _find_cluster(self) -> None:
-        if not self._footing.cluster:
-            try:
-                self._footing.cluster = self.log.cluster_id()
-            except KafkaError as error:
-                raise NotDone(
-                    f"{self.transactional_id!r} could not be taken over: {error}",
-                    transactional_id=self.transactional_id,
-                ) from error
+        """Each time: what answers at this address may be another cluster than before."""
+        try:
+            self._footing.cluster = self.log.cluster_id()
+        except KafkaError as error:
+            raise NotDone(
+                f"{self.transactional_id!r} could not be taken over: {error}",
+                transactional_id=self.transactional_id,
+            ) from error
+
+    def _read_row(self) -> Answer:
+        try:
+            with self.own_engine.connect() as connection:
+                return self.database.read(connection)
+        except Exception as error:
+            return Failed(error)
 
     def _after_write(self, result: ProgramResult) -> Done | DualWriteError:
         outcome = self._footing.after_write(result)
@@ -219,6 +234,7 @@ class DualBlock:
         self._dual = dual
         self._session = session
         self._run: Run | None = None
+        self._records: Records | None = None
         self.result: Done | None = None
 
     def __enter__(self) -> "tuple[Any, Records]":
@@ -234,7 +250,8 @@ class DualBlock:
                 if isinstance(run.cause, Unsuitable):
                     raise run.cause
                 raise failure from run.cause
-            return run.target, Records(dual.log.producer)
+            self._records = Records(dual.log.producer, dual.transactional_id)
+            return run.target, self._records
         except BaseException:
             dual._turn.give()
             raise
@@ -243,7 +260,8 @@ class DualBlock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         dual, run = self._dual, self._run
-        assert run is not None
+        assert run is not None and self._records is not None
+        self._records.end()
         try:
             result = run.after_caller(error)
             outcome = dual._after_write(result)
@@ -277,30 +295,28 @@ class Run:
 
     def to_caller(self) -> ProgramResult | None:
         """None: the caller's code is next."""
-        while not isinstance(self._operation, ProgramResult | CallerRows):
-            self._step()
-        if isinstance(self._operation, ProgramResult):
-            return self._operation
-        self._guarded(self._observe)
-        return None
+        with self._crash_is_told():
+            while not isinstance(self._operation, ProgramResult | CallerRows):
+                self._advance(self._perform())
+            if isinstance(self._operation, ProgramResult):
+                return self._operation
+            self._observe()
+            return None
 
     def after_caller(self, error: BaseException | None) -> ProgramResult:
         """Go on after the caller's code, which has left by an exception, or has not."""
-        answer: Answer = Failed(error)
-        if error is None:
-            answer = self._guarded(self._close_block)
-        self._advance(answer)
-        if isinstance(answer, Failed):
-            self.callers_error = answer.error
-        return self.to_end()
+        with self._crash_is_told():
+            answer = self._close_block() if error is None else Failed(error)
+            self._advance(answer)
+            if isinstance(answer, Failed):
+                self.callers_error = answer.error
+            return self.to_end()
 
     def to_end(self) -> ProgramResult:
-        while not isinstance(self._operation, ProgramResult):
-            self._step()
-        return self._operation
-
-    def _step(self) -> None:
-        self._advance(self._guarded(self._perform))
+        with self._crash_is_told():
+            while not isinstance(self._operation, ProgramResult):
+                self._advance(self._perform())
+            return self._operation
 
     def _advance(self, answer: Answer) -> None:
         error = getattr(answer, "error", None)
@@ -308,19 +324,18 @@ class Run:
             self.cause = error
         self._program, self._operation = step(self._program, answer)
 
-    def _guarded(self, perform: Any) -> Answer:
-        """An interrupt, or a mistake of ours, ends the program where it is."""
+    @contextmanager
+    def _crash_is_told(self) -> Iterator[None]:
+        """An interrupt, or a mistake of ours, ends the program where it is, wherever that is."""
         try:
-            answer: Answer = perform()
-            return answer
+            yield
         except BaseException:
             self._drop_target()
             self._dual._abandon()
             raise
 
-    def _observe(self) -> Answer:
+    def _observe(self) -> None:
         self._dual.observer(self._program.at.value)
-        return Ok()
 
     def _close_block(self) -> Answer:
         assert self.target is not None
@@ -335,7 +350,7 @@ class Run:
         self._observe()
         match operation:
             case ReadRow():
-                return self._read_row()
+                return self._dual._read_row()
             case FenceLog():
                 return part.fence()
             case BeginLog():
@@ -371,13 +386,6 @@ class Run:
                 return Ok()
         raise AssertionError(f"{operation} is not of the database")
 
-    def _read_row(self) -> Answer:
-        try:
-            with self._dual.own_engine.connect() as connection:
-                return self._dual.database.read(connection)
-        except Exception as error:
-            return Failed(error)
-
     def _begin(self) -> Answer:
         """Only the first transaction is on the caller's session: what comes after an error is on a new connection."""
         of_block = self._program.at is At.BEGIN
@@ -396,7 +404,7 @@ class Run:
 
     def _drop_target(self, *, roll_back: bool = True) -> None:
         target, self.target = self.target, None
-        self._guard.release()
+        self._guard.finish()
         if target is None:
             return
         if roll_back:

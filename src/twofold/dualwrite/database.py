@@ -11,15 +11,16 @@ Everything here blocks. The asyncio front calls the same functions through `run_
 4. An engine in autocommit mode is refused: its COMMIT decides nothing.
 5. What the protocol does on connections of its own (a take-over, a doubt, a lease) has the isolation level at which a
    locking read waits and then sees the last commit. The caller's transactions have the engine's.
-6. Where a statement can end a transaction without saying so (MariaDB and MySQL: ALTER, CREATE, TRUNCATE), a savepoint
-   at the beginning of the block is gone then, and nothing is prepared.
+6. A statement can end the transaction without saying so: COMMIT as text, ALTER in MariaDB, OR ROLLBACK in SQLite. And
+   PostgreSQL answers the COMMIT of a transaction in which a statement has failed with a silent rollback. In all of
+   these a savepoint of the block's beginning cannot be released at its end, and nothing is prepared.
 """
 
 import logging
 from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy import Connection, Engine, event, select
+from sqlalchemy import Connection, Engine, event, select, text
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.orm import Session
 
@@ -51,7 +52,6 @@ Target = Connection | Session
 """What a transaction runs on."""
 
 SAVEPOINT = "twofold_block"
-COMMITS_IMPLICITLY = ("mysql", "mariadb")
 # SQLSTATE: serialization failure, deadlock, lock not available; errors of MariaDB: lock wait timeout, deadlock, changed
 # since it was read; results of SQLite: busy, locked.
 TRANSIENT_STATES = ("40001", "40P01", "55P03")
@@ -72,19 +72,44 @@ class Guard:
         self._transactional_id = transactional_id
         self._is_open = False
         self._is_ours = True
+        self._session: Session | None = None
         self.was_rolled_back = False
+        self.refusal: Unsuitable | None = None
 
-    def watch(self, connection: Connection) -> None:
+    def watch(self, connection: Connection, session: Session | None) -> None:
         """From now on the transaction of this connection is the block's."""
         self.connection = connection
         event.listen(connection, "commit", self._on_commit)
         event.listen(connection, "rollback", self._on_rollback)
         event.listen(connection, "begin", self._on_begin)
+        if session is not None:
+            self._session = session
+            event.listen(session, "after_begin", self._on_another)
         self._is_open, self._is_ours = True, False
 
     def release(self) -> None:
         """What comes now is done by the protocol."""
         self._is_ours = True
+
+    def finish(self) -> None:
+        """The transaction has ended, or is about to be rolled back."""
+        self.release()
+        session, self._session = self._session, None
+        if session is not None:
+            event.remove(session, "after_begin", self._on_another)
+
+    def _on_another(self, session: Session, transaction: Any, connection: Connection) -> None:
+        """The session has begun on a connection, or a savepoint on the one that it has."""
+        if connection is self.connection:
+            return
+        if self.was_rolled_back:
+            raise self._rolled_back()
+        self.refusal = Unsuitable(
+            f"the session in transaction() of {self._transactional_id!r} writes to a second database: all must be "
+            "written in one transaction",
+            transactional_id=self._transactional_id,
+        )
+        raise self.refusal
 
     def _on_commit(self, connection: Connection) -> None:
         if not self._is_ours:
@@ -93,17 +118,23 @@ class Guard:
                 "database and in the log",
                 transactional_id=self._transactional_id,
             )
+        if self._session is not None:
+            # The session's own hooks have run since the state was stored, and they may swallow errors, too.
+            connection.exec_driver_sql(f"RELEASE SAVEPOINT {SAVEPOINT}")
 
     def _on_rollback(self, connection: Connection) -> None:
         self.was_rolled_back = self._is_open
 
     def _on_begin(self, connection: Connection) -> None:
         if self.was_rolled_back and not self._is_ours:
-            raise Unsuitable(
-                f"the block of transaction() of {self._transactional_id!r} was rolled back in the database: leave it "
-                "by an exception, and begin another",
-                transactional_id=self._transactional_id,
-            )
+            raise self._rolled_back()
+
+    def _rolled_back(self) -> Unsuitable:
+        return Unsuitable(
+            f"the block of transaction() of {self._transactional_id!r} was rolled back in the database: leave it by an "
+            "exception, and begin another",
+            transactional_id=self._transactional_id,
+        )
 
 
 class Database:
@@ -119,7 +150,7 @@ class Database:
         self.table = make_table(table)
         self.transactional_id = transactional_id
         self._lease_ms = lease_ms
-        self._lock_timeout_ms = int(lock_timeout_s * 1000)
+        self._lock_timeout_ms = max(1, int(lock_timeout_s * 1000))  # 0 would be no limit
         self._is_checked = False
 
     # Outside of a transaction
@@ -153,7 +184,7 @@ class Database:
             if connection.dialect.name == "sqlite" and not _in_transaction(connection):
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
             if guard is not None:
-                guard.watch(connection)
+                guard.watch(connection, target if isinstance(target, Session) else None)
             return Ok()
         except Exception as error:
             return Failed(error)
@@ -163,10 +194,7 @@ class Database:
         try:
             connection = connection_of(target)
             taking = operation.owner != operation.new_owner
-            if taking and connection.dialect.name == "postgresql":
-                # A paused writer holds the lock, and without a limit PostgreSQL waits for it forever.
-                connection.exec_driver_sql(f"SET LOCAL lock_timeout = {self._lock_timeout_ms}")
-            found = self._locked(connection)
+            found = self._locked(connection, limited=not block)
             if found is None:
                 return Lost(Row())
             row = self._row(found)
@@ -176,7 +204,7 @@ class Database:
                 values = {"owner": operation.new_owner, "cluster_id": operation.cluster}
                 if not self._change(connection, operation.owner, values):
                     return Lost(row)
-            if block and connection.dialect.name in COMMITS_IMPLICITLY:
+            if block:
                 connection.exec_driver_sql(f"SAVEPOINT {SAVEPOINT}")
             return Locked(row)
         except Exception as error:
@@ -186,23 +214,30 @@ class Database:
         """After the caller's code: its last rows are sent, and the transaction is still the one that was begun."""
         if isinstance(target, Session):
             target.flush()
+            while (nested := target.get_nested_transaction()) is not None:
+                nested.commit()  # of a savepoint that was left open
         connection = connection_of(target)
+        if guard.refusal is not None:
+            raise guard.refusal
         if guard.was_rolled_back:
             raise Unsuitable(
                 f"the block of transaction() of {self.transactional_id!r} was rolled back in the database by its own "
                 "code",
                 transactional_id=self.transactional_id,
             )
-        if connection.dialect.name in COMMITS_IMPLICITLY:
-            try:
-                connection.exec_driver_sql(f"RELEASE SAVEPOINT {SAVEPOINT}")
-            except DBAPIError as error:
-                raise Unsuitable(
-                    f"a statement in the block of transaction() of {self.transactional_id!r} has ended the database's "
-                    "transaction, as ALTER, CREATE and TRUNCATE do here: what was written before it is committed in "
-                    "the database and not in the log",
-                    transactional_id=self.transactional_id,
-                ) from error
+        try:
+            connection.exec_driver_sql(f"RELEASE SAVEPOINT {SAVEPOINT}")
+            if isinstance(target, Session):
+                connection.exec_driver_sql(f"SAVEPOINT {SAVEPOINT}")  # until its hooks have run
+        except DBAPIError as error:
+            if error.connection_invalidated:
+                raise
+            raise Unsuitable(
+                f"a statement in the block of transaction() of {self.transactional_id!r} has failed, and its error was "
+                "swallowed, or it has ended the database's transaction, as COMMIT does, and ALTER in MariaDB: what was "
+                "committed before stays in the database alone",
+                transactional_id=self.transactional_id,
+            ) from error
         guard.release()
 
     def store(self, target: Target, operation: StoreState) -> Answer:
@@ -259,13 +294,20 @@ class Database:
         table = self.table
         return connection.execute(select(table).where(table.c.transactional_id == self.transactional_id)).one_or_none()
 
-    def _locked(self, connection: Connection) -> Any:
+    def _locked(self, connection: Connection, *, limited: bool) -> Any:
+        """`limited`: a paused writer may hold the lock, or a COMMIT that is in flight, and PostgreSQL would wait for
+        it forever. In a block the limit is the caller's."""
         table = self.table
         mine = table.c.transactional_id == self.transactional_id
         if connection.dialect.name == "sqlite":
             # An update, in case the transaction was not begun by BEGIN IMMEDIATE.
             connection.execute(table.update().where(mine).values(owner=table.c.owner))
-        return connection.execute(select(table).where(mine).with_for_update()).one_or_none()
+        statement = select(table).where(mine).with_for_update()
+        if limited and connection.dialect.name == "postgresql":
+            connection.exec_driver_sql(f"SET LOCAL lock_timeout = {self._lock_timeout_ms}")
+        elif limited and getattr(connection.dialect, "is_mariadb", False):
+            statement = statement.suffix_with(text(f"WAIT {max(1, self._lock_timeout_ms // 1000)}"))
+        return connection.execute(statement).one_or_none()
 
     def _change(self, connection: Connection, owner: str, values: dict[str, Any]) -> bool:
         """Whether the row was there and `owner` had it."""
@@ -317,7 +359,7 @@ class Database:
     def _check_autocommit(self, connection: Connection) -> None:
         if connection.engine.pool is not self._engine.pool:
             raise Unsuitable(
-                f"the session uses {connection.engine.url!r}, and the table is at {self._engine.url!r}: both must be "
+                f"the session uses {named(connection.engine)}, and the table is at {named(self._engine)}: both must be "
                 "written in one transaction",
                 transactional_id=self.transactional_id,
             )
@@ -326,7 +368,7 @@ class Database:
             level = connection.dialect._on_connect_isolation_level
         if level == "AUTOCOMMIT" or _has_autocommit(connection):
             raise Unsuitable(
-                f"{self._engine.url!r} is in autocommit mode: every statement would be a transaction of its own. Use "
+                f"{named(self._engine)} is in autocommit mode: every statement would be a transaction of its own. Use "
                 "an engine without isolation_level='AUTOCOMMIT'",
                 transactional_id=self.transactional_id,
             )
@@ -334,6 +376,11 @@ class Database:
 
 def _columns_of(state: PreparedTxnState) -> dict[str, Any]:
     return {"producer_id": state.producer_id, "producer_epoch": state.epoch}
+
+
+def named(engine: Engine) -> str:
+    """For messages: without passwords, which may stand behind the question mark, too."""
+    return repr(engine.url.set(query={}))
 
 
 def own_options(engine: Engine) -> dict[str, Any]:

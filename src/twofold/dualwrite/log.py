@@ -19,6 +19,7 @@ from twofold.client.producer import accumulator
 from twofold.client.producer.producer import Producer as AioProducer
 from twofold.client.transactions.prepared import PreparedTxnState, TransactionOutcome
 from twofold.connections.errors import GaveUp
+from twofold.dualwrite.errors import Unsuitable
 from twofold.dualwrite.operations import (
     Answer,
     Away,
@@ -104,6 +105,13 @@ def ended_of(outcome: TransactionOutcome) -> Answer:
     return LogEnded(outcome is not TransactionOutcome.ABORTED)
 
 
+def block_has_ended(transactional_id: str) -> Unsuitable:
+    return Unsuitable(
+        f"the block of transaction() of {transactional_id!r} has ended: what it sends would be in another's",
+        transactional_id=transactional_id,
+    )
+
+
 # Without asyncio
 
 
@@ -181,8 +189,19 @@ class BlockingLog:
 class Records:
     """What a block sends to the log."""
 
-    def __init__(self, producer: blocking_producer.Producer) -> None:
-        self._producer = producer
+    def __init__(self, producer: blocking_producer.Producer, transactional_id: str) -> None:
+        self._open: blocking_producer.Producer | None = producer
+        self._transactional_id = transactional_id
+
+    def end(self) -> None:
+        """With its block: the producer's next transaction is another one's."""
+        self._open = None
+
+    @property
+    def _producer(self) -> blocking_producer.Producer:
+        if self._open is None:
+            raise block_has_ended(self._transactional_id)
+        return self._open
 
     def send(
         self,
@@ -287,8 +306,19 @@ class AioLog:
 class AsyncRecords:
     """What a block sends to the log."""
 
-    def __init__(self, producer: AioProducer) -> None:
-        self._producer = producer
+    def __init__(self, producer: AioProducer, transactional_id: str) -> None:
+        self._open: AioProducer | None = producer
+        self._transactional_id = transactional_id
+
+    def end(self) -> None:
+        """With its block: the producer's next transaction is another one's."""
+        self._open = None
+
+    @property
+    def _producer(self) -> AioProducer:
+        if self._open is None:
+            raise block_has_ended(self._transactional_id)
+        return self._open
 
     async def send(
         self,

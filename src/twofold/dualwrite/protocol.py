@@ -86,7 +86,7 @@ class End(Enum):
     OTHER_CLUSTER = "other cluster"
     """The row belongs to another cluster. Nothing was ended."""
     DATABASE_BEHIND = "database behind"
-    """The row lacks what the log has committed. Nothing was ended."""
+    """The row lacks what the log has committed. Nothing was ended. Also of `write`."""
     LOG_ABORTED = "log aborted"
     """The log has aborted what the row has committed. Also of `write`."""
 
@@ -163,6 +163,7 @@ class Program:
     last: LastEnded | None = None
     row: Row | None = None
     prepared: PreparedTxnState = NOTHING
+    stored: PreparedTxnState | None = None
     committed: bool = False
     then: At = At.END
     result: ProgramResult | None = None
@@ -177,9 +178,10 @@ def take_over(me: str, cluster: str, expected: str | None = None) -> Next:
     return _to(Program(At.READ, me, cluster, before=expected))
 
 
-def write(me: str, cluster: str) -> Next:
-    """For a `me` whose take-over has ended with Claim.OWNER."""
-    return _to(Program(At.BEGIN, me, cluster))
+def write(me: str, cluster: str, stored: PreparedTxnState | None = None) -> Next:
+    """For a `me` whose take-over has ended with Claim.OWNER. `stored` is the state that the row has, for all that `me`
+    knows: nobody but the owner changes it."""
+    return _to(Program(At.BEGIN, me, cluster, stored=stored))
 
 
 def step(program: Program, answer: Answer) -> Next:
@@ -369,6 +371,10 @@ def _begin(program: Program, answer: Answer) -> Next:
 
 def _lock(program: Program, answer: Answer) -> Next:
     match answer:
+        case Locked(row) if program.stored not in (None, row.state):
+            # The database had committed it and has lost it: a replica was promoted, or a server crashed without fsync.
+            program = replace(program, row=row)
+            return _roll_back_and_end(program, End.DATABASE_BEHIND, Claim.UNSETTLED)
         case Locked():
             return _to(program, At.BEGIN_LOG)
         case Lost(row):

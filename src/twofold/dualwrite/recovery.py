@@ -20,7 +20,7 @@ from twofold.client.admin.blocking import Admin
 from twofold.client.admin.transaction_model import TransactionDescription, TransactionState
 from twofold.client.transactions.prepared import PreparedTxnState
 from twofold.dualwrite.blocking import DEFAULT_LEASE_S, DEFAULT_LOCK_TIMEOUT_S, DualWrite
-from twofold.dualwrite.database import own_options
+from twofold.dualwrite.database import named, own_options
 from twofold.dualwrite.errors import TakenOver, Unsuitable
 from twofold.dualwrite.operations import NOTHING, LastEnded, Row
 from twofold.dualwrite.protocol import End, is_of_another_cluster, obstacle_of
@@ -155,7 +155,7 @@ class Recovery:
             check_dialect(connection)
             if not exists(connection, self.table):
                 raise Unsuitable(
-                    f"{self.engine.url!r} has no table {self.table.fullname}: it is another database, or no DualWrite "
+                    f"{named(self.engine)} has no table {self.table.fullname}: it is another database, or no DualWrite "
                     "has used it yet. Nothing was ended"
                 )
             if (version := read_version(connection, self.table)) > VERSION:

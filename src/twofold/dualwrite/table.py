@@ -81,7 +81,7 @@ def make_table(name: str) -> Table:
         mysql_collate="utf8mb4_bin",
         mariadb_engine="InnoDB",
         mariadb_charset="utf8mb4",
-        mariadb_collate="utf8mb4_bin",
+        mariadb_collate="utf8mb4_nopad_bin",
     )
 
 

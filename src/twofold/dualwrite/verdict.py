@@ -70,11 +70,15 @@ def outcome_of_write(result: ProgramResult, transactional_id: str) -> Done | Dua
                 state=state,
             )
         case End.LOG_ABORTED:
-            return _log_aborted(state, transactional_id)
+            return log_aborted(state, transactional_id)
+        case End.DATABASE_BEHIND:
+            return _commits_lost(result, transactional_id)
     where = f"transaction {state} of {transactional_id!r}" if state else f"the transaction of {transactional_id!r}"
+    tells = "settle() finds out, and so does the next transaction(). Do not repeat it before"
+    if not state:
+        tells = "it had no records, so the table cannot tell: look at its rows before you repeat it"
     return OutcomeUnknown(
-        f"the database did not answer the COMMIT of {where}, which may be done or not: settle() finds out, and so does "
-        "the next transaction(). Do not repeat it before",
+        f"the database did not answer the COMMIT of {where}, which may be done or not: {tells}",
         transactional_id=transactional_id,
         state=state,
     )
@@ -101,7 +105,7 @@ def failure_of_take_over(
             return _database_behind(result, transactional_id, table)
         case End.LOG_ABORTED:
             assert row is not None
-            return _log_aborted(row.state, transactional_id)
+            return log_aborted(row.state, transactional_id)
     if result.claim is Claim.LOST:
         return _taken_over(result, transactional_id)
     return NotDone(
@@ -138,13 +142,30 @@ def _taken_over(result: ProgramResult, transactional_id: str) -> TakenOver:
     )
 
 
-def _log_aborted(state: PreparedTxnState, transactional_id: str) -> LogAborted:
+def log_aborted(state: PreparedTxnState, transactional_id: str) -> LogAborted:
     return LogAborted(
         f"the database has committed transaction {state} of {transactional_id!r}, and the log has aborted it, by an "
         "administrator or because its records are gone: the rows have no records. Write the records again or take the "
         f"rows back, then accept it with `twofold recover --accept {transactional_id}`",
         transactional_id=transactional_id,
         state=state,
+    )
+
+
+def again(error: DualWriteError) -> DualWriteError:
+    """The same, to be raised another time."""
+    return type(error)(str(error), transactional_id=error.transactional_id, state=error.state)
+
+
+def _commits_lost(result: ProgramResult, transactional_id: str) -> DatabaseBehind:
+    assert result.row is not None
+    return DatabaseBehind(
+        f"the database has lost a transaction of {transactional_id!r} that it had committed: its row is back at "
+        f"{result.row.state or 'no state'}. A replica without the last commits was promoted, or the server crashed "
+        "without fsync. Nothing was begun. Bring the database up to date, or accept what it has with `twofold recover "
+        f"--accept {transactional_id}`, and start a new writer",
+        transactional_id=transactional_id,
+        state=result.row.state,
     )
 
 

@@ -60,13 +60,14 @@ def finds_something(world: World, faults: Faults) -> bool:
         return len(found.path) > 5
 
 
-@pytest.mark.skipif(not LONG, reason="minutes: TWOFOLD_LONG=1 searches more")
 @pytest.mark.parametrize("isolation", Isolation)
-def test_table_and_log_agree_when_those_that_recover_write_too(
+def test_table_and_log_agree_when_one_that_recovers_writes_too(
     isolation: Isolation, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """A writer that settles its own work has the owner that it had before: the other one must not be misled by that."""
     scripts = (Script("the writer", writes=2, tries=1), Script("the first", writes=1, tries=0))
-    searched = search(World(isolation, scripts), Faults(errors=1, doubts=1, silences=1))
+    chosen = [Faults(errors=1, doubts=1, silences=1, slips=1)] if LONG else ONE_FAULT.values()
+    searched = [search(World(isolation, scripts), faults) for faults in chosen]
     with capsys.disabled():
-        print(f"\n{isolation.value}, two writers and three faults: {searched.states:,} states")
-    assert searched.written == 3
+        print(f"\n{isolation.value}, both write: {sum(one.states for one in searched):,} states")
+    assert all(one.written == 3 for one in searched)

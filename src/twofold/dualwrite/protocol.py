@@ -296,6 +296,10 @@ def _own_begin(program: Program, answer: Answer) -> Next:
 
 def _own(program: Program, answer: Answer) -> Next:
     match answer:
+        case Locked(row) if program.row is not None and row.state not in (program.row.state, program.kept):
+            # Since the fence the owner can have committed only what is kept. It has another state, so it has taken over
+            # again, from itself, and has the log.
+            return _roll_back_and_end(replace(program, row=row), End.NOT_TAKEN, Claim.UNSETTLED)
         case Locked(row):
             program = replace(program, row=row)
             obstacle = obstacle_of(row, program.cluster, program.kept, program.last)

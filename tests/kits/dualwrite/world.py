@@ -68,6 +68,7 @@ class Process(NamedTuple):
     tries: int = 0  # take-overs left after the first
     half: bool = False  # the first half of the operation is done
     owned: bool = False  # once
+    stored: int = NO_EPOCH  # what the row has, for all that this process knows
     connection: Transaction | None = None
     client: Client | None = None
 
@@ -96,7 +97,7 @@ class Protocol(NamedTuple):
     """The functions of `twofold.dualwrite.protocol`, or a variant with a bug in it."""
 
     take_over: Callable[..., protocol.Next] = protocol.take_over
-    write: Callable[[str, str], protocol.Next] = protocol.write
+    write: Callable[..., protocol.Next] = protocol.write
     step: Callable[[Program, Answer], protocol.Next] = protocol.step
     sends_after_prepare: bool = False
     """Our client refuses that; the broker would not notice."""
@@ -377,10 +378,13 @@ class World:
         if result.end in (End.OTHER_CLUSTER, End.DATABASE_BEHIND, End.LOG_ABORTED):
             raise Violation(f"{name} is told {result.end} in a world where nobody did that")
         if result.end in (End.TAKEN, End.NOT_TAKEN):
-            process = process._replace(owned=process.owned or result.end is End.TAKEN)
+            if result.end is End.TAKEN:
+                assert result.row is not None
+                process = process._replace(owned=True, stored=epoch_of(result.row.state))
         else:
             state = self._judge(state, name, self._item(number, process), result.end)
-            process = process._replace(writes=process.writes - 1)
+            stored = epoch_of(result.prepared) if result.end is End.DONE else process.stored
+            process = process._replace(writes=process.writes - 1, stored=stored)
         if result.claim is Claim.LOST:
             return _with(state, number, _ENDED)
         if result.claim is Claim.UNSETTLED:
@@ -390,7 +394,8 @@ class World:
             return _with(state, number, process._replace(program=self._number(following), tries=process.tries - 1))
         if not process.writes:
             return _with(state, number, _ENDED)
-        return _with(state, number, process._replace(program=self._number(self.rules.write(name, HERE))))
+        following = self.rules.write(name, HERE, state_of(process.stored))
+        return _with(state, number, process._replace(program=self._number(following)))
 
     def _judge(self, state: State, name: str, item: int, end: End) -> State:
         in_table, in_log = bool(state.table & item), bool(state.log.first & state.log.second & item)

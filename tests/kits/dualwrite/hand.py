@@ -19,7 +19,6 @@ from sqlalchemy.exc import DBAPIError
 
 from kits.processes.warm import Warm, leave
 from twofold.dualwrite import DualWrite, DualWriteError
-from twofold.dualwrite.blocking import Block
 
 PRELOADED = ("psycopg", "pymysql", "sqlalchemy.dialects.postgresql.psycopg", "sqlalchemy.dialects.mysql.pymysql")
 DONE, GAVE_UP = 0, 3
@@ -76,7 +75,7 @@ class Hand:
                     self._write_all(dual)
                 else:
                     for _ in range(job.orders):
-                        self._write(dual.transaction(), self._dice.randrange(1 << 30))
+                        self._write(dual, self._dice.randrange(1 << 30))
         except (DualWriteError, DBAPIError) as error:
             say(f"ended {type(error).__name__}: {error}".splitlines()[0])
             return GAVE_UP
@@ -84,10 +83,10 @@ class Hand:
 
     def _write_all(self, dual: DualWrite) -> None:
         while (number := next_order(self._engine)) <= self._job.orders:
-            self._write(dual.transaction(), number)
+            self._write(dual, number)
 
-    def _write(self, block: Block, number: int) -> None:
-        with block as (db, log):
+    def _write(self, dual: DualWrite, number: int) -> None:
+        with dual.transaction() as (db, log):
             log.send(self._job.name, str(number).encode())
             db.execute(text("INSERT INTO orders VALUES (:number)"), {"number": number})
             if self._job.caller:

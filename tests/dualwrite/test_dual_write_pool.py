@@ -6,8 +6,8 @@ import pytest
 from sqlalchemy import create_engine
 from sqlalchemy.exc import IntegrityError
 
-from kits.dualwrite.shop import TOPIC, Shop, broker_with_two_phase, open_state, sqlite_url, until
-from twofold.dualwrite import DecidedNotVisible, DualWritePool, NoFreeSlot, NotDone, TakenOver, Unsuitable
+from kits.dualwrite.shop import QUICK, TOPIC, Shop, broker_with_two_phase, open_state, sqlite_url, until
+from twofold.dualwrite import DecidedNotVisible, DualWritePool, NoFreeSlot, NotDone, Settled, TakenOver, Unsuitable
 
 
 class Crash(BaseException):
@@ -241,6 +241,36 @@ def test_the_keeper_runs_by_itself(shop):
             log.send(TOPIC, b"once")
         until(lambda: pool.held == [])
         assert shop.row("keeper-0").lease_until_ms == 0
+
+
+def test_a_pool_tells_what_became_of_a_transaction_in_doubt(tmp_path):
+    with broker_with_two_phase() as broker:
+        broker.create_topic(TOPIC)
+        shop = Shop(broker.bootstrap_servers, sqlite_url(tmp_path))
+        stops = ["write: complete log"]
+
+        def stop(step):
+            if step in stops:
+                stops.clear()
+                broker.stop()
+
+        with pool_of(shop, "doubt", size=1, observer=stop, **QUICK) as pool:
+            with pytest.raises(DecidedNotVisible) as raised, pool.transaction() as (db, log):
+                shop.sell(db, log, "a teapot")
+            broker.start()
+            until(lambda: _is_told(pool, raised.value))
+            assert pool.settle(raised.value) is None
+            with pool.transaction() as (db, log):
+                shop.sell(db, log, "a kettle")
+        assert shop.table() == shop.topic() == ["a kettle", "a teapot"]
+        shop.close()
+
+
+def _is_told(pool, error):
+    try:
+        return pool.settle(error) == Settled(error.state, is_done=True)
+    except DecidedNotVisible:
+        return False
 
 
 def test_a_closed_pool_and_a_pool_without_slots_are_refused(shop):

@@ -28,7 +28,7 @@ from twofold.dualwrite.log import AsyncRecords
 from twofold.dualwrite.pool import DEFAULT_BORROW_TIMEOUT_S, IDLE_ROUNDS, PAUSE_S, ROUNDS_PER_LEASE
 from twofold.dualwrite.steps import Reached, unobserved
 from twofold.dualwrite.table import DEFAULT_TABLE
-from twofold.dualwrite.verdict import Done
+from twofold.dualwrite.verdict import Done, Settled
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -84,6 +84,7 @@ class AsyncDualWritePool:
         self._reserving = asyncio.Lock()
         self._idle: list[AsyncSlot] = []
         self._held: set[str] = set()
+        self._in_doubt: dict[str, AsyncDualWrite] = {}  # the last of each slot that may be asked what became of it
         self._closing = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
         self._dropped: set[asyncio.Task[None]] = set()
@@ -99,6 +100,12 @@ class AsyncDualWritePool:
     def transaction(self, session: "AsyncSession | async_scoped_session[Any] | None" = None) -> "AsyncPoolBlock":
         """See `DualWritePool.transaction`."""
         return AsyncPoolBlock(self, session)
+
+    async def settle(self, error: DualWriteError) -> Settled | None:
+        """See `DualWritePool.settle`."""
+        dual = self._in_doubt.get(error.transactional_id)
+        settled = None if dual is None else await dual.settle()
+        return settled if settled is not None and settled.state == error.state else None
 
     async def close(self) -> None:
         """Give all slots back. Blocks that are still open go on, and their slots are left to their leases."""
@@ -180,6 +187,8 @@ class AsyncDualWritePool:
     def _give_back(self, slot: AsyncSlot) -> None:
         """Never waits, so that a cancellation cannot come between."""
         slot.idle_rounds = 0
+        if slot.dual.in_doubt:
+            self._in_doubt[slot.dual.transactional_id] = slot.dual
         if slot.dual.is_lost or self._closing.is_set():
             self._drop(slot)
             return

@@ -121,6 +121,11 @@ class DualWrite:
         return self._footing.is_lost
 
     @property
+    def in_doubt(self) -> bool:
+        """Whether the caller was told of a transaction whose end is not known yet: `settle` tells."""
+        return self._footing.in_doubt is not None
+
+    @property
     def is_settled(self) -> bool:
         """Whether nothing of an earlier transaction is left to be ended."""
         return not self._footing.is_unsettled

@@ -31,7 +31,7 @@ from twofold.dualwrite.leases import Leases, Reserved
 from twofold.dualwrite.log import Records
 from twofold.dualwrite.steps import Reached, unobserved
 from twofold.dualwrite.table import DEFAULT_TABLE
-from twofold.dualwrite.verdict import Done
+from twofold.dualwrite.verdict import Done, Settled
 
 T = TypeVar("T")
 
@@ -95,6 +95,7 @@ class DualWritePool:
         self._changed = threading.Condition()
         self._idle: list[PoolSlot] = []
         self._held: set[str] = set()
+        self._in_doubt: dict[str, DualWrite] = {}  # the last of each slot that may be asked what became of it
         self._closed = threading.Event()
         self._keeper: threading.Thread | None = None
 
@@ -109,6 +110,14 @@ class DualWritePool:
     def transaction(self, session: "Session | scoped_session[Any] | None" = None) -> "PoolBlock":
         """See `DualWrite.transaction`. Raises NoFreeSlot where all slots stay in use for `borrow_timeout_s`."""
         return PoolBlock(self, session)
+
+    def settle(self, error: DualWriteError) -> Settled | None:
+        """What became of the transaction of which the pool has raised OutcomeUnknown or DecidedNotVisible; None where
+        that was told before, or a later transaction of the same slot was in doubt since. See `DualWrite.settle`."""
+        with self._changed:
+            dual = self._in_doubt.get(error.transactional_id)
+        settled = None if dual is None else dual.settle()
+        return settled if settled is not None and settled.state == error.state else None
 
     def close(self) -> None:
         """Give all slots back. Blocks that are still open go on, and their slots are left to their leases."""
@@ -194,6 +203,9 @@ class DualWritePool:
 
     def _give_back(self, slot: PoolSlot) -> None:
         slot.idle_rounds = 0
+        if slot.dual.in_doubt:
+            with self._changed:
+                self._in_doubt[slot.dual.transactional_id] = slot.dual
         if slot.dual.is_lost:
             self._forget(slot)
         elif self._closed.is_set():

@@ -16,6 +16,8 @@ import twofold
 from kits.dualwrite.shop import TOPIC, Shop, broker_with_two_phase, open_state, sqlite_url, topic_values, until
 from twofold.cli.app import run_app
 
+pytestmark = pytest.mark.slow
+
 
 class Crash(BaseException):
     """The program of a writer stops where it is."""

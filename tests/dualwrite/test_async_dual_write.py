@@ -24,6 +24,8 @@ from twofold.dualwrite.protocol import At
 
 PATIENCE_S = 60
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def broker():

@@ -9,6 +9,8 @@ from sqlalchemy.exc import IntegrityError
 from kits.dualwrite.shop import QUICK, TOPIC, Shop, broker_with_two_phase, open_state, sqlite_url, until
 from twofold.dualwrite import DecidedNotVisible, DualWritePool, NoFreeSlot, NotDone, Settled, TakenOver, Unsuitable
 
+pytestmark = pytest.mark.slow
+
 
 class Crash(BaseException):
     """The program of a writer stops where it is."""

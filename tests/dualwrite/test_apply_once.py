@@ -1,5 +1,6 @@
 """ApplyOnce: records are applied to a database, each once, by whichever member of the group has their partition."""
 
+import contextlib
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -239,6 +240,59 @@ def test_a_member_whose_row_has_a_later_generation_applies_nothing(billing):
         for _ in range(20):
             worker.step(apply, timeout_ms=20)
         assert applied == [] and len(billing.bills()) == 10
+
+
+def test_a_transaction_that_ended_while_it_was_written_does_not_count(billing):
+    """As MariaDB ends it after a deadlock, and SQLite by OR ROLLBACK: the rest would be without an offset."""
+    billing.send(NUMBERS)
+    with billing.engine.begin() as connection:
+        connection.execute(text("CREATE TABLE taken (number INTEGER PRIMARY KEY)"))
+        connection.execute(text("INSERT INTO taken VALUES (1)"))
+    faults = [True]
+
+    def apply(db, records):
+        if faults and len(billing.bills()) > 4:
+            faults.clear()
+            with contextlib.suppress(IntegrityError):
+                db.execute(text("INSERT OR ROLLBACK INTO taken VALUES (1)"))
+        billing.apply(db, records)
+
+    with billing.worker() as worker:
+        with pytest.raises(Unsuitable, match="was passed over"):
+            billing.until(worker, 20, apply)
+        billing.until(worker, 20, apply)
+    assert billing.bills() == NUMBERS and not faults
+
+
+def test_a_commit_of_the_application_is_refused_and_nothing_is_lost(billing):
+    billing.send(NUMBERS)
+
+    def apply(db, records):
+        billing.apply(db, records[:1])
+        db.commit()
+
+    with billing.worker() as worker:
+        with pytest.raises(Unsuitable, match="commit"):
+            billing.until(worker, 20, apply)
+        assert billing.bills() == []
+        billing.until(worker, 20)
+    assert billing.bills() == NUMBERS
+
+
+def test_a_database_that_is_locked_is_waited_for(billing, broker):
+    billing.send(NUMBERS[:10])
+    quick = create_engine(billing.engine.url, connect_args={"timeout": 0.05})
+    impatient = Billing(broker, quick)
+    with impatient.worker() as worker:
+        billing.until(worker, 10)
+        billing.send(NUMBERS[10:])
+        with billing.engine.connect() as other:
+            other.exec_driver_sql("BEGIN IMMEDIATE")
+            assert [worker.step(billing.apply, timeout_ms=200) for _ in range(5)] == [0] * 5
+            other.rollback()
+        billing.until(worker, 20)
+    quick.dispose()
+    assert billing.bills() == NUMBERS
 
 
 def test_a_group_that_counts_its_generations_anew_goes_on_where_the_row_says(billing):

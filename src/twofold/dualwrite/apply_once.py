@@ -19,8 +19,10 @@ The database decides how far a partition is applied, in a row of its own (`twofo
    changes nothing: the row has another generation.
 3. A claim waits for a transaction that has the row locked. What that one commits is not applied again: its offset is
    read after the wait.
-4. After any error the row is read again before anything is applied: a COMMIT without an answer may have been done.
-5. The group's committed offsets follow, for tools that show lag. They decide nothing.
+4. A transaction that the database has ended while the application wrote, because of an error that the application
+   has passed over, does not count: the row is read once more before COMMIT.
+5. After any error the row is read again before anything is applied: a COMMIT without an answer may have been done.
+6. The group's committed offsets follow, for tools that show lag. They decide nothing.
 
 `apply` gets records of one partition in their order, and must write to `db` only: what it does elsewhere happens again
 after a crash.
@@ -30,17 +32,18 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import groupby
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from sqlalchemy import BigInteger, Column, Connection, Engine, Integer, MetaData, String, Table, select
+from sqlalchemy import BigInteger, Column, Connection, Engine, Integer, MetaData, String, Table, event, select
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from twofold.client.consumer.blocking import Consumer
 from twofold.client.consumer.consumer import ConsumerRecord
 from twofold.client.consumer.group.listener import Partitions, RebalanceListener
+from twofold.dualwrite.database import is_transient
 from twofold.dualwrite.errors import Unsuitable
 from twofold.dualwrite.table import DatabaseNow, check_dialect
 from twofold.types import TopicPartition
@@ -142,15 +145,20 @@ class ApplyOnce:
         if claim is None:
             return 0
         following = records[-1].offset + 1
+        applying = False
         try:
             with self._rows.transaction() as db:
                 if not self._rows.move(db, partition, claim, following):
-                    raise NotOurs
-                apply(db, records)
-        except NotOurs:
-            log.info(
-                "%s of group %r went to another member: its records are not applied here", partition, self.group_id
-            )
+                    raise NotOurs("the row has another generation, owner or offset")
+                applying = True
+                with _kept_open(db):
+                    apply(db, records)
+                    self._rows.check_moved(db, partition, following)
+        except (DBAPIError, NotOurs) as error:
+            if applying or not (isinstance(error, NotOurs) or is_transient(error)):
+                raise
+            # Another member has the row, or has it locked. What it commits is read before the next attempt.
+            log.info("records of %s are not applied here now: %s", partition, error)
             self._drop(partition)
             return 0
         self._claims[partition] = claim._replace(next_offset=following)
@@ -242,11 +250,16 @@ class AppliedRows:
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        with self._engine.connect() as connection, connection.begin():
-            if connection.dialect.name == "sqlite":
-                # Otherwise SQLite begins with the first change, and two that have read could not both go on.
-                connection.exec_driver_sql("BEGIN IMMEDIATE")
-            yield connection
+        with self._engine.connect() as connection:
+            try:
+                with connection.begin():
+                    if connection.dialect.name == "sqlite":
+                        # Otherwise SQLite begins with the first change, and two that have read could not both go on.
+                        connection.exec_driver_sql("BEGIN IMMEDIATE")
+                    yield connection
+            except BaseException:
+                _roll_back_at_driver(connection)
+                raise
 
     def is_there(self, partition: TopicPartition) -> bool:
         with self._engine.connect() as connection:
@@ -292,6 +305,16 @@ class AppliedRows:
         )
         return changed.rowcount == 1
 
+    def check_moved(self, connection: Connection, partition: TopicPartition, following: int) -> None:
+        """That the transaction which has moved the row is still the same. MariaDB rolls a whole transaction back after
+        a deadlock, and begins another one without a word."""
+        offset = connection.execute(select(self.table.c.next_offset).where(*self._key(partition))).scalar_one()
+        if offset != following:
+            raise Unsuitable(
+                f"while records of {partition} were applied, the database has rolled the transaction back: an error of "
+                "the database was passed over. Nothing was applied; let errors of the database leave the function"
+            )
+
     def _key(self, partition: TopicPartition) -> tuple[Any, ...]:
         columns = self.table.c
         return (
@@ -299,6 +322,28 @@ class AppliedRows:
             columns.topic == partition.topic,
             columns.partition == partition.partition,
         )
+
+
+def _roll_back_at_driver(connection: Connection) -> None:
+    """After a COMMIT that failed, or was refused, SQLAlchemy thinks that nothing is left to be rolled back."""
+    if not connection.closed and not connection.invalidated:
+        driver: Any = connection.connection.dbapi_connection
+        with suppress(Exception):  # the connection is broken: the database rolls back when it sees that
+            driver.rollback()
+
+
+@contextmanager
+def _kept_open(connection: Connection) -> Iterator[None]:
+    """A COMMIT in between would store the offset of records that are not applied yet."""
+
+    def refuse(_: Connection) -> None:
+        raise Unsuitable("commit() in a function of ApplyOnce: rows and offset are committed when it has returned")
+
+    event.listen(connection, "commit", refuse)
+    try:
+        yield
+    finally:
+        event.remove(connection, "commit", refuse)
 
 
 def make_table(name: str) -> Table:

@@ -82,14 +82,8 @@ def test_a_write_prepares_last_stores_commits_and_completes():
 
 
 def test_a_take_over_fences_owns_and_then_decides_by_the_row():
-    answers = [
-        RowFound(Row("other", "here", S1)),
-        Kept(S2),
-        Ok(),
-        Locked(Row("other", "here", S2)),
-        Ok(),
-        LogEnded(True),
-    ]
+    before, after = Row("other", "here", S1), Row("other", "here", S2)
+    answers = [RowFound(before), Kept(S2), Ok(), Locked(after), Ok(), LogEnded(True)]
     asked, result = operations(take_over("me", "here"), answers)
     assert asked == [ReadRow, FenceLog, BeginDatabase, LockRow, CommitDatabase, CompleteLog]
     assert result.end is End.TAKEN and result.kept == S2 and result.row == after

@@ -3,8 +3,8 @@
     python examples/web_shop.py --orders 60
 
 Each request writes a row and sends a record, both or neither, by `AsyncDualWritePool`: as many requests at once as the
-pool has slots. The application is `make_app`; below it a broker, a web server and customers are started, who all order
-at once. Some of them order what another one has ordered already, and some requests fail after both were written.
+pool has slots. The application is `make_app`. Below it a broker and a web server are started, and customers order, all
+at once. Some orders have a number that is taken, and some requests fail after the row and the record were written.
 
 At the end the table and the topic must have the same orders, each once, and only those that customers were told of.
 """

@@ -86,7 +86,7 @@ soak: $(READY)  ## mixed load with kill -9 every 20 s, then the reckoning (MINUT
 
 interop: tools  ## the long runs with real clients and kill -9
 	@command -v go >/dev/null || echo "not installed: Go 1.26 or newer (go.dev/dl); the runs with franz-go will skip"
-	@TWOFOLD_LONG=1 $(BIN)/python -m pytest --timeout=3600 tests/interop tests/soak tests/spark
+	@TWOFOLD_LONG=1 $(BIN)/python -m pytest --timeout=3600 tests/interop tests/soak tests/spark tests/dualwrite
 
 fuzz: $(READY)  ## coverage-guided fuzzing of everything that reads foreign bytes (MINUTES=5)
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[fuzz]' || { echo "atheris does not install here: see its message above (it has wheels for Linux)"; exit 1; }

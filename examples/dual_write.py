@@ -2,26 +2,12 @@
 
     python examples/dual_write.py --orders 100
 
-Each order goes into both. Before the first one, a writer takes over:
-
-    1. fence: init_transactions(keep_prepared_txn=True). No earlier writer can change the log any more.
-    2. lock the row of the writers' table and own it. No earlier writer can change the database any more.
-    3. complete the log's transaction by the state that stands in the row, read under that lock.
-
-Then for each order:
-
-    4. send the record
-    5. lock the row, see that it is still ours, write the order
-    6. prepare: from here on the log keeps the transaction, whatever happens, until a decision comes
-    7. store the prepared state in the row and commit in the database: this is the decision
-    8. commit in the log
-
-The log commits what the database has, and aborts what it has not. A writer that was only paused, and wakes up after
-another one took over, finds that it does not own the row, or that it is fenced. `docs/guide/two-phase-commit.md` says
+Each order goes into both, by `twofold.dualwrite`: a row and a record, both or neither. The application is the function
+`work`; everything below it is what happens to applications. `docs/guide/two-phase-commit.md` has the protocol, and says
 what happens at each step.
 
-The workers below are killed with -9 or stopped at random between any two steps, the broker is killed now and then; at
-the end the table and the topic must have the same orders, each once, in the same order.
+The workers are killed with -9 or stopped at random between any two steps, the broker is killed now and then; at the end
+the table and the topic must have the same orders, each once, in the same order.
 """
 
 import argparse
@@ -29,138 +15,57 @@ import os
 import random
 import signal
 import socket
-import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
-import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from sqlalchemy import Column, Engine, Integer, MetaData, String, create_engine, func, insert, select
+from sqlalchemy import Table as DatabaseTable
+from sqlalchemy.exc import OperationalError
 
-import twofold
 from twofold.client import Consumer, LoopThread, TopicPartition
-from twofold.errors import Fenced, InDoubt
+from twofold.dualwrite import DecidedNotVisible, DualWrite, NotDone, TakenOver
+from twofold.dualwrite.protocol import At
+from twofold.dualwrite.steps import Reached
 
 TOPIC = "orders"
 TRANSACTIONAL_ID = "order-writer"
-STEPS = (
-    *("fenced", "claiming", "owned", "recovered"),
-    *("begun", "sent", "locked", "written", "prepared", "stored", "decided", "done"),
+STEPS = [at.value for at in At if at.value.startswith(("take over: ", "write: "))]
+orders_table = DatabaseTable(
+    "orders", MetaData(), Column("number", Integer, primary_key=True), Column("item", String(80))
 )
-SCHEMA = """
-CREATE TABLE orders (number INTEGER PRIMARY KEY, item TEXT);
-CREATE TABLE writers (transactional_id TEXT PRIMARY KEY, cluster TEXT, owner TEXT, prepared_state TEXT);
-"""
-Reached = Callable[[str], None]
 
 
 # --- the application ---
 
 
-class TakenOver(Exception):
-    """Another writer owns the row."""
-
-
-def create(database: str) -> None:
-    with closing(sqlite3.connect(database)) as db, db:
-        db.executescript(SCHEMA)
-        db.execute("INSERT INTO writers VALUES (?, '', '', '')", (TRANSACTIONAL_ID,))
-
-
-def work(address: str, database: str, orders: int, reached: Reached, patience_s: float = 5.0) -> None:
-    """Write orders until there are `orders`; `reached` is told every step."""
-    with (
-        closing(sqlite3.connect(database, isolation_level=None, timeout=patience_s)) as db,
-        twofold.Producer(
-            bootstrap_servers=address, transactional_id=TRANSACTIONAL_ID, transaction_two_phase_commit_enable=True
-        ) as producer,
-    ):
-        me = take_over(producer, db, cluster_at(address), reached)
-        while (number := next_order(db)) <= orders:
+def work(address: str, engine: Engine, orders: int, reached: Reached) -> None:
+    """Write orders until there are `orders`. `reached` is told every step; only this example has a use for it."""
+    with DualWrite(engine, bootstrap_servers=address, transactional_id=TRANSACTIONAL_ID, observer=reached) as dual:
+        dual.take_over()  # otherwise the first transaction does it
+        while (number := next_order(engine)) <= orders:
             try:
-                write_order(producer, db, me, number, reached)
-            except InDoubt:
-                # The database has rolled back, or it had committed: the row says which.
-                with locked(db):
-                    change_owner(db, me, me)
-                    _, _, state = read_row(db)
-                producer.complete_transaction(state)
+                with dual.transaction() as (db, log):
+                    db.execute(insert(orders_table).values(number=number, item=f"item {number}"))
+                    log.send(TOPIC, f"{number} item {number}".encode())
+            except DecidedNotVisible:
+                continue  # it is done: the log shows it when the broker is back
 
 
-def take_over(producer: twofold.Producer, db: sqlite3.Connection, cluster: str, reached: Reached) -> str:
-    """Become the writer, and finish what the one before left open. Returns what the row calls its owner."""
-    _, owner_before, _ = read_row(db)
-    producer.init_transactions(keep_prepared_txn=True)
-    reached("fenced")
-    me = uuid.uuid4().hex
-    with locked(db):
-        reached("claiming")
-        change_owner(db, owner_before, me)
-        known_cluster, _, state = read_row(db)
-        if known_cluster not in ("", cluster):
-            raise RuntimeError(f"{TRANSACTIONAL_ID!r} writes to cluster {known_cluster}, and this is cluster {cluster}")
-        db.execute("UPDATE writers SET cluster = ? WHERE owner = ?", (cluster, me))
-    reached("owned")
-    producer.complete_transaction(state)
-    reached("recovered")
-    return me
+def next_order(engine: Engine) -> int:
+    with engine.connect() as connection:
+        return int(connection.execute(select(func.coalesce(func.max(orders_table.c.number), 0) + 1)).scalar_one())
 
 
-def write_order(producer: twofold.Producer, db: sqlite3.Connection, me: str, number: int, reached: Reached) -> None:
-    item = f"item {number}"
-    with producer.transaction() as txn:
-        reached("begun")
-        txn.send(TOPIC, f"{number} {item}".encode())
-        reached("sent")
-        with locked(db):
-            change_owner(db, me, me)
-            reached("locked")
-            db.execute("INSERT INTO orders VALUES (?, ?)", (number, item))
-            reached("written")
-            state = txn.prepare()
-            reached("prepared")
-            db.execute("UPDATE writers SET prepared_state = ? WHERE owner = ?", (str(state), me))
-            reached("stored")
-        reached("decided")
-    reached("done")
-
-
-@contextmanager
-def locked(db: sqlite3.Connection) -> Iterator[None]:
-    """No other process writes to the database inside this block. It commits at its end, or rolls back."""
-    db.execute("BEGIN IMMEDIATE")
-    with db:
-        yield
-
-
-def change_owner(db: sqlite3.Connection, owner: str, new_owner: str) -> None:
-    """An update locks the row in every database, also from one owner to the same."""
-    found = db.execute(
-        "UPDATE writers SET owner = ? WHERE transactional_id = ? AND owner = ?", (new_owner, TRANSACTIONAL_ID, owner)
-    )
-    if found.rowcount != 1:
-        raise TakenOver(f"{TRANSACTIONAL_ID!r} belongs to writer {read_row(db)[1]!r}, not to {owner!r} any more")
-
-
-def read_row(db: sqlite3.Connection) -> tuple[str, str, str]:
-    row = "SELECT cluster, owner, prepared_state FROM writers WHERE transactional_id = ?"
-    cluster, owner, state = db.execute(row, (TRANSACTIONAL_ID,)).fetchone()
-    return cluster, owner, state
-
-
-def next_order(db: sqlite3.Connection) -> int:
-    return int(db.execute("SELECT coalesce(max(number), 0) + 1 FROM orders").fetchone()[0])
-
-
-def cluster_at(address: str) -> str:
-    with twofold.Admin(bootstrap_servers=address) as admin:
-        return admin.describe_cluster().cluster_id
+def open_database(path: Path, patience_s: float = 5.0) -> Engine:
+    engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": patience_s})
+    orders_table.create(engine, checkfirst=True)
+    return engine
 
 
 # --- what is done to it ---
@@ -177,9 +82,12 @@ def worker(address: str, database: str, orders: int, seed: int) -> int:
             os.kill(os.getpid(), how)
 
     try:
-        work(address, database, orders, reached, patience_s=0.3)
-    except (TakenOver, Fenced, sqlite3.OperationalError) as error:
-        print("gave up,", type(error).__name__, flush=True)
+        work(address, open_database(Path(database), patience_s=0.3), orders, reached)
+    except TakenOver:
+        print("gave up, another one took over", flush=True)
+        return 3
+    except (NotDone, OperationalError) as error:
+        print("gave up,", type(error.__cause__ or error).__name__, flush=True)
         return 3
     return 0
 
@@ -242,7 +150,7 @@ class Workers:
 def run(directory: Path, orders: int, seed: int) -> tuple[Counter[str], int]:
     """How often writers ended at which step, and how often the broker was killed."""
     database = str(directory / "orders.db")
-    create(database)
+    open_database(Path(database)).dispose()
     server = Server(directory)
     server.start()
     dice, restarts = random.Random(seed), 0
@@ -273,9 +181,9 @@ def read_topic(address: str, path: Path) -> None:
         async with Consumer(bootstrap_servers=address, isolation_level="read_committed") as consumer:
             consumer.assign([tp])
             consumer.seek(tp, 0)
-            end, found = (await consumer.end_offsets([tp]))[tp], []
-            while await consumer.position(tp) < end:
-                found += [(record.value or b"").decode() for record in await consumer.poll(100)]
+            found: list[str] = []
+            while (await consumer.lag())[tp]:
+                found += [(record.value or b"").decode() for record in await consumer.poll(1_000)]
             return found
 
     with LoopThread() as loop:
@@ -294,8 +202,11 @@ def main() -> int:
         directory = Path(name)
         ends, restarts = run(directory, options.orders, options.seed)
         in_log = (directory / "topic.txt").read_text().splitlines()
-        with closing(sqlite3.connect(directory / "orders.db")) as db:
-            in_table = [f"{number} {item}" for number, item in db.execute("SELECT * FROM orders ORDER BY number")]
+        engine = open_database(directory / "orders.db")
+        with engine.connect() as db:
+            rows = db.execute(select(orders_table).order_by(orders_table.c.number)).all()
+        engine.dispose()
+        in_table = [f"{number} {item}" for number, item in rows]
     same = in_log == in_table and len(in_table) == options.orders
     table = Table(title="dual write")
     for heading in ("writer", "killed", "paused"):

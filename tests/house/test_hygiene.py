@@ -16,7 +16,7 @@ LAYERS = [
     ("aio", "cli", "embedded", "errors"),
     ("pipeline",),
     ("spark",),
-    ("sink",),
+    ("dualwrite", "sink"),
     ("client", "broker"),
     ("quorum",),
     ("connections",),

@@ -28,6 +28,7 @@ pytestmark = pytest.mark.interop
 
 BIN = Path(sys.executable).parent
 UNIT = ROOT / "deploy" / "systemd" / "twofold.service"
+RECOVERY_UNIT = ROOT / "deploy" / "systemd" / "twofold-recover.service"
 PROPERTIES = ROOT / "deploy" / "systemd" / "server.properties"
 GRAFANA = ROOT / "deploy" / "grafana"
 SETUP = (ROOT / "setup.py").read_text()
@@ -319,11 +320,11 @@ def test_the_spark_pipeline_of_the_compose_file_carries_orders_to_totals(server:
 # systemd
 
 
-@pytest.fixture
-def unit(tmp_path: Path) -> Path:
+@pytest.fixture(params=[UNIT, RECOVERY_UNIT], ids=lambda path: path.name)
+def unit(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """With the program of these tests in place of the one that an operator has installed."""
-    path = tmp_path / UNIT.name
-    path.write_text(UNIT.read_text().replace("/opt/twofold/bin", str(BIN)))
+    path = tmp_path / str(request.param.name)
+    path.write_text(request.param.read_text().replace("/opt/twofold/bin", str(BIN)))
     return path
 
 
@@ -333,7 +334,7 @@ def unit(tmp_path: Path) -> Path:
 def test_systemd_accepts_the_unit_and_finds_it_well_confined(unit: Path) -> None:
     assert check("systemd-analyze", "verify", "--man=no", unit) == ""
     shown = check("systemd-analyze", "security", "--offline=true", "--no-pager", unit)
-    level = re.search(r"exposure level for twofold.service: ([\d.]+)", shown)
+    level = re.search(rf"exposure level for {unit.name}: ([\d.]+)", shown)
     assert level is not None and float(level[1]) < 2, shown
 
 

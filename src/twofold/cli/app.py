@@ -71,6 +71,11 @@ VERBS = {
     "consume": Place(
         "twofold.cli.records.consume", "consume", "Print the records of a topic, and wait for more unless told to stop"
     ),
+    "recover": Place(
+        "twofold.cli.recover.commands",
+        "recover",
+        "End the two-phase transactions that a database has decided and no writer has completed",
+    ),
     "doctor": Place(
         "twofold.cli.doctor.commands",
         "doctor",

@@ -33,7 +33,8 @@ class _Interpreter(NamedTuple):
     control: socket.socket
 
 
-_warm: list[_Interpreter] = []  # at most one
+WARM = "kits.processes.warm"  # what forks for `twofold`; other programs have an interpreter of their own
+_warm: dict[str, _Interpreter] = {}
 _lock = threading.Lock()
 
 
@@ -49,13 +50,14 @@ class Command:
         stderr: int,
         env: Mapping[str, str],
         cwd: Path | None = None,
+        program: str = WARM,
     ) -> None:
         self.args = ["twofold", *arguments]
         self.returncode: int | None = None
         request = {"arguments": arguments, "environment": dict(env), "directory": str(cwd or Path.cwd())}
         self._told, told = socket.socketpair()
         with told, _lock:
-            control = _start_once().control
+            control = _start_once(program).control
             data = json.dumps(request).encode() + b"\n"
             sent = socket.send_fds(control, [data], [stdin, stdout, stderr, told.fileno()])
             control.sendall(data[sent:])
@@ -118,8 +120,14 @@ def run(
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         given.write(stdin.encode())
         given.seek(0)
-        streams = {"stdin": given.fileno(), "stdout": output.fileno(), "stderr": errors.fileno()}
-        with Command(arguments, **streams, env=environment(server, env), cwd=cwd) as command:
+        with Command(
+            arguments,
+            stdin=given.fileno(),
+            stdout=output.fileno(),
+            stderr=errors.fileno(),
+            env=environment(server, env),
+            cwd=cwd,
+        ) as command:
             code = command.wait(timeout)
         for stream in (output, errors):
             stream.seek(0)
@@ -145,25 +153,25 @@ def run_cold(
     )
 
 
-def _start_once() -> _Interpreter:
-    if not _warm:
+def _start_once(program: str) -> _Interpreter:
+    if program not in _warm:
         ours, theirs = socket.socketpair()
-        program = [sys.executable, "-m", "kits.processes.warm", str(theirs.fileno())]
+        command = [sys.executable, "-m", program, str(theirs.fileno())]
         path = os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH"))))
         with theirs:
             process = subprocess.Popen(
-                program,
+                command,
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
                 env={**os.environ, "PYTHONPATH": path},
             )
-        _warm.append(_Interpreter(process, ours))
-        atexit.register(_stop)
-    return _warm[0]
+        _warm[program] = _Interpreter(process, ours)
+        atexit.register(_stop, program)
+    return _warm[program]
 
 
-def _stop() -> None:
-    process, control = _warm.pop()
+def _stop(program: str) -> None:
+    process, control = _warm.pop(program)
     control.close()
     process.wait(PATIENCE_S)

@@ -118,8 +118,13 @@ class Producer:
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> "Producer":
         """With Kafka's own names: `{"bootstrap.servers": "...", "linger.ms": 5}`."""
+        return cls.of(from_dotted(ProducerConfig, config))
+
+    @classmethod
+    def of(cls, config: ProducerConfig) -> "Producer":
+        """With settings that were checked already."""
         producer = cls.__new__(cls)
-        producer._start(from_dotted(ProducerConfig, config))
+        producer._start(config)
         return producer
 
     def _start(self, config: ProducerConfig) -> None:

@@ -1,0 +1,1 @@
+"""`twofold recover`: end what a database has decided."""

@@ -6,14 +6,23 @@ from importlib.metadata import entry_points
 import pytest
 
 PUBLIC = {
-    "twofold": {"Admin", "PreparedTxnState", "Producer", "TransactionOutcome"},
+    "twofold": {
+        "Admin", "Consumer", "ConsumerGroupMetadata", "ConsumerRecord", "NewTopic", "OffsetAndMetadata",
+        "PreparedTxnState", "Producer", "RebalanceListener", "TopicPartition", "TransactionOutcome",
+    },
     "twofold.aio": {"Admin", "Consumer", "Producer"},
+    "twofold.dualwrite": {
+        "ApplyOnce", "AsyncDualWrite", "AsyncDualWritePool", "DatabaseBehind", "DecidedNotVisible", "Disagreement",
+        "Done", "DualWrite", "DualWriteError", "DualWritePool", "LogAborted", "NoFreeSlot", "NotDone", "OtherCluster",
+        "OutcomeUnknown", "Settled", "TakenOver", "Unsuitable",
+    },
     "twofold.embedded": {"Broker", "Faults", "RemoteFaults"},
     "twofold.errors": {
-        "AbortableError", "BrokerUnreachable", "BufferExhausted", "ClientClosed", "ConnectionLost", "DeliveryTimeout",
-        "FatalError", "Fenced", "GaveUp", "IllegalTransactionCall", "InDoubt", "KafkaError", "NoAnswer", "NoOffset",
-        "PreparedAborted", "ProducerFailed", "RetriableError", "TransactionAborted", "TransactionFailed",
-        "UnsupportedByBroker",
+        "AbortableError", "BrokerUnreachable", "BufferExhausted", "ClientClosed", "CommitFailed", "ConnectionLost",
+        "DeliveryTimeout", "DeserializationFailed", "EndedMeanwhile", "FatalError", "Fenced", "GaveUp",
+        "IllegalConsumerCall", "IllegalTransactionCall", "InDoubt", "InstanceFenced", "KafkaError", "LogTruncated",
+        "NoAnswer", "NoOffset", "PreparedAborted", "ProducerFailed", "RetriableError", "TransactionAborted",
+        "TransactionFailed", "UnsupportedByBroker", "WokenUp",
     },
     "pyspark_twofold": {"DefaultSource"},
     "twofold.pytest_plugin": {"twofold_broker", "twofold_session_broker", "twofold_settings"},

@@ -77,14 +77,11 @@ def consume(
         formatter = _formatter(output, key_separator)
         start = "beginning" if from_beginning else offset
         _check_start(start)
-        own: dict[str, Any] = {"auto.offset.reset": "earliest"}
         if group is not None:
             check_options(partition, start)
-            reset = "earliest" if from_beginning else "latest"
-            own = {"group.id": group, "enable.auto.commit": "false", "auto.offset.reset": reset}
-        config: dict[str, Any] = {
+        config = {
             "client.id": "twofold-cli",
-            **own,
+            **_reading(group, from_beginning),
             "default.api.timeout.ms": int(timeout * 1000),
             "max.partition.fetch.bytes": 4 * 1024 * 1024,
             **parse_pairs(settings or (), "-X"),
@@ -103,6 +100,14 @@ def consume(
         return OK
 
     run_command(main, bootstrap_server)
+
+
+def _reading(group: str | None, from_beginning: bool) -> dict[str, Any]:
+    """The settings that -X may change: of a member of a group, or of a consumer that is on its own."""
+    if group is None:
+        return {"auto.offset.reset": "earliest"}
+    reset = "earliest" if from_beginning else "latest"
+    return {"group.id": group, "enable.auto.commit": "false", "auto.offset.reset": reset}
 
 
 def _formatter(output: str, key_separator: str | None) -> Formatter:

@@ -11,9 +11,8 @@ import pytest
 import twofold
 import twofold.aio
 from twofold import NewTopic, OffsetAndMetadata, RebalanceListener, TopicPartition
-from twofold.client.errors import IllegalConsumerCall, WokenUp
 from twofold.embedded import Broker
-from twofold.errors import ClientClosed, KafkaError
+from twofold.errors import ClientClosed, IllegalConsumerCall, KafkaError, WokenUp
 
 PATIENCE_MS = 30_000
 MADE_OTHERWISE = {"of"}

@@ -31,6 +31,17 @@ START_HELP = (
     "(milliseconds since 1970, or like 2026-07-01T12:00:00)."
 )
 
+FromBeginning = Annotated[
+    bool,
+    declare.Option(
+        "--from-beginning", help="The same as -o beginning; with --group, where the group has no offset yet."
+    ),
+]
+Group = Annotated[
+    str | None,
+    declare.Option("--group", "-g", metavar="ID", help="Read as a member of this group, and commit what was printed."),
+]
+
 
 def consume(
     topic: Annotated[str, declare.Argument(metavar="TOPIC", help="The topic.")],
@@ -38,18 +49,8 @@ def consume(
         list[int] | None, declare.Option("--partition", "-p", min=0, help="Default: all; repeatable.")
     ] = None,
     offset: Annotated[str, declare.Option("--offset", "-o", metavar="WHERE", help=START_HELP)] = "beginning",
-    from_beginning: Annotated[
-        bool,
-        declare.Option(
-            "--from-beginning", help="The same as -o beginning; with --group, where the group has no offset yet."
-        ),
-    ] = False,
-    group: Annotated[
-        str | None,
-        declare.Option(
-            "--group", "-g", metavar="ID", help="Read as a member of this group, and commit what was printed."
-        ),
-    ] = None,
+    from_beginning: FromBeginning = False,
+    group: Group = None,
     count: Count = None,
     exit_at_end: Annotated[bool, declare.Option("--exit", "-e", help="Stop at the end instead of waiting.")] = False,
     isolation: Annotated[

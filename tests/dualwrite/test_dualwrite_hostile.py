@@ -4,29 +4,35 @@ import contextlib
 import itertools
 import os
 import socket
+import sys
 import threading
 
 import pytest
 from sqlalchemy import create_engine, event, text
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+from sqlalchemy.pool import NullPool, StaticPool
 
+import twofold
 from kits.databases.mariadb import MariadbServer
 from kits.databases.postgresql import PostgresServer
-from kits.dualwrite.shop import QUICK, TOPIC, Shop, broker_with_two_phase, sqlite_url, until
+from kits.dualwrite.shop import QUICK, SETTINGS, TOPIC, Shop, broker_with_two_phase, sqlite_url, until
 from twofold.dualwrite import (
     DecidedNotVisible,
     Disagreement,
     DualWrite,
     DualWriteError,
+    DualWritePool,
     NotDone,
     OtherCluster,
     OutcomeUnknown,
     Settled,
+    TakenOver,
     Unsuitable,
     blocking,
 )
 from twofold.dualwrite.recovery import Recovery
+from twofold.embedded import Broker
 
 numbers = itertools.count()
 SERVERS = {"postgresql": PostgresServer, "mariadb": MariadbServer}
@@ -335,6 +341,114 @@ def test_passwords_are_not_in_messages_wherever_a_url_has_them(shop, server, tmp
         Recovery(engine, bootstrap_servers=shop.address).check()
     assert "other.db" in str(raised.value) and "secret" not in str(raised.value)
     engine.dispose()
+
+
+def test_a_writer_whose_id_the_broker_has_forgotten_goes_on(tmp_path):
+    """It was idle for longer than transactional.id.expiration.ms. Nobody has taken over."""
+    expiry = {
+        "transactional.id.expiration.ms": 300,
+        "transaction.max.timeout.ms": 200,
+        "transaction.remove.expired.transaction.cleanup.interval.ms": 100,
+    }
+    with Broker(settings={**SETTINGS, **expiry}) as broker:
+        broker.create_topic(TOPIC)
+        shop = Shop(broker.bootstrap_servers, sqlite_url(tmp_path))
+        told = []
+
+        def order(item):
+            try:
+                shop.order(dual, item)
+                return True
+            except NotDone as error:
+                told.append(type(error))
+                return False
+
+        with shop.dual() as dual:
+            until(lambda: order("a cup"))  # a slow machine may be forgotten at once
+            with twofold.Admin(bootstrap_servers=shop.address) as admin:
+                until(lambda: not admin.describe_transactions(["shop"]).values)
+            until(lambda: order("a teapot"))
+            assert set(told) == {NotDone}
+            with shop.dual() as other:
+                other.take_over()
+            with pytest.raises(TakenOver):
+                shop.order(dual, "a spoon")
+        assert shop.table() == shop.topic() == ["a cup", "a teapot"]
+        shop.close()
+
+
+# Engines and processes
+
+ENGINES = {
+    "no pool": {"poolclass": NullPool},
+    "one connection for all": {"poolclass": StaticPool, "connect_args": {"check_same_thread": False}},
+    "pings": {"pool_pre_ping": True},
+    "a pool of one": {"pool_size": 1, "max_overflow": 0, "pool_timeout": 2},
+    "nothing is reset": {"pool_reset_on_return": None},
+    "begins with a lock": {"connect_args": {"isolation_level": "EXCLUSIVE"}},
+}
+
+
+@pytest.mark.parametrize("options", ENGINES.values(), ids=ENGINES)
+def test_however_an_engine_pools_its_connections(broker, tmp_path, options):
+    shop = Shop(broker.bootstrap_servers, sqlite_url(tmp_path))
+    engine = create_engine(shop.url, **options)
+    with DualWrite(engine, bootstrap_servers=shop.address, transactional_id="shop") as dual:
+        shop.order(dual, "a cup")
+        with pytest.raises(IntegrityError):
+            shop.block(dual, shop.of("a saucer"), shop.of("a cup"))
+        shop.order(dual, "a teapot")
+    engine.dispose()
+    assert shop.table() == shop.topic() == ["a cup", "a teapot"]
+    shop.close()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="sqlite3 has autocommit since Python 3.12")
+@pytest.mark.parametrize("autocommit", [True, False])
+def test_the_autocommit_attribute_of_sqlite3(broker, tmp_path, autocommit):
+    shop = Shop(broker.bootstrap_servers, sqlite_url(tmp_path))
+    engine = create_engine(shop.url, connect_args={"autocommit": autocommit})
+    with DualWrite(engine, bootstrap_servers=shop.address, transactional_id="shop") as dual:
+        if autocommit:
+            with pytest.raises(Unsuitable, match="autocommit mode"):
+                shop.order(dual, "a cup")
+        else:
+            shop.order(dual, "a cup")
+            with pytest.raises(IntegrityError):
+                shop.block(dual, shop.of("a saucer"), shop.of("a cup"))
+    engine.dispose()
+    assert shop.table() == shop.topic() == ([] if autocommit else ["a cup"])
+    shop.close()
+
+
+def test_a_reader_that_holds_up_the_commit_of_sqlite_means_not_done(broker, tmp_path):
+    """Without WAL a COMMIT waits for readers, and gives up with "database is locked" after everything was written."""
+    shop = Shop(broker.bootstrap_servers, sqlite_url(tmp_path), connect_args={"timeout": 0.2})
+    with shop.dual() as dual:
+        shop.order(dual, "a cup")
+        with shop.engine.connect() as reader:
+            reader.exec_driver_sql("BEGIN")
+            reader.execute(text("SELECT * FROM orders")).all()
+            with pytest.raises(NotDone):
+                shop.order(dual, "a saucer")
+            reader.rollback()
+        shop.order(dual, "a teapot")
+    assert shop.table() == shop.topic() == ["a cup", "a teapot"]
+    shop.close()
+
+
+def test_the_pool_of_a_process_is_not_for_its_children(broker, tmp_path):
+    shop = Shop(broker.bootstrap_servers, sqlite_url(tmp_path))
+    with DualWritePool(shop.engine, bootstrap_servers=shop.address, prefix="web", size=2) as pool:
+        child = os.fork()
+        if child == 0:
+            try:
+                pool.transaction()
+            except Unsuitable:
+                os._exit(7)
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    shop.close()
 
 
 # Names

@@ -1,5 +1,6 @@
 """What callers, drivers, databases and operators do to a dual write that nobody would have asked for."""
 
+import asyncio
 import contextlib
 import itertools
 import os
@@ -10,6 +11,7 @@ import threading
 import pytest
 from sqlalchemy import create_engine, event, text
 from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from sqlalchemy.pool import NullPool, StaticPool
 
@@ -18,6 +20,7 @@ from kits.databases.mariadb import MariadbServer
 from kits.databases.postgresql import PostgresServer
 from kits.dualwrite.shop import QUICK, SETTINGS, TOPIC, Shop, broker_with_two_phase, sqlite_url, until
 from twofold.dualwrite import (
+    AsyncDualWrite,
     DecidedNotVisible,
     Disagreement,
     DualWrite,
@@ -30,12 +33,16 @@ from twofold.dualwrite import (
     TakenOver,
     Unsuitable,
     blocking,
+    protocol,
 )
 from twofold.dualwrite.recovery import Recovery
 from twofold.embedded import Broker
 
 numbers = itertools.count()
-SERVERS = {"postgresql": PostgresServer, "mariadb": MariadbServer}
+SERVERS: dict[str, type[PostgresServer] | type[MariadbServer]] = {
+    "postgresql": PostgresServer,
+    "mariadb": MariadbServer,
+}
 
 
 @pytest.fixture(
@@ -121,7 +128,7 @@ def test_an_error_that_the_caller_swallows_is_not_taken_for_done(shop, server):
 @pytest.mark.parametrize("word", ["COMMIT", "ROLLBACK"])
 @pytest.mark.parametrize("with_record", [True, False])
 def test_a_commit_or_rollback_by_its_words_is_found_out_before_prepare(shop, word, with_record):
-    steps = []
+    steps: list[str] = []
     first = shop.of("a cup") if with_record else insert("a cup")
     with shop.dual(observer=steps.append) as dual:
         dual.take_over()
@@ -172,7 +179,7 @@ def test_a_hook_of_a_session_that_swallows_an_error_at_commit_does_not_part_them
 
 def test_a_session_that_writes_to_two_databases_is_refused(shop, tmp_path):
     other = create_engine(f"sqlite:///{tmp_path / 'elsewhere.db'}")
-    Elsewhere.__table__.create(other)
+    Base.metadata.create_all(other)
 
     def work(db, log):
         db.add(Order(item="a cup"))
@@ -228,7 +235,7 @@ def test_the_log_of_a_block_is_over_with_the_block(shop):
     "after", ["write: store state", "write: commit database", "write: prepare", "write: caller's rows"]
 )
 def test_an_interrupt_between_two_operations_is_a_crash_of_the_program(shop, monkeypatch, after):
-    real = blocking.step
+    real = protocol.step
 
     def interrupted(program, answer):
         if program.at.value == after:
@@ -249,11 +256,12 @@ def test_an_interrupt_between_two_operations_is_a_crash_of_the_program(shop, mon
 # What became of it
 
 
-def _lose_commit(shop, commits):
+def _lose_commit(engine, commits):
     """Arms a COMMIT whose answer is lost, and a database that is away after it."""
-    armed, away = [], []
+    armed: list[str] = []
+    away: list[bool] = []
 
-    @event.listens_for(shop.engine, "commit")
+    @event.listens_for(engine, "commit")
     def lose(connection):
         if armed:
             armed.clear()
@@ -262,7 +270,7 @@ def _lose_commit(shop, commits):
                 connection.connection.dbapi_connection.commit()
             raise OSError("the connection is lost")
 
-    @event.listens_for(shop.engine, "engine_connect")
+    @event.listens_for(engine, "engine_connect")
     def refuse(connection):
         if away:
             raise OSError("the database is away")
@@ -273,7 +281,7 @@ def _lose_commit(shop, commits):
 @pytest.mark.parametrize("commits", [True, False])
 def test_settle_tells_what_another_process_has_ended_and_never_that_it_is_not_done(shop, commits):
     """A caller who repeats what is NotDone must not be led to repeat what the other process has committed."""
-    armed, away = _lose_commit(shop, commits)
+    armed, away = _lose_commit(shop.engine, commits)
     dual = shop.dual(observer=lambda step: armed.append(step) if step == "write: commit database" else None)
     dual._settle_in_background = lambda: None
     with dual:
@@ -287,6 +295,40 @@ def test_settle_tells_what_another_process_has_ended_and_never_that_it_is_not_do
         assert dual.settle() == Settled(raised.value.state, is_done=commits)
         assert dual.settle() is None
     assert shop.table() == shop.topic() == (["a cup"] if commits else [])
+
+
+@pytest.mark.filterwarnings("ignore:The garbage collector is trying")  # what `refuse` refuses is not closed
+def test_settle_tells_it_on_asyncio_too(broker, tmp_path):
+    shop = Shop(broker.bootstrap_servers, sqlite_url(tmp_path))
+    logs = []
+
+    async def sell(dual):
+        async with dual.transaction() as (db, log):
+            logs.append(log)
+            await log.send(TOPIC, b"a cup")
+            await db.execute(text("INSERT INTO orders VALUES ('a cup')"))
+
+    async def story():
+        engine = create_async_engine(shop.url.replace("sqlite:", "sqlite+aiosqlite:"))
+        armed, away = _lose_commit(engine.sync_engine, commits=True)
+        async with AsyncDualWrite(engine, bootstrap_servers=shop.address, transactional_id="shop") as dual:
+            dual.observer = lambda step: armed.append(step) if step == "write: commit database" else None
+            dual._settle_in_background = lambda: None
+            with pytest.raises(OutcomeUnknown) as raised:
+                await sell(dual)
+            with pytest.raises(OutcomeUnknown):
+                await dual.settle()
+            with pytest.raises(Unsuitable, match="has ended"):
+                await logs[0].send(TOPIC, b"of a block that was over")
+            away.clear()
+            with shop.dual() as other:
+                await asyncio.to_thread(other.take_over)
+            assert await dual.settle() == Settled(raised.value.state, is_done=True)
+        await engine.dispose()
+
+    asyncio.run(story())
+    assert shop.table() == shop.topic() == ["a cup"]
+    shop.close()
 
 
 # Databases and clusters that are not what they were
@@ -353,7 +395,7 @@ def test_a_writer_whose_id_the_broker_has_forgotten_goes_on(tmp_path):
     with Broker(settings={**SETTINGS, **expiry}) as broker:
         broker.create_topic(TOPIC)
         shop = Shop(broker.bootstrap_servers, sqlite_url(tmp_path))
-        told = []
+        told: list[type[NotDone]] = []
 
         def order(item):
             try:
@@ -489,7 +531,7 @@ def test_ids_that_look_alike_are_two(shop, pair):
 def test_a_commit_in_flight_on_a_lost_connection_does_not_hold_the_caller_for_ever(shop, server):
     if server is None or not hasattr(server, "hold_commits"):
         pytest.skip("a COMMIT of SQLite is not in flight")
-    raws = []
+    raws: list[int] = []
 
     def about_to(step):
         if step == "write: commit database":

@@ -184,6 +184,13 @@ def test_a_database_that_does_not_answer_is_named_without_its_password(shop, rec
     assert "pa55word" not in err and "Nothing was ended" in err
 
 
+def test_a_password_behind_the_question_mark_is_not_shown_either(shop, recover, monkeypatch):
+    monkeypatch.setenv("SHOP_DATABASE", "postgresql+psycopg://127.0.0.1:1/shop?user=user&password=pa55word")
+    code, out, err = recover(shop, "--db-env", "SHOP_DATABASE", db=False)
+    assert (code, out) == (3, "") and "postgresql+psycopg://127.0.0.1:1/shop does not answer" in err
+    assert "pa55word" not in err
+
+
 def test_the_url_may_be_in_a_file(shop, recover, tmp_path):
     (tmp_path / "url").write_text(shop.url + "\n")
     with shop.dual("filed") as dual:

@@ -1,35 +1,48 @@
 """What callers, drivers, databases and operators do to a dual write that nobody would have asked for."""
 
+import asyncio
 import contextlib
 import itertools
 import os
 import socket
+import sys
 import threading
 
 import pytest
 from sqlalchemy import create_engine, event, text
 from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+from sqlalchemy.pool import NullPool, StaticPool
 
+import twofold
 from kits.databases.mariadb import MariadbServer
 from kits.databases.postgresql import PostgresServer
-from kits.dualwrite.shop import QUICK, TOPIC, Shop, broker_with_two_phase, sqlite_url, until
+from kits.dualwrite.shop import QUICK, SETTINGS, TOPIC, Shop, broker_with_two_phase, sqlite_url, until
 from twofold.dualwrite import (
+    AsyncDualWrite,
     DecidedNotVisible,
     Disagreement,
     DualWrite,
     DualWriteError,
+    DualWritePool,
     NotDone,
     OtherCluster,
     OutcomeUnknown,
     Settled,
+    TakenOver,
     Unsuitable,
     blocking,
+    protocol,
 )
 from twofold.dualwrite.recovery import Recovery
+from twofold.embedded import Broker
 
 numbers = itertools.count()
-SERVERS = {"postgresql": PostgresServer, "mariadb": MariadbServer}
+SERVERS: dict[str, type[PostgresServer] | type[MariadbServer]] = {
+    "postgresql": PostgresServer,
+    "mariadb": MariadbServer,
+}
 
 
 @pytest.fixture(
@@ -115,7 +128,7 @@ def test_an_error_that_the_caller_swallows_is_not_taken_for_done(shop, server):
 @pytest.mark.parametrize("word", ["COMMIT", "ROLLBACK"])
 @pytest.mark.parametrize("with_record", [True, False])
 def test_a_commit_or_rollback_by_its_words_is_found_out_before_prepare(shop, word, with_record):
-    steps = []
+    steps: list[str] = []
     first = shop.of("a cup") if with_record else insert("a cup")
     with shop.dual(observer=steps.append) as dual:
         dual.take_over()
@@ -166,7 +179,7 @@ def test_a_hook_of_a_session_that_swallows_an_error_at_commit_does_not_part_them
 
 def test_a_session_that_writes_to_two_databases_is_refused(shop, tmp_path):
     other = create_engine(f"sqlite:///{tmp_path / 'elsewhere.db'}")
-    Elsewhere.__table__.create(other)
+    Base.metadata.create_all(other)
 
     def work(db, log):
         db.add(Order(item="a cup"))
@@ -222,7 +235,7 @@ def test_the_log_of_a_block_is_over_with_the_block(shop):
     "after", ["write: store state", "write: commit database", "write: prepare", "write: caller's rows"]
 )
 def test_an_interrupt_between_two_operations_is_a_crash_of_the_program(shop, monkeypatch, after):
-    real = blocking.step
+    real = protocol.step
 
     def interrupted(program, answer):
         if program.at.value == after:
@@ -243,11 +256,12 @@ def test_an_interrupt_between_two_operations_is_a_crash_of_the_program(shop, mon
 # What became of it
 
 
-def _lose_commit(shop, commits):
+def _lose_commit(engine, commits):
     """Arms a COMMIT whose answer is lost, and a database that is away after it."""
-    armed, away = [], []
+    armed: list[str] = []
+    away: list[bool] = []
 
-    @event.listens_for(shop.engine, "commit")
+    @event.listens_for(engine, "commit")
     def lose(connection):
         if armed:
             armed.clear()
@@ -256,7 +270,7 @@ def _lose_commit(shop, commits):
                 connection.connection.dbapi_connection.commit()
             raise OSError("the connection is lost")
 
-    @event.listens_for(shop.engine, "engine_connect")
+    @event.listens_for(engine, "engine_connect")
     def refuse(connection):
         if away:
             raise OSError("the database is away")
@@ -267,7 +281,7 @@ def _lose_commit(shop, commits):
 @pytest.mark.parametrize("commits", [True, False])
 def test_settle_tells_what_another_process_has_ended_and_never_that_it_is_not_done(shop, commits):
     """A caller who repeats what is NotDone must not be led to repeat what the other process has committed."""
-    armed, away = _lose_commit(shop, commits)
+    armed, away = _lose_commit(shop.engine, commits)
     dual = shop.dual(observer=lambda step: armed.append(step) if step == "write: commit database" else None)
     dual._settle_in_background = lambda: None
     with dual:
@@ -281,6 +295,40 @@ def test_settle_tells_what_another_process_has_ended_and_never_that_it_is_not_do
         assert dual.settle() == Settled(raised.value.state, is_done=commits)
         assert dual.settle() is None
     assert shop.table() == shop.topic() == (["a cup"] if commits else [])
+
+
+@pytest.mark.filterwarnings("ignore:The garbage collector is trying")  # what `refuse` refuses is not closed
+def test_settle_tells_it_on_asyncio_too(broker, tmp_path):
+    shop = Shop(broker.bootstrap_servers, sqlite_url(tmp_path))
+    logs = []
+
+    async def sell(dual):
+        async with dual.transaction() as (db, log):
+            logs.append(log)
+            await log.send(TOPIC, b"a cup")
+            await db.execute(text("INSERT INTO orders VALUES ('a cup')"))
+
+    async def story():
+        engine = create_async_engine(shop.url.replace("sqlite:", "sqlite+aiosqlite:"))
+        armed, away = _lose_commit(engine.sync_engine, commits=True)
+        async with AsyncDualWrite(engine, bootstrap_servers=shop.address, transactional_id="shop") as dual:
+            dual.observer = lambda step: armed.append(step) if step == "write: commit database" else None
+            dual._settle_in_background = lambda: None
+            with pytest.raises(OutcomeUnknown) as raised:
+                await sell(dual)
+            with pytest.raises(OutcomeUnknown):
+                await dual.settle()
+            with pytest.raises(Unsuitable, match="has ended"):
+                await logs[0].send(TOPIC, b"of a block that was over")
+            away.clear()
+            with shop.dual() as other:
+                await asyncio.to_thread(other.take_over)
+            assert await dual.settle() == Settled(raised.value.state, is_done=True)
+        await engine.dispose()
+
+    asyncio.run(story())
+    assert shop.table() == shop.topic() == ["a cup"]
+    shop.close()
 
 
 # Databases and clusters that are not what they were
@@ -337,6 +385,114 @@ def test_passwords_are_not_in_messages_wherever_a_url_has_them(shop, server, tmp
     engine.dispose()
 
 
+def test_a_writer_whose_id_the_broker_has_forgotten_goes_on(tmp_path):
+    """It was idle for longer than transactional.id.expiration.ms. Nobody has taken over."""
+    expiry = {
+        "transactional.id.expiration.ms": 300,
+        "transaction.max.timeout.ms": 200,
+        "transaction.remove.expired.transaction.cleanup.interval.ms": 100,
+    }
+    with Broker(settings={**SETTINGS, **expiry}) as broker:
+        broker.create_topic(TOPIC)
+        shop = Shop(broker.bootstrap_servers, sqlite_url(tmp_path))
+        told: list[type[NotDone]] = []
+
+        def order(item):
+            try:
+                shop.order(dual, item)
+                return True
+            except NotDone as error:
+                told.append(type(error))
+                return False
+
+        with shop.dual() as dual:
+            until(lambda: order("a cup"))  # a slow machine may be forgotten at once
+            with twofold.Admin(bootstrap_servers=shop.address) as admin:
+                until(lambda: not admin.describe_transactions(["shop"]).values)
+            until(lambda: order("a teapot"))
+            assert set(told) == {NotDone}
+            with shop.dual() as other:
+                other.take_over()
+            with pytest.raises(TakenOver):
+                shop.order(dual, "a spoon")
+        assert shop.table() == shop.topic() == ["a cup", "a teapot"]
+        shop.close()
+
+
+# Engines and processes
+
+ENGINES = {
+    "no pool": {"poolclass": NullPool},
+    "one connection for all": {"poolclass": StaticPool, "connect_args": {"check_same_thread": False}},
+    "pings": {"pool_pre_ping": True},
+    "a pool of one": {"pool_size": 1, "max_overflow": 0, "pool_timeout": 2},
+    "nothing is reset": {"pool_reset_on_return": None},
+    "begins with a lock": {"connect_args": {"isolation_level": "EXCLUSIVE"}},
+}
+
+
+@pytest.mark.parametrize("options", ENGINES.values(), ids=ENGINES)
+def test_however_an_engine_pools_its_connections(broker, tmp_path, options):
+    shop = Shop(broker.bootstrap_servers, sqlite_url(tmp_path))
+    engine = create_engine(shop.url, **options)
+    with DualWrite(engine, bootstrap_servers=shop.address, transactional_id="shop") as dual:
+        shop.order(dual, "a cup")
+        with pytest.raises(IntegrityError):
+            shop.block(dual, shop.of("a saucer"), shop.of("a cup"))
+        shop.order(dual, "a teapot")
+    engine.dispose()
+    assert shop.table() == shop.topic() == ["a cup", "a teapot"]
+    shop.close()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="sqlite3 has autocommit since Python 3.12")
+@pytest.mark.parametrize("autocommit", [True, False])
+def test_the_autocommit_attribute_of_sqlite3(broker, tmp_path, autocommit):
+    shop = Shop(broker.bootstrap_servers, sqlite_url(tmp_path))
+    engine = create_engine(shop.url, connect_args={"autocommit": autocommit})
+    with DualWrite(engine, bootstrap_servers=shop.address, transactional_id="shop") as dual:
+        if autocommit:
+            with pytest.raises(Unsuitable, match="autocommit mode"):
+                shop.order(dual, "a cup")
+        else:
+            shop.order(dual, "a cup")
+            with pytest.raises(IntegrityError):
+                shop.block(dual, shop.of("a saucer"), shop.of("a cup"))
+    engine.dispose()
+    assert shop.table() == shop.topic() == ([] if autocommit else ["a cup"])
+    shop.close()
+
+
+def test_a_reader_that_holds_up_the_commit_of_sqlite_means_not_done(broker, tmp_path):
+    """Without WAL a COMMIT waits for readers, and gives up with "database is locked" after everything was written."""
+    shop = Shop(broker.bootstrap_servers, sqlite_url(tmp_path), connect_args={"timeout": 0.2})
+    with shop.dual() as dual:
+        shop.order(dual, "a cup")
+        with shop.engine.connect() as reader:
+            reader.exec_driver_sql("BEGIN")
+            reader.execute(text("SELECT * FROM orders")).all()
+            with pytest.raises(NotDone):
+                shop.order(dual, "a saucer")
+            reader.rollback()
+        shop.order(dual, "a teapot")
+    assert shop.table() == shop.topic() == ["a cup", "a teapot"]
+    shop.close()
+
+
+def test_the_pool_of_a_process_is_not_for_its_children(broker, tmp_path):
+    shop = Shop(broker.bootstrap_servers, sqlite_url(tmp_path))
+    with DualWritePool(shop.engine, bootstrap_servers=shop.address, prefix="web", size=2) as pool:
+        child = os.fork()
+        if child == 0:
+            try:
+                pool.transaction()
+            except Unsuitable:
+                os._exit(7)
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    shop.close()
+
+
 # Names
 
 
@@ -375,7 +531,7 @@ def test_ids_that_look_alike_are_two(shop, pair):
 def test_a_commit_in_flight_on_a_lost_connection_does_not_hold_the_caller_for_ever(shop, server):
     if server is None or not hasattr(server, "hold_commits"):
         pytest.skip("a COMMIT of SQLite is not in flight")
-    raws = []
+    raws: list[int] = []
 
     def about_to(step):
         if step == "write: commit database":

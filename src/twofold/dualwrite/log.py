@@ -74,6 +74,8 @@ def answer_of(error: KafkaError) -> Answer:
     """What an error of the producer means for the protocol."""
     if isinstance(error, PreparedAborted):
         return Contradicted(error)
+    if is_forgotten(error):
+        return Failed(error)
     if isinstance(error, FENCING):
         return FencedOff(error)
     if isinstance(error, GaveUp) or error.retriable:
@@ -81,10 +83,18 @@ def answer_of(error: KafkaError) -> Answer:
     return Failed(error)
 
 
+def is_forgotten(error: KafkaError) -> bool:
+    """Whether the id has another producer id now, or none because it was not used for long: the row tells whether
+    another process has taken over, or this one has only been idle."""
+    return isinstance(error, InvalidProducerIdMapping) or isinstance(error.__cause__, InvalidProducerIdMapping)
+
+
 def refused_commit(error: KafkaError) -> Answer:
     """The same of a commit: where the records are gone, the log cannot do any more what the database has done."""
     if isinstance(error.__cause__, TransactionAbortable):
         return Contradicted(error)
+    if is_forgotten(error):
+        return FencedOff(error)  # nothing is forgotten while it is open: another process has ended it
     return answer_of(error)
 
 

@@ -16,6 +16,7 @@
 """
 
 import logging
+import os
 import threading
 from collections.abc import Callable
 from types import TracebackType
@@ -75,6 +76,7 @@ class DualWritePool:
         self._own_engine = engine.execution_options(**own_options(engine))
         self._leases = Leases(table, prefix, size, int(lease_s * 1000))
         self._prefix = prefix
+        self._pid = os.getpid()
         self._borrow_timeout_s = borrow_timeout_s
         self._round_s = lease_s / ROUNDS_PER_LEASE
 
@@ -109,6 +111,11 @@ class DualWritePool:
 
     def transaction(self, session: "Session | scoped_session[Any] | None" = None) -> "PoolBlock":
         """See `DualWrite.transaction`. Raises NoFreeSlot where all slots stay in use for `borrow_timeout_s`."""
+        if os.getpid() != self._pid:
+            raise Unsuitable(
+                f"the pool {self._prefix!r} was made in process {self._pid}, and this is process {os.getpid()}: make "
+                "one in each process, after the fork"
+            )
         return PoolBlock(self, session)
 
     def settle(self, error: DualWriteError) -> Settled | None:

@@ -56,7 +56,8 @@ def _now_postgresql(element: DatabaseNow, compiler: Any, **options: Any) -> str:
 @compiles(DatabaseNow, "mysql")
 @compiles(DatabaseNow, "mariadb")
 def _now_mysql(element: DatabaseNow, compiler: Any, **options: Any) -> str:
-    return "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000 AS SIGNED)"
+    # Of UTC: UNIX_TIMESTAMP of a local time goes back by an hour, and ahead again, when summer time ends.
+    return "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) DIV 1000)"
 
 
 def make_table(name: str) -> Table:

@@ -28,7 +28,7 @@ from twofold.cli.common import (
     print_table,
     run_command,
 )
-from twofold.cli.recover.source import database_url, make_engine, without_password
+from twofold.cli.recover.source import database_url, make_engine, shown, without_password
 from twofold.cli.systemd import READY, STOPPING, tell_systemd
 from twofold.extras import MissingExtra, require
 
@@ -138,10 +138,9 @@ async def _recover(url: str, wanted: RecoverOptions) -> int:
             return await asyncio.to_thread(_accept, recovery, wanted.accept)
         return await asyncio.to_thread(_once, recovery, wanted)
     except SQLAlchemyError as error:
-        message = str(getattr(error, "orig", None) or error).strip()
+        message = without_password(str(getattr(error, "orig", None) or error).strip(), engine.url)
         raise CliError(
-            f"{engine.url!r} does not answer as it should: {without_password(message, engine.url)}. Nothing was ended",
-            UNREACHABLE,
+            f"{shown(engine.url)} does not answer as it should: {message}. Nothing was ended", UNREACHABLE
         ) from None
     except DualWriteError as error:
         raise CliError(without_password(str(error), engine.url)) from None
@@ -158,8 +157,8 @@ def _once(recovery: "Recovery", wanted: RecoverOptions) -> int:
     look = recovery.look()
     if look.rows == 0:
         complain(
-            f"table {wanted.table} of {recovery.engine.url!r} has no rows: no DualWrite has used it, or it is another "
-            "database. Nothing was ended",
+            f"table {wanted.table} of {shown(recovery.engine.url)} has no rows: no DualWrite has used it, or it is "
+            "another database. Nothing was ended",
             FAILED,
         )
     outcomes = {}
@@ -276,7 +275,7 @@ async def _watch(recovery: "Recovery", wanted: RecoverOptions) -> int:
         else:
             print(f"{finding.transactional_id} {finding.state} {outcome}", flush=True)
 
-    print(f"watching {wanted.table} of {recovery.engine.url!r}", file=sys.stderr, flush=True)
+    print(f"watching {wanted.table} of {shown(recovery.engine.url)}", file=sys.stderr, flush=True)
     tell_systemd(READY)
     try:
         await asyncio.to_thread(watch, recovery, wanted.interval_s, stop, numbers, tell)

@@ -71,14 +71,19 @@ def make_engine(text: str) -> "Engine":
             USAGE,
         )
     if url.get_backend_name() == "sqlite" and url.database and not Path(url.database).exists():
-        raise CliError(f"{url!r}: there is no such file", USAGE)
+        raise CliError(f"{shown(url)}: there is no such file", USAGE)
     return engine
+
+
+def shown(url: "URL") -> str:
+    """Without its password, and without what stands behind the question mark, which may have one, too."""
+    return repr(url.set(query={}))
 
 
 def without_password(message: str, url: "URL") -> str:
     """A driver may repeat what it was given."""
-    password = url.password
-    if password:
+    in_query = [url.query[name] for name in url.query if "pass" in name.lower()]
+    for password in filter(None, (url.password, *in_query)):
         for shape in (str(password), quote(str(password), safe=""), quote_plus(str(password))):
             message = message.replace(shape, HIDDEN)
     return message

@@ -202,7 +202,7 @@ def test_rooms_have_few_modules():
 def test_functions_fit_a_screen():
     # Each is a loop over the bytes of records: a call per field would cost more than the field.
     loops = {
-        "records/batch.py: parse_records",
+        "records/batch.py: parse_framed",
         "records/columnar_kernels.py: scan",
         "records/columnar_kernels.py: write",
     }

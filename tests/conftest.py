@@ -1,6 +1,7 @@
 """Fixtures that every suite may use."""
 
 import gc
+import logging
 import os
 import signal
 import sys
@@ -43,6 +44,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """Modules and tests stay to the end: the collector need not look at them, which costs a sixth of the time."""
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def restored_logging() -> Iterator[None]:
+    """A command that a test calls in its own process sets the log up there: the next test finds it as before."""
+    root = logging.getLogger()
+    handlers, level, raises = root.handlers[:], root.level, logging.raiseExceptions
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    logging.raiseExceptions = raises
 
 
 @pytest.fixture(scope="session")

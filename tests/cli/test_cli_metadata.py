@@ -361,8 +361,9 @@ def test_files_that_a_broker_deletes_are_looked_for_again(tmp_path: Path, run: R
     broker = threading.Thread(target=trim)
     broker.start()
     try:
-        last = 0
-        for _ in range(15):
+        last = looks = 0
+        while looks < 15 or last <= 15:  # the broker trims between looks, however the two share a core
+            looks += 1
             code, out, err = run("shell", folder.data, "cat", "/image/features/finalized_round")
             assert (code, err) == (0, ""), err
             assert int(out) >= last
@@ -372,7 +373,6 @@ def test_files_that_a_broker_deletes_are_looked_for_again(tmp_path: Path, run: R
     finally:
         stop.set()
         broker.join()
-    assert last > 15
 
 
 def test_a_file_that_never_comes_back_is_named(folder: Folder, run: Run) -> None:

@@ -3,21 +3,8 @@
 import io
 import json
 import logging
-from collections.abc import Iterator
-
-import pytest
 
 from twofold.logging import configure_logging
-
-
-@pytest.fixture(autouse=True)
-def restored_logging() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level, raises = root.handlers[:], root.level, logging.raiseExceptions
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    logging.raiseExceptions = raises
 
 
 def test_people_get_time_level_part_and_message() -> None:

@@ -19,7 +19,7 @@ from twofold.log.log import PartitionLog
 from twofold.log.manager import LogManager
 from twofold.log.producers.table import ProducerTable
 from twofold.metadata_log.metadata_log import METADATA_PARTITION
-from twofold.records.batch import iter_records, read_header
+from twofold.records.batch import parse_framed, read_header
 
 pytestmark = pytest.mark.slow
 
@@ -130,11 +130,11 @@ def test_a_producer_that_takes_out_of_order_for_not_appended(monkeypatch: pytest
 
 
 def test_a_consumer_that_skips_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    def some_records(data: bytes, position: int = 0) -> Iterator[Any]:
-        records = list(iter_records(data, position))
+    def some_records(*arguments: Any, **options: Any) -> Iterator[Any]:
+        records = list(parse_framed(*arguments, **options))
         return iter(records[1:] or records)
 
-    monkeypatch.setattr("twofold.client.consumer.fetcher.iter_records", some_records)
+    monkeypatch.setattr("twofold.client.consumer.assigned.parse_framed", some_records)
     assert "follows" in found(with_faults())
 
 

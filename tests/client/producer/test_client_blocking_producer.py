@@ -340,6 +340,6 @@ def test_public_names_are_these() -> None:
     assert twofold.__version__ == VERSION
     public = sorted(name for name in vars(twofold.Producer) if not name.startswith("_"))
     asynchronous = sorted(name for name in vars(twofold.client.Producer) if not name.startswith("_"))
-    assert public == [name for name in asynchronous if name not in ("check_send", "of")]
+    assert public == [name for name in asynchronous if name != "check_send"]
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         twofold.Nothing  # noqa: B018

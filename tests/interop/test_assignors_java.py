@@ -63,7 +63,7 @@ class Java:
         lines = done.stdout.splitlines()
         assert len(lines) == len(cases), done.stderr
         return [
-            {who: tuple(sorted(TopicPartition(*row) for row in owned)) for who, owned in json.loads(line).items()}
+            {name: tuple(sorted(TopicPartition(*row) for row in owned)) for name, owned in json.loads(line).items()}
             for line in lines
         ]
 

@@ -74,7 +74,7 @@ def mixed(group: Crew) -> None:
 
 
 def cooperative(group: Crew) -> None:
-    """What stays with a member is never given up, whoever leads: ours, confluent-kafka or Java."""
+    """What stays with a member is never given up, whichever member leads: ours, confluent-kafka or Java."""
     kept = [group.add("twofold", strategy=COOPERATIVE), group.add("confluent-kafka", strategy=COOPERATIVE)]
     group.settle()
     assert [len(member.owned()) for member in kept] == [3, 3]

@@ -34,7 +34,7 @@ def text(partitions: tuple[TopicPartition, ...]) -> str:
 
 
 def assigned(name: str, partitions: dict[str, int], *members: SubscribedMember) -> dict[str, str]:
-    return {who: text(owned) for who, owned in assignor_named(name).assign(members, partitions).items()}
+    return {member: text(owned) for member, owned in assignor_named(name).assign(members, partitions).items()}
 
 
 class TestNames:
@@ -96,7 +96,7 @@ class TestSticky:
     def test_what_moves_is_withheld_and_comes_in_the_next_generation(self) -> None:
         old = [member("a", owned="t0 t1 t2", generation=4), member("b", owned="t3 t4 t5", generation=4)]
         first = STICKY.assign([*old, member("c")], {"t": 6})
-        assert {who: len(owned) for who, owned in first.items()} == {"a": 2, "b": 2, "c": 0}
+        assert {member: len(owned) for member, owned in first.items()} == {"a": 2, "b": 2, "c": 0}
         group = with_owners(Group((*old, member("c")), {"t": 6}), first, 5)
         second = STICKY.assign(group.members, {"t": 6})
         assert sizes(second) == [2, 2, 2]

@@ -1,4 +1,4 @@
-"""Members of a group: who has what, what their listeners hear, and what happens to those that die or sleep."""
+"""Members of a group: the partitions of each, what their listeners hear, and what happens if one dies or sleeps."""
 
 import asyncio
 import contextlib

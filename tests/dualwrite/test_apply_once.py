@@ -1,8 +1,10 @@
 """ApplyOnce: records are applied to a database, each once, by whichever member of the group has their partition."""
 
 import contextlib
+import sqlite3
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +13,9 @@ from sqlalchemy.exc import IntegrityError
 
 import twofold
 from twofold.client.errors import CommitFailed
-from twofold.dualwrite.apply_once import AppliedRows, ApplyOnce, PartitionClaim, make_table, needs_confirmation
-from twofold.dualwrite.errors import Unsuitable
+from twofold.dualwrite.applied_rows import AppliedRows, PartitionClaim, make_table
+from twofold.dualwrite.apply_once import ApplyOnce, needs_confirmation
+from twofold.dualwrite.errors import OtherTopic, Unsuitable
 from twofold.embedded import Broker
 from twofold.types import TopicPartition
 
@@ -20,6 +23,7 @@ TOPIC = "orders"
 FIRST = TopicPartition(TOPIC, 0)
 SETTINGS = {"group.min.session.timeout.ms": 100, "group.initial.rebalance.delay.ms": 0}
 NUMBERS = list(range(20))
+FIXTURE = Path(__file__).parent.parent / "fixtures" / "applied-754e2ba.sql"
 
 
 @pytest.fixture
@@ -111,6 +115,9 @@ def test_an_engine_in_autocommit_mode_and_automatic_commits_are_refused(engine):
         ApplyOnce(engine.execution_options(isolation_level="AUTOCOMMIT"), **given)
     with pytest.raises(ValueError, match="enable_auto_commit"):
         ApplyOnce(engine, enable_auto_commit=True, **given)
+    unknown: Any = "latest"
+    with pytest.raises(ValueError, match="neither 'stop' nor 'begin'"):
+        ApplyOnce(engine, on_new_topic=unknown, **given)
 
 
 class Billing:
@@ -226,7 +233,9 @@ def test_a_member_whose_row_has_a_later_generation_applies_nothing(billing):
     with billing.worker() as worker:
         billing.until(worker, 10)
         with billing.engine.begin() as connection:
-            connection.execute(text("UPDATE twofold_applied SET generation = generation + 1, owner = 'another'"))
+            connection.execute(
+                text("UPDATE twofold_applied SET generation = generation + 1, owner = 'another' WHERE partition >= 0")
+            )
         billing.send(NUMBERS[10:])
         applied = []
 
@@ -301,7 +310,7 @@ def test_a_group_that_counts_its_generations_anew_goes_on_where_the_row_says(bil
     with billing.worker() as worker:
         billing.until(worker, 10)
     with billing.engine.begin() as connection:
-        connection.execute(text("UPDATE twofold_applied SET generation = 1000"))
+        connection.execute(text("UPDATE twofold_applied SET generation = 1000 WHERE partition >= 0"))
     billing.send(NUMBERS[10:])
     with billing.worker() as worker:
         billing.until(worker, 20)
@@ -319,3 +328,85 @@ def test_run_goes_on_until_it_is_stopped(billing):
 
         worker.run(apply)
     assert 0 < len(billing.bills()) <= 20
+
+
+def make_anew(broker):
+    """As another cluster has it as well: the same name, another id."""
+    with twofold.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        admin.delete_topics([TOPIC])
+        broker.create_topic(TOPIC, partitions=2)
+
+
+def test_offsets_of_a_topic_that_was_made_anew_stop_the_member_and_skip_nothing(billing, broker):
+    billing.send(NUMBERS[:10])
+    with billing.worker() as worker:
+        billing.until(worker, 10)
+    make_anew(broker)
+    billing.send(NUMBERS[10:])
+    with billing.worker() as worker, pytest.raises(OtherTopic, match="made anew, or this is another cluster"):
+        billing.until(worker, 20)
+    assert billing.bills() == NUMBERS[:10]
+    with billing.worker(on_new_topic="begin") as worker:
+        billing.until(worker, 20)
+    assert billing.bills() == NUMBERS
+    with billing.worker() as worker:  # the rows have the new id
+        assert worker.step(billing.apply, timeout_ms=200) == 0
+
+
+def test_a_topic_that_is_made_anew_while_a_member_works_stops_it(billing, broker):
+    billing.send(NUMBERS[:10])
+    # Otherwise its own question for the deleted topic could be what makes it anew.
+    with billing.worker(metadata_max_age_ms=200, allow_auto_create_topics=False) as worker:
+        billing.until(worker, 10)
+        make_anew(broker)
+        billing.send(NUMBERS[10:])
+        with pytest.raises(OtherTopic):
+            billing.until(worker, 20)
+    assert billing.bills() == NUMBERS[:10]
+
+
+def test_a_table_of_the_version_before_goes_on_where_it_was(billing, broker, tmp_path):
+    """Made by 754e2ba, which had no topic_id: the offset counts, and the row has the id from then on."""
+    billing.engine.dispose()
+    (tmp_path / "bills.db").unlink()
+    with sqlite3.connect(tmp_path / "bills.db") as database:
+        database.executescript(FIXTURE.read_text())
+    with twofold.Producer(bootstrap_servers=billing.address) as producer:
+        for number in NUMBERS:
+            producer.send(TOPIC, str(number).encode(), partition=0)
+    with billing.worker() as worker:
+        billing.until(worker, 20)
+    assert billing.bills() == NUMBERS
+    with sqlite3.connect(tmp_path / "bills.db") as database:
+        rows = database.execute("SELECT partition, next_offset, topic_id FROM twofold_applied ORDER BY 1").fetchall()
+        assert [row[:2] for row in rows] == [(-1, 0), (0, 20), (1, 0)]
+        assert len(rows[1][2]) == 36
+        # The way back: the version before inserts without the new column.
+        columns = "group_id, topic, partition, generation, owner, next_offset, updated_at_ms"
+        database.execute(f"INSERT INTO twofold_applied ({columns}) VALUES ('other', 'orders', 0, -1, '', 3, 0)")
+
+
+def test_a_table_of_a_later_version_is_refused(engine, rows):
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE twofold_applied SET generation = 7 WHERE partition = -1"))
+    with pytest.raises(Unsuitable, match="has version 7, and this Twofold knows 2"):
+        AppliedRows(engine, "twofold_applied", "billing").create()
+
+
+def test_processes_that_create_the_table_at_once_agree(engine):
+    errors = []
+    together = threading.Barrier(4)
+
+    def create():
+        together.wait()
+        try:
+            AppliedRows(engine, "twofold_applied", "billing").create()
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=create) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []

@@ -14,7 +14,7 @@ PUBLIC = {
     "twofold.dualwrite": {
         "ApplyOnce", "AsyncDualWrite", "AsyncDualWritePool", "DatabaseBehind", "DecidedNotVisible", "Disagreement",
         "Done", "DualWrite", "DualWriteError", "DualWritePool", "LogAborted", "NoFreeSlot", "NotDone", "OtherCluster",
-        "OutcomeUnknown", "Settled", "TakenOver", "Unsuitable",
+        "OtherTopic", "OutcomeUnknown", "Settled", "TakenOver", "Unsuitable",
     },
     "twofold.embedded": {"Broker", "Faults", "RemoteFaults"},
     "twofold.errors": {

@@ -9,6 +9,7 @@ The database decides how far a partition is applied, in a row of its own (`twofo
     generation, owner            of the member that applies the partition: the group's generation in which it got it,
                                  and a token of this process
     next_offset                  every record before it is applied
+    topic_id                     of the topic that the offset counts in
 
 1. A member that gets a partition claims its row under the row's lock, and reads there from which offset to go on. A
    claim replaces one of an earlier generation. One that is not earlier is replaced only if the coordinator confirms,
@@ -22,7 +23,9 @@ The database decides how far a partition is applied, in a row of its own (`twofo
 4. A transaction that the database has ended while the application wrote, because of an error that the application
    has passed over, does not count: the row is read once more before COMMIT.
 5. After any error the row is read again before anything is applied: a COMMIT without an answer may have been done.
-6. The group's committed offsets follow, for tools that show lag. They decide nothing.
+6. The offset counts only in the topic that it was made in. A topic that was deleted and made anew, or the topic of that
+   name in another cluster, stops the member (`OtherTopic`), unless on_new_topic="begin" says that its records are new.
+7. The group's committed offsets follow, for tools that show lag. They decide nothing.
 
 `apply` gets records of one partition in their order, and must write to `db` only: what it does elsewhere happens again
 after a crash.
@@ -32,36 +35,27 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import groupby
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, Literal
 
-from sqlalchemy import BigInteger, Column, Connection, Engine, Integer, MetaData, String, Table, event, select
-from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy import Connection, Engine, event
+from sqlalchemy.exc import DBAPIError
 
 from twofold.client.consumer.blocking import Consumer
 from twofold.client.consumer.consumer import ConsumerRecord
 from twofold.client.consumer.group.listener import Partitions, RebalanceListener
+from twofold.dualwrite.applied_rows import DEFAULT_TABLE, AppliedRows, PartitionClaim
 from twofold.dualwrite.database import is_transient
-from twofold.dualwrite.errors import Unsuitable
-from twofold.dualwrite.table import DatabaseNow, check_dialect
+from twofold.dualwrite.errors import OtherTopic, Unsuitable
 from twofold.types import TopicPartition
 from twofold.wire.errors import KafkaError
 
-DEFAULT_TABLE = "twofold_applied"
 POLL_MS = 1_000
 Apply = Callable[[Connection, list[ConsumerRecord]], object]
 
 log = logging.getLogger(__name__)
-
-
-class PartitionClaim(NamedTuple):
-    """On one partition, as its row has it."""
-
-    generation: int
-    owner: str
-    next_offset: int
 
 
 class NotOurs(Exception):
@@ -85,14 +79,18 @@ class ApplyOnce:
         group_id: str,
         topics: Iterable[str],
         table: str = DEFAULT_TABLE,
+        on_new_topic: Literal["stop", "begin"] = "stop",
         **options: Any,
     ) -> None:
+        if on_new_topic not in ("stop", "begin"):
+            raise ValueError(f"on_new_topic={on_new_topic!r} is neither 'stop' nor 'begin'")
         if options.get("enable_auto_commit"):
             raise ValueError("enable_auto_commit=True does not go with ApplyOnce: the database has the offsets")
         self.engine = engine
         self.group_id = group_id
         self._rows = AppliedRows(engine, table, group_id)
         self._owner = uuid.uuid4().hex
+        self._on_new_topic = on_new_topic
         self._claims: dict[TopicPartition, PartitionClaim] = {}
         self._stopped = threading.Event()
         settings = {"isolation_level": "read_committed", "auto_offset_reset": "earliest", **options}
@@ -143,6 +141,9 @@ class ApplyOnce:
     def _apply(self, apply: Apply, partition: TopicPartition, records: list[ConsumerRecord]) -> int:
         claim = self._claims.get(partition)
         if claim is None:
+            return 0
+        if partition not in self.consumer.assignment or self._topic_id(partition) not in (claim.topic_id, None):
+            self._drop(partition)  # the topic was made anew: the next claim says what becomes of that
             return 0
         following = records[-1].offset + 1
         applying = False
@@ -205,12 +206,33 @@ class ApplyOnce:
             raise NotOurs("the group is being joined")
         if not self._rows.is_there(partition):
             self._rows.insert(partition, self.consumer.position(partition))
+        topic_id = self._topic_id(partition)
         with self._rows.transaction() as db:
             found = self._rows.lock(db, partition)
+            if found.topic_id and topic_id and found.topic_id != topic_id:
+                found = self._in_new_topic(partition, found, topic_id)
             if needs_confirmation(found, generation, self._owner):
                 # Refused by the coordinator if another member, or a later generation, has the partition.
                 self.consumer.commit({partition: found.next_offset})
-            return self._rows.own(db, partition, PartitionClaim(generation, self._owner, found.next_offset))
+            claim = PartitionClaim(generation, self._owner, found.next_offset, topic_id or found.topic_id)
+            return self._rows.own(db, partition, claim)
+
+    def _topic_id(self, partition: TopicPartition) -> str | None:
+        """None with a broker that has none."""
+        found = self.consumer.topic_id(partition)
+        return None if found is None else str(found)
+
+    def _in_new_topic(self, partition: TopicPartition, found: PartitionClaim, topic_id: str) -> PartitionClaim:
+        """The row's offset counts in another topic."""
+        if self._on_new_topic == "stop" and found.next_offset > 0:
+            raise OtherTopic(
+                f"{partition} of group {self.group_id!r} is applied up to offset {found.next_offset} of topic id "
+                f"{found.topic_id}, and the cluster's topic has the id {topic_id}: it was made anew, or this is "
+                "another cluster. If none of its records is applied yet, use on_new_topic='begin'. If it is a copy, "
+                f"set next_offset and topic_id of its row in {self._rows.table.fullname} to where it goes on"
+            )
+        log.warning("%s of group %r begins anew: its topic has another id", partition, self.group_id)
+        return found._replace(next_offset=self.consumer.beginning_offsets([partition])[partition])
 
 
 class _Claiming(RebalanceListener):
@@ -222,114 +244,6 @@ class _Claiming(RebalanceListener):
 
     def on_partitions_revoked(self, partitions: Partitions) -> None:
         self._worker.on_revoked(partitions)
-
-
-class AppliedRows:
-    """The rows of one group."""
-
-    def __init__(self, engine: Engine, table: str, group_id: str) -> None:
-        self._engine = engine
-        self._group_id = group_id
-        self.table = make_table(table)
-
-    def create(self) -> None:
-        with self._engine.connect() as connection:
-            check_dialect(connection)
-            if _is_autocommit(connection):
-                raise Unsuitable(
-                    f"{self._engine.url!r} is in autocommit mode: rows and offsets would be transactions of their own. "
-                    "Use an engine without isolation_level='AUTOCOMMIT'"
-                )
-            try:
-                self.table.create(connection, checkfirst=True)
-                connection.commit()
-            except DBAPIError:  # another process has created it at the same moment
-                connection.rollback()
-                self.table.create(connection, checkfirst=True)
-                connection.commit()
-
-    @contextmanager
-    def transaction(self) -> Iterator[Connection]:
-        with self._engine.connect() as connection:
-            try:
-                with connection.begin():
-                    if connection.dialect.name == "sqlite":
-                        # Otherwise SQLite begins with the first change, and two that have read could not both go on.
-                        connection.exec_driver_sql("BEGIN IMMEDIATE")
-                    yield connection
-            except BaseException:
-                _roll_back_at_driver(connection)
-                raise
-
-    def is_there(self, partition: TopicPartition) -> bool:
-        with self._engine.connect() as connection:
-            return connection.execute(select(self.table.c.partition).where(*self._key(partition))).first() is not None
-
-    def insert(self, partition: TopicPartition, offset: int) -> None:
-        """For a partition that no member has claimed yet. Another one may do it at the same moment."""
-        row = {"group_id": self._group_id, "topic": partition.topic, "partition": partition.partition}
-        state = {"generation": -1, "owner": "", "next_offset": offset, "updated_at_ms": DatabaseNow()}
-        try:
-            with self.transaction() as connection:
-                connection.execute(self.table.insert().values(**row, **state))
-        except IntegrityError:
-            log.debug("another member has inserted the row of %s", partition)
-
-    def lock(self, connection: Connection, partition: TopicPartition) -> PartitionClaim:
-        columns = self.table.c
-        found = connection.execute(
-            select(columns.generation, columns.owner, columns.next_offset)
-            .where(*self._key(partition))
-            .with_for_update()
-        ).one()
-        return PartitionClaim(*found)
-
-    def own(self, connection: Connection, partition: TopicPartition, claim: PartitionClaim) -> PartitionClaim:
-        """Under the lock."""
-        values = {"generation": claim.generation, "owner": claim.owner, "updated_at_ms": DatabaseNow()}
-        connection.execute(self.table.update().where(*self._key(partition)).values(**values))
-        return claim
-
-    def move(self, connection: Connection, partition: TopicPartition, claim: PartitionClaim, following: int) -> bool:
-        """To the offset after what is applied in this transaction; False if the row is not as the claim has it."""
-        columns = self.table.c
-        changed = connection.execute(
-            self.table.update()
-            .where(
-                *self._key(partition),
-                columns.generation == claim.generation,
-                columns.owner == claim.owner,
-                columns.next_offset == claim.next_offset,
-            )
-            .values(next_offset=following, updated_at_ms=DatabaseNow())
-        )
-        return changed.rowcount == 1
-
-    def check_moved(self, connection: Connection, partition: TopicPartition, following: int) -> None:
-        """That the transaction which has moved the row is still the same. MariaDB rolls a whole transaction back after
-        a deadlock, and begins another one without a word."""
-        offset = connection.execute(select(self.table.c.next_offset).where(*self._key(partition))).scalar_one()
-        if offset != following:
-            raise Unsuitable(
-                f"while records of {partition} were applied, the database has rolled the transaction back: an error of "
-                "the database was passed over. Nothing was applied; let errors of the database leave the function"
-            )
-
-    def _key(self, partition: TopicPartition) -> tuple[Any, ...]:
-        columns = self.table.c
-        return (
-            columns.group_id == self._group_id,
-            columns.topic == partition.topic,
-            columns.partition == partition.partition,
-        )
-
-
-def _roll_back_at_driver(connection: Connection) -> None:
-    """After a COMMIT that failed, or was refused, SQLAlchemy thinks that nothing is left to be rolled back."""
-    if not connection.closed and not connection.invalidated:
-        driver: Any = connection.connection.dbapi_connection
-        with suppress(Exception):  # the connection is broken: the database rolls back when it sees that
-            driver.rollback()
 
 
 @contextmanager
@@ -344,33 +258,3 @@ def _kept_open(connection: Connection) -> Iterator[None]:
         yield
     finally:
         event.remove(connection, "commit", refuse)
-
-
-def make_table(name: str) -> Table:
-    """`name` may have a schema: "app.twofold_applied"."""
-    schema, _, bare = name.rpartition(".")
-    if not bare:
-        raise ValueError(f"table={name!r} is no name of a table")
-    return Table(
-        bare,
-        MetaData(),
-        Column("group_id", String(255), primary_key=True),
-        Column("topic", String(249), primary_key=True),
-        Column("partition", Integer, primary_key=True, autoincrement=False),
-        Column("generation", Integer, nullable=False),
-        Column("owner", String(80), nullable=False),
-        Column("next_offset", BigInteger, nullable=False),
-        Column("updated_at_ms", BigInteger, nullable=False),
-        schema=schema or None,
-        mysql_engine="InnoDB",
-        mysql_charset="utf8mb4",
-        mysql_collate="utf8mb4_bin",
-        mariadb_engine="InnoDB",
-        mariadb_charset="utf8mb4",
-        mariadb_collate="utf8mb4_bin",
-    )
-
-
-def _is_autocommit(connection: Connection) -> bool:
-    chosen = connection.get_execution_options().get("isolation_level")
-    return "AUTOCOMMIT" in (chosen, connection.dialect._on_connect_isolation_level)

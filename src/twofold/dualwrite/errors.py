@@ -11,6 +11,7 @@
      |   +- LogAborted       the log has aborted what the database has committed
      |   +- OtherCluster     the row belongs to another cluster
      +- Unsuitable           the engine, the session or the table cannot be used: nothing was begun
+         +- OtherTopic       the offsets of ApplyOnce are of a topic that was deleted, or of another cluster
 
 An exception of the caller's own code leaves the block as it is; nothing was done then. An error of the database that a
 second attempt may not meet again (a deadlock, a lock timeout, a serialization failure, a lost connection) leaves it as
@@ -70,3 +71,7 @@ class Unsuitable(DualWriteError):
 
     def __init__(self, message: str, *, transactional_id: str = "", state: PreparedTxnState | None = None) -> None:
         super().__init__(message, transactional_id=transactional_id, state=state)
+
+
+class OtherTopic(Unsuitable):
+    """The rows of ApplyOnce count in a topic that was deleted and made anew, or in the one of another cluster."""

@@ -271,6 +271,7 @@ class Consumer:
     lag = _at_positions(aio.Consumer.lag)
     offsets_for_times = _blocking(aio.Consumer.offsets_for_times)
     partitions_for = _blocking(aio.Consumer.partitions_for)
+    topic_id = _blocking(aio.Consumer.topic_id)
 
     # The loop
 

@@ -18,7 +18,7 @@ from twofold.connections.errors import ClientClosed
 from twofold.connections.waiting import Deadline, done_within
 from twofold.runtime.api import Runtime
 from twofold.runtime.real import real_runtime
-from twofold.types import TopicPartition
+from twofold.types import TopicId, TopicPartition
 from twofold.wire.errors import InvalidGroupId
 
 __all__ = ["CommitCallback", "Consumer", "ConsumerRecord", "Offsets", "RebalanceListener"]
@@ -340,6 +340,14 @@ class Consumer:
 
     async def partitions_for(self, topic: str) -> list[int]:
         return list((await self._cluster.topic(topic, self._cluster.deadline())).partitions)
+
+    async def topic_id(self, partition: TopicPartition) -> TopicId | None:
+        """Of the topic in which the position is. A topic that is deleted and made anew has another id; brokers before
+        Kafka 2.8 have none."""
+        entry = self._entry(partition)
+        if entry.topic_id is not None:
+            return entry.topic_id
+        return (await self._cluster.topic(partition.topic, self._cluster.deadline())).topic_id
 
     async def _ends(self, partitions: Iterable[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, int]:
         wanted = dict.fromkeys(partitions, int(spec))

@@ -78,8 +78,8 @@ mutants: $(READY)  ## bugs planted in a copy of the sources: the simulator finds
 # What talks to real servers on several connections, groups, and what searches: tests of these kinds once failed by chance.
 STEADY ?= $(wildcard tests/interop/test_*.py tests/broker/coordinators/groups/test_*.py tests/broker/fetch/test_*.py tests/coordinator/group/test_*.py tests/*/test_*model*.py tests/*/*/test_*model*.py)
 
-steady: tools  ## the tests that are prone to fail by chance, twenty times each beside a load on every core (TIMES=, STEADY=files)
-	@$(BIN)/python tools/run_again.py --times $(or $(TIMES),20) $(sort $(STEADY))
+steady: tools  ## the tests that are prone to fail by chance, twenty times each beside a load on every core (TIMES=, STEADY=files, LEDGER= for slices)
+	@$(BIN)/python tools/run_again.py --times $(or $(TIMES),20) $(if $(LEDGER),--ledger $(LEDGER)) $(sort $(STEADY))
 
 soak: $(READY)  ## mixed load with kill -9 every 20 s, then the reckoning (MINUTES=30 SEED=1)
 	@PYTHONPATH=tests $(BIN)/python -m soak --minutes $(or $(MINUTES),30) --seed $(SEED)

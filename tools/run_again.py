@@ -2,6 +2,8 @@
 
     .venv/bin/python tools/run_again.py tests/broker/fetch/test_fetch_session_rules.py
     .venv/bin/python tools/run_again.py --times 5 --load 0 --at-once 2 tests/interop/test_groups_*.py
+    .venv/bin/python tools/run_again.py --ledger again.json --minutes 20 tests/interop/test_*.py   (a slice: the same
+                                                                                                   again goes on)
 
 A test that passes alone and fails now and then beside others relies on an order, a speed or a barrier that
 nothing promises. The output of every run that failed is kept in --logs. `make steady` runs the files of the kinds that
@@ -9,6 +11,7 @@ are prone to it.
 """
 
 import argparse
+import json
 import multiprocessing
 import os
 import statistics
@@ -66,19 +69,43 @@ def run_file(file: str, number: int, logs: Path) -> Ran:
     return Ran(file, number, seconds, passed, (done.stdout.strip().splitlines() or [""])[-1])
 
 
-def run_all(files: list[str], times: int, at_once: int, logs: Path, console: Console) -> list[Ran]:
+class Ledger:
+    """What was run, in a file if one is given, so that the repetitions can be made in slices."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self.rows: list[Ran] = []
+        if path is not None and path.exists():
+            self.rows = [Ran(*row) for row in json.loads(path.read_text())]
+
+    def add(self, ran: Ran) -> None:
+        self.rows.append(ran)
+        if self._path is not None:
+            partial = self._path.with_suffix(".partial")
+            partial.write_text(json.dumps(self.rows))
+            partial.replace(self._path)
+
+
+def run_all(files: list[str], options: argparse.Namespace, ledger: Ledger, console: Console) -> None:
     """Turn after turn, so that a run that is cut short has seen every file."""
-    rows = []
-    with Progress(console=console) as progress, ThreadPoolExecutor(at_once) as pool:
-        bar = progress.add_task("runs", total=times * len(files))
-        waiting = [pool.submit(run_file, file, number, logs) for number in range(1, times + 1) for file in files]
+    wanted = [(file, number) for number in range(1, options.times + 1) for file in files]
+    done = {(ran.file, ran.number) for ran in ledger.rows}
+    left = [each for each in wanted if each not in done]
+    until = time.monotonic() + options.minutes * 60
+    with Progress(console=console) as progress, ThreadPoolExecutor(options.at_once) as pool:
+        bar = progress.add_task("runs", total=len(wanted), completed=len(wanted) - len(left))
+        waiting = [pool.submit(run_file, file, number, options.logs) for file, number in left]
         for future in as_completed(waiting):
+            if future.cancelled():
+                continue
             ran = future.result()
-            rows.append(ran)
+            ledger.add(ran)
             progress.advance(bar)
+            if time.monotonic() > until:
+                for rest in waiting:
+                    rest.cancel()
             if not ran.passed:
                 console.print(f"{ran.file}, run {ran.number}: {ran.last_line}", markup=False, highlight=False)
-    return rows
 
 
 def show(rows: list[Ran]) -> None:
@@ -97,14 +124,19 @@ def main() -> int:
     parser.add_argument("--times", type=int, default=20)
     parser.add_argument("--load", type=int, default=os.cpu_count() or 1, help="processes that do nothing but compute")
     parser.add_argument("--at-once", type=int, default=1, help="files that run at the same time")
+    parser.add_argument("--minutes", type=float, default=1e6, help="begin nothing more after this long")
+    parser.add_argument("--ledger", type=Path, help="keep what was run there; the same command again runs what is left")
     parser.add_argument("--logs", type=Path, default=Path(".cache/run_again"), help="where the output of failures goes")
     options = parser.parse_args()
     options.logs.mkdir(parents=True, exist_ok=True)
+    ledger = Ledger(options.ledger)
     with load(options.load):
-        rows = run_all(options.files, options.times, options.at_once, options.logs, Console(stderr=True))
+        run_all(options.files, options, ledger, Console(stderr=True))
+    rows = ledger.rows
     show(rows)
     failed = [row for row in rows if not row.passed]
-    print(f"{len(rows)} runs, {len(failed)} failed" + (f": see {options.logs}" if failed else ""))
+    where = f": see {options.logs}" if failed else ""
+    print(f"{len(rows)} of {options.times * len(options.files)} runs, {len(failed)} failed{where}")
     return 1 if failed else 0
 
 

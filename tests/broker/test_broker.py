@@ -68,7 +68,7 @@ def test_the_cluster_keeps_its_id_and_the_broker_its_place(tmp_path):
     scenario()
 
 
-def test_partitions_that_nobody_touches_cost_no_directory(tmp_path):
+def test_untouched_partitions_cost_no_directory(tmp_path):
     @on_loop
     async def scenario():
         async with running(tmp_path) as node:

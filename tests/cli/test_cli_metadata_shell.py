@@ -320,7 +320,7 @@ def terminal(story: Folder) -> Terminal:
     return found
 
 
-def test_somebody_types_completes_gives_up_and_leaves(terminal: Terminal) -> None:
+def test_a_person_types_completes_gives_up_and_leaves(terminal: Terminal) -> None:
     terminal.type("ls /im\ttop\t\r")
     assert "ls /image/topics/" in terminal.until("byId +byName")
     terminal.until(">> ")

@@ -76,7 +76,7 @@ def test_a_policy_given_twice_counts_once_but_is_told_back_as_written():
     assert told["cleanup.policy"] == "delete,compact,delete"
 
 
-def test_internal_keys_show_only_where_somebody_set_them():
+def test_internal_keys_show_only_where_they_are_set():
     overrides = {"internal.segment.bytes": "100"}
     assert topic("internal.segment.bytes", overrides).value == "100"
     assert "internal.segment.bytes" not in [row.name for row in describe_topic({}, Settings())]

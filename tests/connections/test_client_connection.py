@@ -168,7 +168,7 @@ def test_closing_fails_what_is_in_flight() -> None:
     play(story)
 
 
-def test_nobody_listening_and_nobody_answering_are_told_apart() -> None:
+def test_no_listener_and_no_answer_are_told_apart() -> None:
     async def story(sim: Simulation, broker: FakeBroker) -> None:
         with pytest.raises(BrokerUnreachable, match="cannot connect to nowhere:1: "):
             await open_connection(sim.runtime("client"), Address("nowhere", 1), ConnectionLimits())

@@ -177,5 +177,5 @@ def test_settings_of_one_broker_and_of_all():
     assert dict(image.broker_configs()) == {"log.retention.ms": "100001", "message.max.bytes": "2000000"}
 
 
-def test_a_setting_that_nobody_knows_is_kept():
+def test_an_unknown_setting_is_kept():
     assert alter(IMAGE, (BROKER, "1", [("zz", SET, "3")])).records == [Config(BROKER, "1", "zz", "3")]

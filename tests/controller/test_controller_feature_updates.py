@@ -194,7 +194,7 @@ def test_a_group_version_that_a_folder_has_keeps_metadata_version_up():
     assert levels(high, (MV, 21, UNSAFE), (GV, 0, SAFE)) == {MV: 21}
 
 
-def test_a_feature_that_somebody_else_switched_on_below_its_level_goes_down_and_off():
+def test_a_feature_that_was_switched_on_below_its_level_goes_down_and_off():
     """Apache Kafka lets it be on; what is refused is to make it worse."""
     image = after(at(20), [FeatureLevel(TV, 2)])
     assert levels(image, (TV, 1, SAFE))[TV] == 1

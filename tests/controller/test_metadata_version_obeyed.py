@@ -101,7 +101,7 @@ async def restarted(disk: SimDisk) -> MetadataImage:
 
 
 @pytest.mark.parametrize("level", [7, 12, 13, 16, 17, 25])
-def test_after_a_downgrade_nobody_meets_what_the_lower_level_does_not_know(level: int):
+def test_after_a_downgrade_no_reader_meets_what_the_lower_level_does_not_know(level: int):
     disk = new_disk()
 
     async def story() -> MetadataImage:
@@ -125,7 +125,7 @@ def test_after_a_downgrade_nobody_meets_what_the_lower_level_does_not_know(level
     assert bool(again.brokers[1].log_dirs) == (level >= 17)
 
 
-def test_who_follows_by_deltas_loses_the_same():
+def test_a_follower_by_deltas_loses_the_same():
     async def story() -> None:
         controller = await started(new_disk())
         await controller.create_topics(create(topic("a", 3)))

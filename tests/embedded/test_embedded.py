@@ -116,7 +116,7 @@ def test_a_broker_that_was_stopped_goes_on_and_one_that_was_closed_begins_anew()
         broker.create_topic("orders")
 
 
-def test_temporary_data_goes_with_the_object_that_nobody_closed() -> None:
+def test_temporary_data_goes_with_an_object_that_was_not_closed() -> None:
     broker = Broker()
     broker.start()
     data = Path(broker.data)

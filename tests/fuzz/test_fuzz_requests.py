@@ -29,7 +29,7 @@ BY_API = sorted({key for key, _ in seeds.every_version()})
 
 @PROFILE
 @given(st.lists(st.tuples(requests(), client_ids), min_size=1, max_size=30))
-def test_any_sequence_of_well_typed_requests_is_answered_and_harms_nobody(sent):
+def test_any_sequence_of_well_typed_requests_is_answered_and_harms_no_other_client(sent):
     async def steps(node: FuzzedNode) -> None:
         for (key, version, message), client_id in sent:
             await node.send_message(key, version, message, client_id)

@@ -75,7 +75,7 @@ def any_request(source: Random, sound: list[bytes]) -> bytes:
 
 
 @pytest.mark.parametrize("seed", [1])
-def test_any_request_is_answered_or_its_connection_closed_and_nobody_else_notices(server, seed):
+def test_any_request_is_answered_or_its_connection_closed_and_no_other_client_notices(server, seed):
     source = Random(f"sockets/{seed}")
     sound = seeds.requests(rounds=1)
     healthy = Healthy(server)

@@ -60,7 +60,7 @@ async def test_requests_that_wait_behind_an_unread_answer_count_as_held_until_th
         assert server.request_bytes == 0
 
 
-def test_answers_that_nobody_reads_are_given_up_where_they_grow_too_many(monkeypatch, caplog):
+def test_answers_that_the_client_does_not_read_are_given_up_where_they_grow_too_many(monkeypatch, caplog):
     monkeypatch.setattr(server_module, "MAX_HELD_BYTES", 8 * MB)
 
     @on_loop

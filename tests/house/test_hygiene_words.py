@@ -92,3 +92,14 @@ def test_sources_are_in_plain_words() -> None:
         for fault in faults(_SHOWN.sub("", words_of(path).replace(ALLOWED.get(name_of(path), "\0"), "")))
     ]
     assert not shown, "\n".join(shown)
+
+
+def test_names_of_tests_name_the_program_they_are_about() -> None:
+    person = r"(?:who|whom|whoever|somebody|anybody|nobody|nobodys|everybody)"
+    pattern = re.compile(rf"def (test_(?:\w*_)?{person}(?:_\w*)?)\(")
+    shown = [
+        f"{name_of(path)}: {name}"
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        for name in pattern.findall(path.read_text())
+    ]
+    assert not shown, "\n".join(shown)

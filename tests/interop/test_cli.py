@@ -281,7 +281,7 @@ def test_an_unknown_topic_is_said_at_once(server: str) -> None:
     assert time.monotonic() - start < 10
 
 
-def test_a_reader_who_goes_away_is_no_error_message(twofold_server: TwofoldServer) -> None:
+def test_a_reader_that_goes_away_is_no_error_message(twofold_server: TwofoldServer) -> None:
     server, topic = twofold_server.bootstrap_servers, name()
     twofold(server, "topic", "create", topic)
     twofold(server, "produce", topic, stdin="line\n" * 50_000)

@@ -229,7 +229,7 @@ def test_a_group_without_members_says_what_waits_for_them(cli: Cli, server: Serv
     assert stuck(cli, server, group) == []
 
 
-def test_a_rebalance_that_waits_names_whom_it_may_wait_for(cli: Cli, server: Server) -> None:
+def test_a_rebalance_that_waits_names_the_members_it_may_wait_for(cli: Cli, server: Server) -> None:
     topic, group = make_topic(cli, server, [1, 1]), fresh("g")
     with member(server, group, topic, client_id="sleeper", max_poll_interval_ms=60_000):
         newcomer = new_member(server, group, client_id="newcomer")
@@ -555,7 +555,7 @@ def test_wrong_values_are_named(cli: Cli, args: list[str], message: str) -> None
 
 
 @pytest.mark.parametrize("args", [["list"], ["describe", "g"], ["delete", "g", "-y"]])
-def test_nobody_there_is_said_with_what_to_change(cli: Cli, args: list[str]) -> None:
+def test_a_missing_broker_is_said_with_what_to_change(cli: Cli, args: list[str]) -> None:
     done = cli("127.0.0.1:1", "group", *args, "--timeout", "0.5", code=3)
     assert re.match(r"twofold: cannot connect to 127\.0\.0\.1:1: .*\n.*--bootstrap-server", done.stderr)
 

@@ -209,7 +209,7 @@ def test_status_names_the_pipeline_by_its_name_also_after_it_was_recovered(
     assert told(two_phase, "status", names[0])[0]["owner"].startswith("recover-")
 
 
-def test_status_fences_nobody(server: str, prefix: str, topic: str, tmp_path: Path) -> None:
+def test_status_fences_no_query(server: str, prefix: str, topic: str, tmp_path: Path) -> None:
     query = Query(server, tmp_path, prefix)
     query.start()
     participants = [query.prepare(topic, [b"a"]), query.prepare(topic, [b"b"])]
@@ -265,7 +265,7 @@ def test_the_query_goes_on_after_it_was_recovered(two_phase: str, prefix: str, t
     assert committed(two_phase, topic) == [*ALL_OF_IT, "c"]
 
 
-def test_where_nothing_is_to_do_nobody_is_fenced(server: str, prefix: str, topic: str, tmp_path: Path) -> None:
+def test_where_nothing_is_to_do_no_query_is_fenced(server: str, prefix: str, topic: str, tmp_path: Path) -> None:
     query = Query(server, tmp_path, prefix)
     query.start()
     query.commit([query.prepare(topic, [b"a"])])
@@ -406,7 +406,7 @@ def test_a_decision_that_timed_out_whole_is_taken_back(
     assert committed(server, topic) == []
 
 
-def test_what_somebody_aborted_after_the_decision_is_told_until_it_is_accepted(
+def test_what_an_operator_aborted_after_the_decision_is_told_until_it_is_accepted(
     server: str, prefix: str, topic: str, tmp_path: Path
 ) -> None:
     query = Query(server, tmp_path, prefix)
@@ -451,9 +451,7 @@ def test_what_an_operator_aborted_is_not_taken_for_committed_when_its_id_was_use
     again.die()
 
 
-def test_a_decision_whose_transactions_nobody_remembers_is_not_taken_back(
-    prefix: str, topic: str, tmp_path: Path
-) -> None:
+def test_a_decision_whose_transactions_are_forgotten_is_not_taken_back(prefix: str, topic: str, tmp_path: Path) -> None:
     settings = SOON | {
         "transaction.max.timeout.ms": "6000",
         "transactional.id.expiration.ms": "6001",
@@ -551,7 +549,7 @@ def test_a_script_must_say_yes(two_phase: str, prefix: str, topic: str, tmp_path
 
 
 @pytest.mark.parametrize("arguments", [["status"], ["recover", "--yes"]])
-def test_who_mistypes_a_name_is_told_which_there_are(
+def test_a_mistyped_name_is_answered_with_those_that_there_are(
     two_phase: str, prefix: str, topic: str, tmp_path: Path, arguments: list[str]
 ) -> None:
     query = Query(two_phase, tmp_path, prefix)

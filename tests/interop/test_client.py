@@ -388,7 +388,7 @@ def test_a_producer_survives_the_restart_of_its_broker(tmp_path: Path) -> None:
         run(main())
 
 
-def test_nobody_at_the_address_is_said_soon() -> None:
+def test_an_address_without_a_broker_is_said_soon() -> None:
     async def main() -> None:
         async with Admin(bootstrap_servers="127.0.0.1:1") as admin:
             await admin.bootstrap(100)

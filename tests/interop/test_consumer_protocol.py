@@ -58,7 +58,7 @@ def test_the_java_client_fails_with_a_message_instead_of_waiting(server: Twofold
     assert done.stdout.startswith("UnsupportedVersionException: "), done.stdout + done.stderr
 
 
-def test_a_new_folder_has_not_raised_group_version_and_nobody_raises_it(server: TwofoldServer) -> None:
+def test_a_new_folder_has_not_raised_group_version_and_refuses_to_raise_it(server: TwofoldServer) -> None:
     with Admin(bootstrap_servers=server.bootstrap_servers) as admin:
         assert not admin.describe_features().features["group.version"].finalized
         with pytest.raises(InvalidUpdateVersion, match=r"group\.version=1: the consumer protocol \(KIP-848\) is not"):

@@ -85,7 +85,7 @@ def one_transaction(client: TransactionalClient, topic: str, number: int, *, com
         client.abort()
 
 
-def test_switching_levels_under_traffic_fails_nobody(server: Server, client: TransactionalClient) -> None:
+def test_switching_levels_under_traffic_fails_no_client(server: Server, client: TransactionalClient) -> None:
     create_topic(server, "busy", PARTITIONS)
     client.open("busy-id", 30_000)
     committed: list[int] = []

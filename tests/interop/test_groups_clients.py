@@ -64,7 +64,7 @@ def members_of(kind: str) -> Iterator[str]:
 class TestStories:
     pytestmark = interop
 
-    def test_one_owner_each_whoever_comes_leaves_or_crashes(self, server: Server, tmp_path: Path) -> None:
+    def test_one_owner_each_while_members_come_leave_and_crash(self, server: Server, tmp_path: Path) -> None:
         create_topic(server, "stories", PARTITIONS)
         feed = Feed(server, {("stories", index) for index in range(PARTITIONS)})
         finished: dict[str, Any] = {}
@@ -93,7 +93,7 @@ class TestStories:
         kinds = (*CLIENTS, "mixed")
         at_the_same_time(story, kinds)
 
-    def test_a_static_member_that_restarts_disturbs_nobody(self, server: Server, tmp_path: Path) -> None:
+    def test_a_static_member_that_restarts_disturbs_no_other_member(self, server: Server, tmp_path: Path) -> None:
         create_topic(server, "static", PARTITIONS)
         feed = Feed(server, {("static", index) for index in range(PARTITIONS)})
 

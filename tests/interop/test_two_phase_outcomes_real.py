@@ -142,7 +142,7 @@ def test_a_recovery_that_is_repeated_over_kills_of_the_broker_says_committed_and
     assert values(server) == [b"a teapot"]
 
 
-def test_an_id_that_nobody_used_is_not_terminated_and_not_created(server: TwofoldServer) -> None:
+def test_an_unused_id_is_not_terminated_and_not_created(server: TwofoldServer) -> None:
     with (
         twofold.Admin(bootstrap_servers=server.bootstrap_servers) as admin,
         pytest.raises(TransactionalIdNotFound),

@@ -245,7 +245,7 @@ def test_a_broker_that_is_killed_at_each_step_decides_nothing(tmp_path: Path) ->
 # Others who have, or had, the same id
 
 
-def test_two_who_recover_at_once_and_a_late_end_of_the_first(server: TwofoldServer) -> None:
+def test_two_producers_that_recover_at_once_and_a_late_end_of_the_first(server: TwofoldServer) -> None:
     address = server.bootstrap_servers
 
     async def story() -> None:

@@ -452,7 +452,7 @@ class TestOffsetCommitsInsideATransaction:
         assert await_group_offset(stage.server, stage.group, stage.topic) == (5 if commit else -1)
 
     @old_and_new
-    def test_of_a_zombie_are_refused_and_block_nobody(self, stage: Stage, versions: Versions) -> None:
+    def test_of_a_zombie_are_refused_and_block_no_reader(self, stage: Stage, versions: Versions) -> None:
         writer = stage.session("writer", versions)
         writer.write(stage.topic, 0, "a")
         writer.find(stage.group, GROUP_KEY)

@@ -159,7 +159,7 @@ def is_fenced(error: Refused, world: World) -> bool:
     return True
 
 
-def test_what_is_committed_is_read_and_what_is_aborted_only_by_who_reads_all(world: World) -> None:
+def test_what_is_committed_is_read_and_what_is_aborted_only_at_read_uncommitted(world: World) -> None:
     producer = world.instance()
     world.write(producer, "a1", "a2", "a3", "a4")
     producer.commit()

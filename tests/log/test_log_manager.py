@@ -317,7 +317,7 @@ class SlowDisk:
         return function(*args)
 
 
-def test_those_who_wait_share_the_next_sync() -> None:
+def test_waiting_callers_share_the_next_sync() -> None:
     kit = Kit()
 
     async def work() -> None:
@@ -344,7 +344,7 @@ def test_those_who_wait_share_the_next_sync() -> None:
     asyncio.run(work())
 
 
-def test_all_who_wait_hear_of_a_failed_sync() -> None:
+def test_every_waiting_caller_hears_of_a_failed_sync() -> None:
     kit = Kit()
 
     async def work() -> None:

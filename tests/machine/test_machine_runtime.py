@@ -423,7 +423,7 @@ def test_an_unstable_state_is_shown_only_when_it_is_stable_again():
     run(story)
 
 
-def test_states_that_nobody_will_ever_see_are_not_kept():
+def test_states_that_no_reader_will_ever_see_are_not_kept():
     """A metadata transaction has hundreds of steps; only the last is ever shown, or gone back to."""
 
     def story() -> None:

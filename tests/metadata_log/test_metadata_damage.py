@@ -250,7 +250,7 @@ def test_acknowledged_metadata_that_the_disk_lost_is_told(caplog: pytest.LogCapt
     run(story())
 
 
-def test_the_committed_offset_cannot_stop_anybody():
+def test_the_committed_offset_cannot_stop_a_start():
     async def story() -> None:
         disk = new_disk()
         node = Node(disk)

@@ -337,7 +337,7 @@ def test_a_checkpoint_is_the_same_wherever_the_command_is_run(tmp_path: Path, mo
     assert build(FILE, None, Flags(sources=("s",), sinks=("a",), checkpoint="s3://b/c")).checkpoint == "s3://b/c"
 
 
-def test_who_forgets_the_toml_file_is_reminded_of_it(tmp_path: Path):
+def test_a_missing_toml_file_is_named(tmp_path: Path):
     files = write_project(tmp_path / "shop")
     with pytest.raises(PipelineConfigError, match=r"with --config \(there is pipeline.toml beside transform.py\)"):
         build(files[0], None, Flags())

@@ -141,7 +141,7 @@ def test_every_large_operation_is_one_transaction_of_small_batches():
     run(story())
 
 
-def test_nobody_sees_a_topic_before_it_is_whole():
+def test_no_reader_sees_a_topic_before_it_is_whole():
     """Scenario 100 on the leader: no image before End, one after it."""
 
     async def story() -> None:
@@ -162,7 +162,7 @@ def test_nobody_sees_a_topic_before_it_is_whole():
     run(story())
 
 
-def test_who_writes_nothing_is_answered_while_a_transaction_is_open():
+def test_a_request_that_writes_nothing_is_answered_while_a_transaction_is_open():
     """Scenario 109: heartbeats, and questions that are refused or only validated."""
 
     async def story() -> None:
@@ -181,7 +181,7 @@ def test_who_writes_nothing_is_answered_while_a_transaction_is_open():
     run(story())
 
 
-def test_who_writes_waits_in_line_and_is_decided_after_the_transaction():
+def test_a_request_that_writes_waits_in_line_and_is_decided_after_the_transaction():
     async def story() -> None:
         disk = new_disk()
         controller = await started(disk)
@@ -208,7 +208,7 @@ def test_who_writes_waits_in_line_and_is_decided_after_the_transaction():
     run(story())
 
 
-def test_one_that_nobody_waits_for_any_more_goes_on_to_its_end():
+def test_a_change_without_a_waiting_caller_goes_on_to_its_end():
     async def story() -> None:
         controller = await started(new_disk())
         task = await begun(controller.create_topics(create(topic("a", LONG))))
@@ -265,7 +265,7 @@ def test_a_controller_that_dies_leaves_the_abort_to_the_next(power_cut: bool):
     run(story())
 
 
-def test_a_lost_log_fails_who_waits_with_an_error_to_try_again_on():
+def test_a_lost_log_fails_waiting_callers_with_an_error_to_try_again_on():
     async def story() -> None:
         disk = new_disk()
         controller = await started(disk)

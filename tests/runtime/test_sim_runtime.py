@@ -219,7 +219,7 @@ def test_crash_finds_a_blocking_call_before_its_work_or_after_it_but_unreported(
     assert outcomes == {(False, False), (True, False), (True, True)}
 
 
-def test_crash_releases_a_stranger_who_awaits_a_blocking_call_of_the_node() -> None:
+def test_crash_releases_a_caller_of_another_node_that_awaits_a_blocking_call() -> None:
     async def main(sim: Simulation) -> None:
         call = asyncio.ensure_future(sim.runtime("a").blocking(print))
         sim.crash("a")

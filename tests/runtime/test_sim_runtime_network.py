@@ -215,7 +215,7 @@ def test_one_way_partition_stops_one_direction() -> None:
     with_pair(body)
 
 
-def test_partition_from_everybody_spares_connections_within() -> None:
+def test_partition_from_all_others_spares_connections_within() -> None:
     async def main(sim: Simulation) -> None:
         sim.network.partition(["a", "b"])
         sim.network.partition("c", ["a", "c"])
@@ -281,7 +281,7 @@ def test_connect_through_a_partition_waits_for_heal_or_times_out() -> None:
         sim.run(main(sim), timeout_s=100)
 
 
-def test_nobody_listening_is_refused_and_a_taken_port_too() -> None:
+def test_a_port_without_a_listener_is_refused_and_a_taken_port_too() -> None:
     async def main(sim: Simulation) -> None:
         network = sim.runtime("a").network
         with pytest.raises(ConnectionRefusedError, match="no node listens on b:9092"):

@@ -78,7 +78,7 @@ def test_messages_wait_for_a_paused_node_and_keep_their_order() -> None:
         sim.run(main())
 
 
-def test_whoever_is_paused_hears_later_that_its_connection_is_gone() -> None:
+def test_a_paused_node_hears_later_that_its_connection_is_gone() -> None:
     with Simulation(3) as sim:
         listener = Listener(sim)
 

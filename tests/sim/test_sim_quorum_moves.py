@@ -213,7 +213,7 @@ def kinds_of(batch: Batch) -> list[type[MetadataRecord]]:
     return [type(record) for _, record in batch.entries()]
 
 
-def test_hazard_i_nobody_sees_half_of_a_transaction_whose_end_is_appended_and_not_committed() -> None:
+def test_hazard_i_no_reader_sees_half_of_a_transaction_whose_end_is_appended_and_not_committed() -> None:
     async def story(stage: Stage) -> None:
         first = stage.members[0]
         before = first.controller.image
@@ -237,7 +237,7 @@ def test_hazard_i_nobody_sees_half_of_a_transaction_whose_end_is_appended_and_no
     play(story)
 
 
-def test_hazard_ii_who_loses_leadership_with_an_uncommitted_begin_takes_the_next_begin() -> None:
+def test_hazard_ii_a_leader_deposed_with_an_uncommitted_begin_takes_the_next_begin() -> None:
     async def story(stage: Stage) -> None:
         first, second = stage.members
         ask, task = await half_done(stage, 1)
@@ -256,7 +256,7 @@ def test_hazard_ii_who_loses_leadership_with_an_uncommitted_begin_takes_the_next
     play(story)
 
 
-def test_hazard_iii_who_loses_leadership_with_an_uncommitted_end_takes_the_abort_of_the_next_leader() -> None:
+def test_hazard_iii_a_leader_deposed_with_an_uncommitted_end_takes_the_abort_of_the_next_leader() -> None:
     async def story(stage: Stage) -> None:
         first, second = stage.members
         await half_done(stage, 1)

@@ -163,7 +163,7 @@ def test_a_planner_does_not_wait_for_a_driver_that_died_in_the_journal(kind: str
     play(story)
 
 
-def test_what_somebody_else_aborted_before_is_not_decided() -> None:
+def test_what_was_aborted_from_outside_before_is_not_decided() -> None:
     async def story(stage: SinkStage) -> None:
         planner, committer, worker = stage.process("planner"), stage.process("committer"), stage.process()
         plan = await stage.plan_batch(planner)
@@ -185,7 +185,7 @@ async def abort_by_hand(stage: SinkStage, name: str) -> None:
     await by_hand.call(lambda: calls.init(name, Terms(4000), by_hand.driver._deadline()))
 
 
-def test_what_somebody_else_aborted_after_the_decision_is_told() -> None:
+def test_what_was_aborted_from_outside_after_the_decision_is_told() -> None:
     async def story(stage: SinkStage) -> None:
         planner, committer, worker = stage.process("planner"), stage.process("committer"), stage.process()
         plan = await stage.plan_batch(planner)
@@ -349,7 +349,7 @@ def test_a_sink_that_does_not_look_at_the_votes_is_found_out(monkeypatch: pytest
     monkeypatch.setattr(Driver, "_check_votes", decide_without_votes)
     """It decides about what was aborted before. The coordinator's record of that transaction gives it away."""
     with pytest.raises(DecidedDataLost, match="were aborted all the same"):
-        test_what_somebody_else_aborted_before_is_not_decided()
+        test_what_was_aborted_from_outside_before_is_not_decided()
 
 
 # What a power cut takes before the vow. The coordinator's own log is synced here, and nothing else is.

@@ -112,7 +112,7 @@ def test_records_of_others_make_no_journal(key: bytes | None, value: bytes | Non
     assert scan.results() == {} and scan.is_foreign
 
 
-def test_an_empty_topic_is_not_known_to_be_anybodys() -> None:
+def test_an_empty_topic_is_not_known_to_be_a_querys() -> None:
     assert not scanned([]).is_foreign
 
 
@@ -135,7 +135,7 @@ def transaction(standing: Standing) -> SinkTransaction:
 
 
 @pytest.mark.parametrize("standing", Standing)
-def test_what_coordinators_end_by_themselves_is_nobodys_work(standing: Standing) -> None:
+def test_what_coordinators_end_by_themselves_is_no_work_of_the_command(standing: Standing) -> None:
     busy = state(Register("one"), None, transaction(standing))
     # What is decided is there only with a decision that is not done.
     by_itself = (Standing.COMMITTING, Standing.ABORTING, Standing.DECIDED)

@@ -119,7 +119,7 @@ def test_what_one_has_written_the_next_one_reads(tell: Callable[[Story], None]) 
     tell(story)
 
 
-def test_whoever_opens_it_fences_who_wrote_before(tell: Callable[[Story], None]) -> None:
+def test_opening_it_fences_the_writer_before(tell: Callable[[Story], None]) -> None:
     async def story(desk: Desk) -> None:
         first = await desk.opened()
         await first.append(Register("first"))
@@ -134,7 +134,7 @@ def test_whoever_opens_it_fences_who_wrote_before(tell: Callable[[Story], None])
     tell(story)
 
 
-def test_one_who_was_fenced_has_written_nothing(tell: Callable[[Story], None]) -> None:
+def test_a_fenced_writer_has_written_nothing(tell: Callable[[Story], None]) -> None:
     async def story(desk: Desk) -> None:
         first = await desk.opened()
         await desk.opened()

@@ -205,13 +205,13 @@ def test_files_of_runs_that_are_long_over_are_removed(directory: Path) -> None:
     assert [(directory / name).exists() for name in names] == [False, True, True], f"older than {OLD_S} s and free"
 
 
-def test_a_directory_of_somebody_else_is_refused(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_of_another_user_is_refused(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getuid", lambda: os.stat(directory.parent).st_uid + 1)
     with pytest.raises(PermissionError, match="TMPDIR"):
         Slots("p", directory).take(Use("run", 0))
 
 
-def test_a_file_that_nobody_here_wrote_is_not_a_slot(directory: Path) -> None:
+def test_a_foreign_file_is_not_a_slot(directory: Path) -> None:
     directory.mkdir(mode=0o700)
     for name, text in (("0000000a.0", b""), ("0000000b.0", b'["run", 0]'), ("0000000c.0", b"[1,2,3,4]")):
         (directory / name).write_bytes(text)

@@ -138,7 +138,7 @@ def test_a_broker_that_does_not_list_hides_nothing_by_it() -> None:
     play(story)
 
 
-def test_each_coordinator_describes_its_own_and_one_that_nobody_knows_is_none() -> None:
+def test_each_coordinator_describes_its_own_and_an_unknown_one_is_none() -> None:
     async def story(one: TransactionBroker, two: TransactionBroker, sink: TransactionLookup, cluster: Cluster) -> None:
         found = await sink.describe([FIRST, "unknown", SECOND], cluster.deadline())
         assert set(found) == {FIRST, SECOND, "unknown"} and found["unknown"] is None
@@ -151,7 +151,7 @@ def test_each_coordinator_describes_its_own_and_one_that_nobody_knows_is_none() 
     play(story)
 
 
-def test_what_may_not_be_described_is_no_id_that_nobody_knows() -> None:
+def test_what_may_not_be_described_is_no_unknown_id() -> None:
     async def story(one: TransactionBroker, two: TransactionBroker, sink: TransactionLookup, cluster: Cluster) -> None:
         with pytest.raises(errors.TransactionalIdAuthorizationFailed, match="secret"):
             await sink.describe([FIRST, "secret"], cluster.deadline())

@@ -232,7 +232,7 @@ def test_a_log_that_became_large_is_rotated_under_processes_that_have_it_open(tm
     assert kept == {f"shop-12.{number}.log": str(6 - number) for number in range(1, ROTATED_KEPT + 1)}
 
 
-def test_who_stops_reading_stops_nothing() -> None:
+def test_a_reader_that_stops_reading_stops_nothing() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     with JsonLines(config_of("totals"), os.fdopen(writer, "w", buffering=1)) as display:

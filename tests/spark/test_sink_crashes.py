@@ -365,7 +365,7 @@ def test_abandoned_query_holds_back_readers_until_it_is_taken_over(pipe: Pipe) -
     assert pipe.visible == Counter(later)
 
 
-def test_abandoned_query_that_had_decided_is_completed_by_whoever_takes_over(pipe: Pipe) -> None:
+def test_abandoned_query_that_had_decided_is_completed_by_the_query_that_takes_over(pipe: Pipe) -> None:
     fail_with_decision(pipe)
     run(take_over(pipe))
     pipe.wait_until_open(0)

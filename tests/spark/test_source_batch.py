@@ -60,7 +60,7 @@ def test_null_and_empty_are_different_in_keys_values_and_headers(kit: Kit) -> No
     assert [row.headers for row in rows] == [None] * 4  # null, not empty, where a record has none
 
 
-def test_timestamp_type_tells_who_set_the_time(kit: Kit) -> None:
+def test_timestamp_type_tells_which_side_set_the_time(kit: Kit) -> None:
     topic = kit.topic(1, message_timestamp_type="LogAppendTime")
     kit.send(topic, [{"value": b"1", "partition": 0, "timestamp": OLD_MS}])
     (row,) = kit.batch(subscribe=topic).collect()

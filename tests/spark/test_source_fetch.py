@@ -74,7 +74,7 @@ def test_a_connection_that_died_between_tasks_is_replaced(broker: TwofoldServer)
     assert numbers(read_range(options, WHOLE)) == list(range(COUNT))
 
 
-def test_an_answer_that_nobody_waited_for_does_not_meet_the_next_task(broker: TwofoldServer) -> None:
+def test_an_abandoned_answer_does_not_meet_the_next_task(broker: TwofoldServer) -> None:
     options = options_for(broker)
     for _ in range(3):
         rows = read_range(options, WHOLE)

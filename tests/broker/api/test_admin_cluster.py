@@ -132,7 +132,7 @@ async def test_only_brokers_are_described_here(version: int, kind: int, code: in
 
 
 @scenario
-async def test_the_clusters_operations_are_told_to_those_who_may_describe_it() -> None:
+async def test_the_clusters_operations_are_told_to_principals_that_may_describe_it() -> None:
     asked = {"include_cluster_authorized_operations": True}
     assert (await World().ask("DescribeCluster", 0, **asked))["cluster_authorized_operations"] == 8096
     world = World(authorizer=Deny((Operation.DESCRIBE, CLUSTER_NAME)))

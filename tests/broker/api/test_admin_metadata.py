@@ -154,7 +154,7 @@ async def test_setting_request_and_version_allow_creation(
 
 
 @scenario
-async def test_many_who_want_a_topic_ask_the_controller_once() -> None:
+async def test_many_requests_for_a_topic_ask_the_controller_once() -> None:
     world = World()
     world.controller.gate = asyncio.Event()
     for _ in range(5):
@@ -182,7 +182,7 @@ async def test_creations_in_flight_are_bounded_and_the_rest_come_when_asked_for_
 
 
 @scenario
-async def test_a_creation_that_failed_is_tried_again_by_the_next_who_asks() -> None:
+async def test_a_creation_that_failed_is_tried_again_by_the_next_request() -> None:
     world = World({"default.replication.factor": "2"})
     for _ in range(2):
         assert codes(await rows(world, 9, ["new"], allow_auto_topic_creation=True)) == {"new": 3}

@@ -81,7 +81,7 @@ async def test_creation_needs_permission_on_the_cluster_or_the_topic() -> None:
 
 
 @scenario
-async def test_configurations_are_told_only_to_those_who_may_see_them() -> None:
+async def test_configurations_are_told_only_to_principals_that_may_see_them() -> None:
     world = World(authorizer=Deny((Operation.DESCRIBE_CONFIGS, "t")))
     (row,) = (await world.ask("CreateTopics", 7, topics=[topic("t")], timeout=1000))["topics"]
     assert (row["error_code"], row["topic_config_error_code"]) == (0, 29)

@@ -84,7 +84,7 @@ async def test_the_log_start_never_moves_back(node: DeletingNode) -> None:
 
 
 @simulated(DeletingNode)
-async def test_what_cannot_be_deleted_says_why_and_stops_nobody_else(node: DeletingNode) -> None:
+async def test_what_cannot_be_deleted_says_why_and_stops_no_other_row(node: DeletingNode) -> None:
     await node.create_topic("compacted", cleanup_policy="compact")
     await node.create_topic("both", cleanup_policy="compact,delete")
     await node.create_topic("kept", cleanup_policy="")
@@ -230,7 +230,7 @@ async def test_a_prepared_transaction_protects_its_own_partitions_only(node: Two
 
 
 @two_phase()
-async def test_a_reader_who_waits_where_records_go_hears_of_it(node: TwoPhaseNode) -> None:
+async def test_a_reader_that_waits_where_records_go_hears_of_it(node: TwoPhaseNode) -> None:
     pair = await node.init()
     await node.add(pair, 0)
     for sequence in range(3):

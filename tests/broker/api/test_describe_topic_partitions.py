@@ -48,7 +48,7 @@ async def test_topics_come_in_the_order_of_their_names_each_once() -> None:
 
 
 @scenario
-async def test_a_row_tells_who_leads_and_what_may_be_done() -> None:
+async def test_a_row_tells_the_leader_and_what_may_be_done() -> None:
     world = await three_topics()
     (row,) = (await describe(world, "c"))["topics"]
     assert (row["topic_id"], row["is_internal"]) == (world.topic_id("c"), False)
@@ -86,7 +86,7 @@ async def test_pages_of_any_size_give_every_partition_once(names: tuple[str, ...
 
 
 @scenario
-async def test_the_broker_has_a_limit_too_and_nobody_gets_less_than_one() -> None:
+async def test_the_broker_has_a_limit_too_and_no_client_gets_less_than_one() -> None:
     world = World({"max.request.partition.size.limit": "2"})
     await world.create("t", 3)
     assert cursor_of(await describe(world)) == ("t", 2)

@@ -247,7 +247,7 @@ def test_a_topic_that_is_deleted_and_made_anew_in_a_session(tmp_path, version):
     scenario()
 
 
-def test_an_id_that_nobody_knows_stays_unknown_until_somebody_does(tmp_path):
+def test_an_unknown_topic_id_stays_unknown_until_it_is_created(tmp_path):
     @on_loop
     async def scenario():
         async with running(tmp_path) as node:
@@ -305,7 +305,7 @@ def test_a_session_that_ends_sits_on_no_partition(tmp_path, how):
     scenario()
 
 
-def test_a_session_that_is_ended_elsewhere_answers_who_waits_in_it(tmp_path):
+def test_a_session_that_is_ended_elsewhere_answers_the_fetch_that_waits_in_it(tmp_path):
     @on_loop
     async def scenario():
         async with running(tmp_path, manual_timers=True) as node:

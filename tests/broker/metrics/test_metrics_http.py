@@ -271,7 +271,7 @@ async def test_headers_and_their_answers(world: World, headers: bytes, status: i
     ids=repr,
 )
 @story
-async def test_who_asks_decides_whether_the_connection_stays(
+async def test_the_request_decides_whether_the_connection_stays(
     world: World, version: bytes, connection: bytes, stays: bool
 ) -> None:
     client = await world.ask(b"GET /metrics HTTP/" + version + b"\r\nHost: node\r\n" + connection + b"\r\n")
@@ -348,7 +348,7 @@ async def test_nothing_more_is_read_while_a_request_is_answered(world: World) ->
 
 
 @story
-async def test_who_says_goodbye_after_asking_is_answered(world: World) -> None:
+async def test_a_client_that_says_goodbye_after_asking_is_answered(world: World) -> None:
     world.gate = asyncio.Event()
     client = await world.connect(GOOD)
     client.transport.write_eof()
@@ -389,7 +389,7 @@ async def test_a_request_has_a_time_to_arrive(world: World) -> None:
 
 
 @story
-async def test_who_asks_nothing_is_sent_away(world: World) -> None:
+async def test_a_client_that_asks_nothing_is_sent_away(world: World) -> None:
     started = world.now
     silent, once = await world.connect(), await world.connect(GOOD)
     await world.sleep(2 * IDLE_TIMEOUT_S)
@@ -400,7 +400,7 @@ async def test_who_asks_nothing_is_sent_away(world: World) -> None:
 
 
 @story
-async def test_who_does_not_read_the_answer_is_sent_away(world: World) -> None:
+async def test_a_client_that_does_not_read_the_answer_is_sent_away(world: World) -> None:
     world.page = b"x" * 10_000_000
     client = await world.connect()
     client.transport.pause_reading()
@@ -432,7 +432,7 @@ async def test_when_all_places_are_taken_the_longest_waiting_one_goes(world: Wor
 
 
 @story
-async def test_nobody_who_is_being_answered_is_sent_away_for_a_newcomer(world: World) -> None:
+async def test_a_client_that_is_being_answered_is_not_sent_away_for_a_newcomer(world: World) -> None:
     world.gate = asyncio.Event()
     clients = [await world.connect(GOOD) for _ in range(MAX_CONNECTIONS)]
     await world.sleep(1)
@@ -466,7 +466,7 @@ async def test_a_page_that_cannot_be_made_is_told_and_the_next_one_may_succeed(w
 
 
 @story
-async def test_a_client_that_leaves_while_the_page_is_made_harms_nobody(world: World) -> None:
+async def test_a_client_that_leaves_while_the_page_is_made_harms_no_other(world: World) -> None:
     world.gate = asyncio.Event()
     leaving, staying = await world.connect(GOOD), await world.connect(GOOD)
     await world.sleep(1)

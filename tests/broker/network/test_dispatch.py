@@ -43,7 +43,7 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize("name", UNREADABLE)
-def test_what_cannot_be_read_ends_the_connection_with_a_line_and_nobody_elses(tmp_path, name, caplog):
+def test_what_cannot_be_read_ends_the_connection_with_a_line_and_no_other(tmp_path, name, caplog):
     @on_loop
     async def scenario():
         async with running(tmp_path) as node:

@@ -56,7 +56,7 @@ def end(node, pid=7, epoch=1, index=0):
     node.broker.replicas.leader("t", index).append_markers([TransactionMarker(pid, epoch, 0, True)])
 
 
-def test_who_holds_the_stable_offset_too_long_is_named_once(tmp_path, caplog):
+def test_a_producer_that_holds_the_stable_offset_too_long_is_named_once(tmp_path, caplog):
     async def test(node, watch):
         node.log("t", 1)
         assert watch.check() == []
@@ -132,7 +132,7 @@ def test_a_changed_limit_counts_at_the_next_look(tmp_path, caplog):
     watched(tmp_path, caplog, test)
 
 
-def test_a_clock_that_jumps_back_reports_nobody(tmp_path, caplog):
+def test_a_clock_that_jumps_back_reports_no_partition(tmp_path, caplog):
     async def test(node, watch):
         begin(node, "t")
         watch.check()

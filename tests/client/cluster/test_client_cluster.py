@@ -131,7 +131,7 @@ def test_any_bootstrap_server_that_answers_is_enough() -> None:
     play(story, bootstrap_servers=f"nowhere:1,broker:{PORT},nobody:2")
 
 
-def test_nobody_answering_names_every_address_soon() -> None:
+def test_silence_everywhere_names_every_address_soon() -> None:
     async def story(sim: Simulation, _: FakeBroker, cluster: Cluster) -> None:
         start = sim.now_s
         with pytest.raises(BrokerUnreachable) as failure:

@@ -102,7 +102,7 @@ class TestSticky:
         assert sizes(second) == [2, 2, 2]
         assert [second[name] for name in "ab"] == [first[name] for name in "ab"]
 
-    def test_what_nobody_owns_moves_at_once(self) -> None:
+    def test_what_no_member_owns_moves_at_once(self) -> None:
         found = assigned("cooperative-sticky", {"t": 4}, member("a", owned="t0 t1", generation=4), member("c"))
         assert found == {"a": "t0 t1", "c": "t2 t3"}
 

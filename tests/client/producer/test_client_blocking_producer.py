@@ -152,7 +152,7 @@ def test_what_goes_wrong_later_the_handle_tells(broker: Broker, topic: str) -> N
         assert producer.send(topic, b"fine").result().offset == 0
 
 
-def test_who_finds_the_box_full_waits_and_not_for_ever() -> None:
+def test_a_send_that_finds_the_box_full_waits_and_not_for_ever() -> None:
     with twofold.Producer(bootstrap_servers="127.0.0.1:1", max_block_ms=300) as producer:
         sent = 0
 

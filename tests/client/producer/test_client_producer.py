@@ -255,7 +255,7 @@ def test_retries_are_counted_when_they_are_limited() -> None:
     play(story, retries=3, linger_ms=0)
 
 
-def test_a_gap_that_nobody_explains_fails_the_batch_and_starts_a_new_epoch() -> None:
+def test_an_unexplained_gap_fails_the_batch_and_starts_a_new_epoch() -> None:
     async def story(_: Simulation, broker: FakeBroker, producer: Producer) -> None:
         await (await producer.send("t", b"0"))
         entry = next(iter(broker.partition("t").producers.values()))
@@ -348,7 +348,7 @@ def test_memory_returns_when_records_are_acknowledged_split_or_failed() -> None:
     play(story, batch_size=4_000)
 
 
-def test_those_who_wait_for_memory_are_served_in_order() -> None:
+def test_waiting_sends_get_memory_in_order() -> None:
     async def story(sim: Simulation, broker: FakeBroker, producer: Producer) -> None:
         client = sim.runtime("client")
         tasks = [client.spawn(producer.send("t", b"%d" % number), name=str(number)) for number in range(50)]

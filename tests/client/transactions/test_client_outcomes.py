@@ -249,7 +249,7 @@ def test_the_administrator_sees_how_the_last_one_ended() -> None:
     play(story)
 
 
-def test_force_terminate_of_an_id_that_nobody_used_creates_nothing() -> None:
+def test_force_terminate_of_an_unused_id_creates_nothing() -> None:
     async def story(world: World) -> None:
         async with world.admin() as admin:
             with pytest.raises(TransactionalIdNotFound, match="nobody"):

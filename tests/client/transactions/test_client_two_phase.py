@@ -392,7 +392,7 @@ def test_keep_without_two_phase_commit_is_allowed_and_keeps_the_timeout() -> Non
 
 @pytest.mark.parametrize("level", [1, 2])
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_transaction_is_resumed_by_whoever_kept_its_identity(level: int, commit: bool) -> None:
+def test_a_transaction_is_resumed_by_the_process_that_kept_its_identity(level: int, commit: bool) -> None:
     async def story(world: World) -> None:
         gone = await world.ready()
         await gone.begin_transaction()
@@ -460,7 +460,7 @@ def test_a_producer_resumes_only_its_own_id_and_only_before_it_starts() -> None:
     play(story)
 
 
-def test_a_producer_whose_transaction_was_taken_over_is_told_by_whom_and_what_to_do() -> None:
+def test_a_producer_whose_transaction_was_taken_over_is_told_by_which_and_what_to_do() -> None:
     """Its own epoch is the one that the coordinator shows, so two equal numbers would explain nothing."""
 
     async def story(world: World) -> None:

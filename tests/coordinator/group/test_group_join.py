@@ -128,7 +128,7 @@ def test_initial_delay_waits_for_members_that_start_together() -> None:
     assert world.answer(first).generation_id == world.answer(second).generation_id == 1
 
 
-def test_initial_delay_ends_after_one_round_when_nobody_comes() -> None:
+def test_initial_delay_ends_after_one_round_when_no_member_comes() -> None:
     world = World(initial_rebalance_delay_ms=3_000)
     token = world.send_join(version=OLD)
     world.advance(3_000)
@@ -271,7 +271,7 @@ def test_a_new_member_that_vanished_while_it_waited_is_removed_in_the_end() -> N
 # Size
 
 
-def test_group_max_size_refuses_those_who_come_too_late() -> None:
+def test_group_max_size_refuses_members_that_come_too_late() -> None:
     world = World(max_size=2)
     first, second = world.stable(2)
     answer = world.join()
@@ -280,7 +280,7 @@ def test_group_max_size_refuses_those_who_come_too_late() -> None:
     assert world.members() == [first, second]
 
 
-def test_group_max_size_counts_who_has_joined_while_a_rebalance_is_prepared() -> None:
+def test_group_max_size_counts_joined_members_while_a_rebalance_is_prepared() -> None:
     world = World(max_size=2)
     first, second = world.stable(2)
     world.send_join(first)
@@ -290,7 +290,7 @@ def test_group_max_size_counts_who_has_joined_while_a_rebalance_is_prepared() ->
     assert world.answer(newcomer).generation_id == 2, "nobody waits for who is refused"
 
 
-def test_a_group_above_its_limit_after_a_restart_loses_those_who_come_last() -> None:
+def test_a_group_above_its_limit_after_a_restart_loses_the_members_that_come_last() -> None:
     world = World()
     members = world.stable(3)
     world = world.restart(max_size=2)

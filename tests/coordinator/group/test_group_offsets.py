@@ -61,7 +61,7 @@ COMMITTERS: dict[str, tuple[dict[str, str], list[int]]] = {
 
 @pytest.mark.parametrize("who", COMMITTERS)
 @pytest.mark.parametrize("state", STATES, ids=lambda state: state.value)
-def test_who_may_commit_in_which_state(who: str, state: GroupState) -> None:
+def test_which_member_may_commit_in_which_state(who: str, state: GroupState) -> None:
     world = World()
     member_id = in_state(world, state)
     named, codes = COMMITTERS[who]
@@ -363,7 +363,7 @@ def test_a_group_with_nothing_but_pending_offsets_stays_until_they_are_gone() ->
     assert expire(world) == [GroupRecord("g", None)]
 
 
-def test_an_empty_group_without_offsets_is_removed_but_not_under_somebody_who_joins() -> None:
+def test_an_empty_group_without_offsets_is_removed_but_not_while_a_member_joins() -> None:
     world = World()
     world.send_join()
     assert expire(world) == []

@@ -49,7 +49,7 @@ def test_a_static_follower_that_restarts_keeps_its_place() -> None:
     assert world.sync(answer.member_id, 1, instance="b").assignment == ids["b"].encode()
 
 
-def test_who_held_the_instance_before_is_fenced() -> None:
+def test_the_member_that_held_the_instance_before_is_fenced() -> None:
     world = World()
     ids = static_group(world, "a", "b")
     world.join(instance="b")
@@ -104,7 +104,7 @@ def test_a_static_member_that_is_away_keeps_its_place_until_its_session_ends() -
     assert world.generation() == 2
 
 
-def test_a_generation_waits_for_static_members_when_nobody_else_is_there() -> None:
+def test_a_generation_waits_for_static_members_when_no_other_is_there() -> None:
     world = World()
     joined = world.send_join(instance="a", session=200_000, rebalance=6_000)
     world.tick()

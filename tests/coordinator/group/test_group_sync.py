@@ -19,7 +19,7 @@ def joined(world: World, members: int) -> list[str]:
 # SyncGroup
 
 
-def test_everybody_gets_what_the_leader_assigned() -> None:
+def test_every_member_gets_what_the_leader_assigned() -> None:
     world = World()
     leader, follower = joined(world, 2)
     waiting = world.send_sync(follower, 1)
@@ -31,7 +31,7 @@ def test_everybody_gets_what_the_leader_assigned() -> None:
     assert world.group_state() is GroupState.STABLE
 
 
-def test_an_assignment_is_in_the_log_before_anybody_gets_it() -> None:
+def test_an_assignment_is_in_the_log_before_a_member_gets_it() -> None:
     world = World()
     leader, follower = joined(world, 2)
     world.holding = True
@@ -67,7 +67,7 @@ def test_a_stable_group_gives_the_assignment_again() -> None:
     ("member", "generation", "instance", "code"),
     [("stranger", 1, None, 25), ("first", 2, None, 22), ("first", 1, "i", 25), ("first", -1, None, 22)],
 )
-def test_who_is_not_of_the_generation_gets_no_assignment(
+def test_a_member_of_another_generation_gets_no_assignment(
     member: str, generation: int, instance: str | None, code: int
 ) -> None:
     world = World()
@@ -77,7 +77,7 @@ def test_who_is_not_of_the_generation_gets_no_assignment(
     assert world.heartbeat(name, generation, instance=instance) == code
 
 
-def test_groups_without_members_know_nobody() -> None:
+def test_groups_without_members_know_no_member() -> None:
     world = World()
     (first,) = world.stable()
     world.leave(first)
@@ -105,7 +105,7 @@ def test_a_sync_while_members_join_is_told_to_join() -> None:
     assert world.sync(second, 1).error_code == 27
 
 
-def test_a_rebalance_during_the_sync_phase_sends_those_who_wait_to_join() -> None:
+def test_a_rebalance_during_the_sync_phase_sends_waiting_members_to_join() -> None:
     world = World()
     leader, follower = joined(world, 2)
     waiting = world.send_sync(follower, 1)
@@ -114,7 +114,7 @@ def test_a_rebalance_during_the_sync_phase_sends_those_who_wait_to_join() -> Non
     assert world.sync(leader, 1, {leader: b"a"}).error_code == 27
 
 
-def test_an_assignment_that_was_overtaken_by_a_rebalance_is_nobodys() -> None:
+def test_an_assignment_that_was_overtaken_by_a_rebalance_is_dropped() -> None:
     world = World()
     leader, follower = joined(world, 2)
     world.holding = True
@@ -125,7 +125,7 @@ def test_an_assignment_that_was_overtaken_by_a_rebalance_is_nobodys() -> None:
     assert world.group_state() is GroupState.PREPARING_REBALANCE
 
 
-def test_an_assignment_of_an_earlier_generation_is_nobodys() -> None:
+def test_an_assignment_of_an_earlier_generation_is_dropped() -> None:
     world = World()
     (leader,) = joined(world, 1)
     world.holding = True
@@ -140,7 +140,7 @@ def test_an_assignment_of_an_earlier_generation_is_nobodys() -> None:
 
 
 @pytest.mark.parametrize("held", [False, True])
-def test_an_assignment_that_cannot_be_written_makes_everybody_join_again(held: bool) -> None:
+def test_an_assignment_that_cannot_be_written_makes_every_member_join_again(held: bool) -> None:
     world = World()
     leader, follower = joined(world, 2)
     waiting = world.send_sync(follower, 1)
@@ -168,7 +168,7 @@ def test_members_that_never_sync_are_removed_after_the_rebalance_timeout() -> No
     assert world.heartbeat(follower, 1) == 25
 
 
-def test_nobody_is_removed_when_all_have_synced() -> None:
+def test_no_member_is_removed_when_all_have_synced() -> None:
     world = World()
     members = world.stable(2)
     for _ in range(2 * REBALANCE // 5_000):
@@ -256,7 +256,7 @@ def test_a_heartbeat_costs_nothing_in_the_heap() -> None:
 # LeaveGroup
 
 
-def test_leaving_rebalances_those_who_are_left() -> None:
+def test_leaving_rebalances_the_remaining_members() -> None:
     world = World()
     first, second = world.stable(2)
     answer = world.leave(first)
@@ -319,7 +319,7 @@ def test_leaving_while_waiting_answers_the_request_that_waits() -> None:
 # The coordinator moves
 
 
-def test_resigning_answers_everybody_who_waits() -> None:
+def test_resigning_answers_every_waiting_member() -> None:
     world = World(initial_rebalance_delay_ms=1000)
     joining = world.send_join(version=0, group="a")
     leader, follower = (member for member, _ in [world.send_new(group="b"), world.send_new(group="b")])

@@ -135,7 +135,7 @@ def test_stability_is_a_matter_of_one_partition() -> None:
         ({"member_id": "member", "generation": 1, "group_instance_id": "i"}, 25),
     ],
 )
-def test_who_says_who_it_is_is_fenced(who: dict[str, Any], code: int) -> None:
+def test_a_client_that_names_its_member_is_fenced(who: dict[str, Any], code: int) -> None:
     world = World()
     (member_id,) = world.stable()
     fields: dict[str, Any] = {name: member_id if value == "member" else value for name, value in who.items()}

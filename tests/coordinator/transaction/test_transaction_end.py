@@ -272,7 +272,7 @@ def test_an_end_without_a_producer_id_at_hand_is_told_to_come_back(commit):
 
 @pytest.mark.parametrize("state", [COMPLETE_COMMIT, COMPLETE_ABORT], ids=NAME)
 @VERBS
-def test_nobody_is_told_the_epoch_of_the_last_fence(state, commit):
+def test_no_client_is_told_the_epoch_of_the_last_fence(state, commit):
     """Logs of older brokers hold such entries: the id of the next producer was not in them (KAFKA-20310)."""
     assert a_world_in(state, epoch=32767).end(commit, P, MAX) == PRODUCER_FENCED
 

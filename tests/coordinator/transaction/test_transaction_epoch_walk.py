@@ -162,7 +162,7 @@ def test_at_the_last_epoch_every_state_leads_to_a_new_producer_id(case, tv):
 
 
 @pytest.mark.parametrize("state", [ONGOING, COMPLETE_COMMIT, COMPLETE_ABORT, EMPTY], ids=lambda s: s.wire_name)
-def test_who_held_the_last_epoch_is_fenced_once_another_took_over(state):
+def test_the_holder_of_the_last_epoch_is_fenced_once_another_took_over(state):
     world = a_world_in(state, epoch=MAX, client_version=2)
     assert identity(world.init_done())[0] == 2000
     world.init_done()

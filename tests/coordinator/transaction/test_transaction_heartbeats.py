@@ -224,7 +224,7 @@ def test_decision_18_a_late_heartbeat_of_a_finished_transaction_is_harmless(comm
 
 @COORDINATOR_ENDED_IT
 @pytest.mark.parametrize("epoch", [5, MAX])
-def test_decision_19_who_was_aborted_is_told_to_abort_and_can_go_on(cause, epoch):
+def test_decision_19_an_aborted_producer_is_told_to_abort_and_can_go_on(cause, epoch):
     world = a_world_in(ONGOING, epoch=epoch, client_version=2, heartbeat_interval_ms=INTERVAL_MS)
     world.time_out()
     assert beat(world.now, P, epoch, cause) == TRANSACTION_ABORTABLE
@@ -280,7 +280,7 @@ def test_decision_25_a_heartbeat_names_its_sender(fields):
 
 
 @pytest.mark.parametrize("epoch", [5, MAX])
-def test_decision_26_only_who_recovered_a_transaction_keeps_it_alive(epoch):
+def test_decision_26_only_the_recovering_producer_keeps_a_transaction_alive(epoch):
     world = a_world_in(ONGOING, epoch=epoch, client_version=2)
     client = identity(world.keep(enable_2pc=False, heartbeat_interval_ms=INTERVAL_MS))
     assert counts(world.now, *client)

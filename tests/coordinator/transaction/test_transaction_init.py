@@ -341,7 +341,7 @@ def test_a_fence_by_tv1_leaves_nothing_to_recognise():
 
 
 @pytest.mark.parametrize("tv", [2, 3])
-def test_a_fence_by_tv2_remembers_who_was_fenced(tv):
+def test_a_fence_by_tv2_remembers_the_fenced_producer(tv):
     world = a_world_in(ONGOING, tv, last_producer_epoch=4)
     world.init()
     assert world.now.last_producer_epoch == 5

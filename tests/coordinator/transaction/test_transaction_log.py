@@ -120,7 +120,7 @@ def test_no_lower_epoch_is_seen_where_the_producer_id_changed_or_the_id_was_remo
     )
 
 
-def test_the_check_can_be_made_by_whoever_loads():
+def test_the_check_can_be_made_by_any_loader():
     check_successor(None, a_transaction(EMPTY, 3))
     check_successor(a_transaction(EMPTY, 3), None)
     check_successor(a_transaction(EMPTY, 3), a_transaction(ONGOING, 3))

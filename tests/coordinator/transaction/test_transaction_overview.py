@@ -72,7 +72,7 @@ def test_describe_start_survives_until_the_next_init():
     assert describe(world.now, TXN).start_ms == -1
 
 
-def test_describe_shows_who_writes_and_not_who_recovered_it():
+def test_describe_shows_the_writer_and_not_the_recovering_producer():
     world = a_world_in(ONGOING)
     assert world.keep() == (P, 6, P, 5)
     assert describe(world.now, TXN)[3:5] == (P, 5)

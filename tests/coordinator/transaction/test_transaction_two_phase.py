@@ -153,7 +153,7 @@ def test_keeping_never_takes_a_vow_away():
 
 @VERBS
 @pytest.mark.parametrize("was", [NEVER, TIMEOUT_MS], ids=["two-phase", "plain"])
-def test_the_mode_of_who_keeps_counts_from_the_next_transaction(was, commit):
+def test_the_mode_of_the_keeping_producer_counts_from_the_next_transaction(was, commit):
     world = a_world_in(ONGOING, timeout_ms=was)
     world.keep(enable_2pc=False, timeout_ms=30_000, heartbeat_interval_ms=1000)
     assert world.now.timeout_ms == was
@@ -176,7 +176,7 @@ def test_the_last_one_that_keeps_says_what_counts_afterwards():
     assert world.now.timeout_ms == NEVER
 
 
-def test_heartbeats_of_who_keeps_a_two_phase_transaction_do_no_harm_and_their_absence_neither():
+def test_heartbeats_for_a_kept_two_phase_transaction_do_no_harm_and_their_absence_neither():
     world = a_world_in(ONGOING, timeout_ms=NEVER)
     world.keep(enable_2pc=False, heartbeat_interval_ms=1000)
     assert not heartbeat(world.now, TXN, P, ProducerEpoch(6))
@@ -188,7 +188,7 @@ def test_heartbeats_of_who_keeps_a_two_phase_transaction_do_no_harm_and_their_ab
 
 @pytest.mark.parametrize("tv", [0, 1])
 @pytest.mark.parametrize("state", [None, *RECORDED_STATES], ids=lambda state: state.wire_name if state else "none")
-def test_nobody_vows_below_transaction_version_2(state, tv):
+def test_no_producer_vows_below_transaction_version_2(state, tv):
     world = World(tv) if state is None else a_world_in(state, tv=tv)
     world.is_marking = False
     records = len(world.log)
@@ -242,7 +242,7 @@ def test_how_a_two_phase_transaction_ended_is_known_until_the_next_one_ends(comm
 
 @pytest.mark.parametrize("tv", [1, 2])
 @pytest.mark.parametrize("kept", [False, True])
-def test_who_ends_it_by_force_leaves_the_cause(kept, tv):
+def test_an_end_by_force_leaves_the_cause(kept, tv):
     world = a_world_in(ONGOING, timeout_ms=NEVER, client_version=2)
     if kept:
         world.keep()
@@ -296,7 +296,7 @@ ADDS = {
 
 
 @pytest.mark.parametrize("case", ADDS)
-def test_nobody_widens_a_kept_transaction(case):
+def test_no_producer_widens_a_kept_transaction(case):
     pair, of, expected = ADDS[case]
     world = a_kept_one()
     assert world.add(*pair, of) == expected
@@ -305,7 +305,7 @@ def test_nobody_widens_a_kept_transaction(case):
     assert len(world.log) == 1
 
 
-def test_nobody_widens_a_kept_transaction_with_two_producer_ids():
+def test_no_producer_widens_a_kept_transaction_with_two_producer_ids():
     world = a_kept_one(epoch=MAX, next_producer_id=73, next_producer_epoch=3)
     for pair, code in {
         (73, 3): INVALID_TXN_STATE,
@@ -431,7 +431,7 @@ def test_a_late_end_does_not_end_the_next_transaction(commit):
 
 
 @VERBS
-def test_who_wrote_a_kept_transaction_never_gets_an_identity_from_it(commit):
+def test_the_writer_of_a_kept_transaction_never_gets_an_identity_from_it(commit):
     for world in (a_kept_one(), a_kept_one(epoch=MAX, next_producer_id=73, next_producer_epoch=0)):
         old = world.pair
         world.end(commit, world.now.next_producer_id, world.now.next_producer_epoch)

@@ -734,7 +734,7 @@ def test_the_cleaner_runs_in_the_background_and_can_be_disabled() -> None:
         assert offsets(kit.log) == ([1] if enabled else [0, 1])
 
 
-def test_a_log_that_nobody_opened_is_not_opened_for_nothing() -> None:
+def test_a_log_that_is_not_open_is_not_opened_for_nothing() -> None:
     kit = CleanKit()
     kit.put(("a", "1"))
     kit.put(("a", "2"), roll=True)

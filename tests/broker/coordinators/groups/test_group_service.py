@@ -146,7 +146,7 @@ async def test_loading_takes_turns_with_everything_else(node: Node) -> None:
 
 
 @simulated()
-async def test_a_shard_that_resigns_sends_everybody_to_another_broker(node: Node) -> None:
+async def test_a_shard_that_resigns_sends_every_member_to_another_broker(node: Node) -> None:
     joined = await node.stable()
     waiting = node.send_join()
     await node.sleep(0.1)

@@ -145,7 +145,7 @@ async def test_heartbeats_do_not_extend_the_timeout(node: Beating) -> None:
 
 
 @beating()
-async def test_who_is_wrong_is_told_what(node: Beating) -> None:
+async def test_a_wrong_heartbeat_is_told_what_is_wrong(node: Beating) -> None:
     pair = await node.start_with(500)
     assert await node.beat(pair, name="") == 42
     assert await node.beat((-1, 0)) == 42

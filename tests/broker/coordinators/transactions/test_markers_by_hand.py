@@ -176,7 +176,7 @@ def test_an_answer_says_that_the_start_offset_was_looked_at(tmp_path):
     scenario()
 
 
-def test_who_asked_for_it_is_in_the_log_of_the_broker(tmp_path, caplog):
+def test_the_administrator_is_named_in_the_log_of_the_broker(tmp_path, caplog):
     @on_loop
     async def scenario():
         async with running(tmp_path) as node:

@@ -159,7 +159,7 @@ async def test_one_topic_without_permission_stops_the_whole_request(node: Node) 
 
 
 @exact()
-async def test_those_who_may_not_describe_an_id_do_not_see_it_in_the_list(node: Node) -> None:
+async def test_an_id_that_may_not_be_described_is_not_in_the_list(node: Node) -> None:
     await node.init("x")
     await node.init("y")
     node.broker.core.authorizer = Deny((DESCRIBE, "x"))

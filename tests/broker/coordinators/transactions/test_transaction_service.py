@@ -250,7 +250,7 @@ async def test_the_timeout_goes_on_over_a_restart(node: Node) -> None:
 @simulated(
     transactional_id_expiration_ms=HOUR_S * 1000, transaction_remove_expired_transaction_cleanup_interval_ms=60_000
 )
-async def test_ids_that_nobody_uses_are_forgotten_and_open_ones_are_not(node: Node) -> None:
+async def test_unused_ids_are_forgotten_and_open_ones_are_not(node: Node) -> None:
     pair = await node.init("x")
     kept = await node.init("kept", timeout=900_000)
     await node.sleep(0.9 * HOUR_S)
@@ -321,7 +321,7 @@ async def test_an_open_transaction_goes_on_after_a_kill(node: Node) -> None:
 
 
 @exact()
-async def test_while_it_is_loaded_everybody_is_told_to_wait(node: Node) -> None:
+async def test_while_it_is_loaded_every_client_is_told_to_wait(node: Node) -> None:
     pair = await node.init()
     await node.add(pair, 0)
     node.lead_anew()
@@ -339,7 +339,7 @@ async def test_while_it_is_loaded_everybody_is_told_to_wait(node: Node) -> None:
 
 
 @exact()
-async def test_who_does_not_lead_does_not_coordinate(node: Node) -> None:
+async def test_a_broker_that_does_not_lead_does_not_coordinate(node: Node) -> None:
     pair = await node.init()
     node.broker.transactions._resign(node.shard().index)
     assert await node.init() == 16
@@ -415,7 +415,7 @@ async def test_a_read_that_fails_while_loading_is_tried_again(node: Node, monkey
 
 
 @exact()
-async def test_answers_of_a_leadership_that_ended_concern_nobody(node: Node) -> None:
+async def test_answers_of_a_leadership_that_ended_are_ignored(node: Node) -> None:
     pair = await node.init()
     await node.add(pair, 0)
     await node.produce(pair, 0)

@@ -30,7 +30,7 @@ def bumped(pair: Pair, by: int = 1) -> Pair:
 
 
 @two_phase(transaction_two_phase_commit_enable="false")
-async def test_where_it_is_switched_off_nobody_may_vow(node: TwoPhaseNode) -> None:
+async def test_where_it_is_switched_off_no_producer_may_vow(node: TwoPhaseNode) -> None:
     assert await node.vow() == 53
     assert await node.keep() == 53, "not to recover either"
     assert await node.vow(timeout=0) == 53, "before anybody looks at the timeout"
@@ -79,7 +79,7 @@ async def test_with_two_phase_commit_the_timeout_of_the_request_does_not_matter(
 
 
 @two_phase(transaction_max_timeout_ms=NEVER_MS - 1, transactional_id_expiration_ms=NEVER_MS)
-async def test_nobody_becomes_two_phase_by_asking_for_its_timeout(node: TwoPhaseNode) -> None:
+async def test_no_producer_becomes_two_phase_by_asking_for_its_timeout(node: TwoPhaseNode) -> None:
     assert await node.vow(two_phase=False, timeout=NEVER_MS) == 50
     assert isinstance(await node.vow(two_phase=False, timeout=NEVER_MS - 1), Given)
 
@@ -197,7 +197,7 @@ async def test_what_is_being_ended_is_not_kept(node: TwoPhaseNode) -> None:
 @VERBS
 @pytest.mark.parametrize("version", range(6))
 @exact()
-async def test_only_who_recovered_it_may_end_it_and_only_with_version_5(
+async def test_only_the_recovering_producer_may_end_it_and_only_with_version_5(
     node: TwoPhaseNode, version: int, commit: bool
 ) -> None:
     pair = await node.prepared()
@@ -236,7 +236,7 @@ async def test_a_late_end_of_the_old_instance_ends_neither_this_transaction_nor_
 
 
 @exact()
-async def test_nobody_adds_to_a_kept_transaction(node: TwoPhaseNode) -> None:
+async def test_no_producer_adds_to_a_kept_transaction(node: TwoPhaseNode) -> None:
     await node.ready()
     pair = (await node.vow()).pair
     assert await node.produce(pair, 0, version=12) == 0
@@ -485,7 +485,7 @@ async def test_the_vow_belongs_to_the_id_until_its_next_init(node: TwoPhaseNode)
 # Switches that change under a prepared transaction
 
 
-def test_switching_it_off_later_leaves_what_is_prepared_and_admits_nobody() -> None:
+def test_switching_it_off_later_leaves_what_is_prepared_and_admits_no_other() -> None:
     with Simulation(1) as sim:
 
         async def main() -> None:

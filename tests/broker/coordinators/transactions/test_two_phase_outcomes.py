@@ -53,7 +53,7 @@ async def test_how_it_ended_is_told_through_inits_restarts_and_other_transaction
 
 
 @two_phase()
-async def test_who_is_terminated_by_force_has_that_as_its_cause(node: TwoPhaseNode) -> None:
+async def test_a_transaction_terminated_by_force_has_that_as_its_cause(node: TwoPhaseNode) -> None:
     for keeps in (False, True):
         pair = await node.prepared()
         if keeps:

@@ -23,7 +23,7 @@ from twofold.sink import names, recognition
 from twofold.sink.adoption import former_journals
 from twofold.sink.completion import REFUSED, Completion, CompletionOutcome
 from twofold.sink.decided import UNKNOWN, DecidedEntry, Input, Purpose
-from twofold.sink.errors import Revoked, Stale, Unsupported, VoteFailed
+from twofold.sink.errors import Revoked, Stale, Unsupported, VoteFailed, two_phase_is_gone
 from twofold.sink.inspection import FoundJournal
 from twofold.sink.journal import GroupOffsets, Journal
 from twofold.sink.register import BatchDecision, Mode, Participant, Register
@@ -48,6 +48,8 @@ DECIDING_ATTEMPTS = 5
 TIMEOUT_SETTING = "transaction.max.timeout.ms"
 LEAST_TIME_LEFT = 0.1
 """Of a transaction's timeout: with less than that a decision might come too late for it."""
+
+NO_TWO_PHASE = (UnsupportedVersion, TransactionalIdAuthorizationFailed)
 
 OffsetsOf = Callable[[str, int], GroupOffsets | None]
 
@@ -207,6 +209,14 @@ class Driver:
     async def take_over(self, owner: str, deadline: Deadline, *, accept_loss: bool = False) -> Conditions:
         """The driver before is fenced; what it decided is done, everything else is aborted."""
         conditions = await self.open_journal(deadline)
+        try:
+            return await self._end_what_is_left(owner, conditions, deadline, accept_loss)
+        except NO_TWO_PHASE as error:
+            raise Unsupported(await self._why_readers_wait(deadline) or str(error)) from error
+
+    async def _end_what_is_left(
+        self, owner: str, conditions: Conditions, deadline: Deadline, accept_loss: bool
+    ) -> Conditions:
         await self._settle(deadline, accept_loss=accept_loss)
         if self.journal.version is None:
             await self._adopt(owner, conditions, deadline)
@@ -274,7 +284,7 @@ class Driver:
             if reason is None:
                 mode = Mode.TWO_PHASE
             elif wanted == "2pc":
-                raise Unsupported(f"exactlyOnce=2pc: {reason}")
+                raise Unsupported(f"exactlyOnce=2pc: {await self._why_readers_wait(deadline) or reason}")
             else:
                 log.warning(
                     "exactlyOnce=auto takes the resume path, which loses a decided batch if brokers or driver are away "
@@ -291,9 +301,15 @@ class Driver:
         try:
             # What an earlier driver left half written is kept by this, and ended when the journal is opened.
             await self._calls.init(self._driver_id, Terms(NO_TIMEOUT_MS, two_phase=True), deadline, keep=True)
-        except (UnsupportedVersion, TransactionalIdAuthorizationFailed) as error:
+        except NO_TWO_PHASE as error:
             return str(error)
         return None
+
+    async def _why_readers_wait(self, deadline: Deadline) -> str | None:
+        """Where brokers have no two-phase commit any more: transactions that were prepared when they had it."""
+        found = await self._transactions.describe(await self.open_ids(deadline), deadline)
+        prepared = sorted(name for name, row in found.items() if row is not None and row.timeout_ms == NO_TIMEOUT_MS)
+        return two_phase_is_gone(self._settings.prefix, prepared) if prepared else None
 
     async def _longest_timeout_ms(self) -> int:
         """What the broker allows at most: a decision has all that time to be carried out."""

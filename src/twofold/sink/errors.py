@@ -1,5 +1,7 @@
 """What a sink raises. Every message says what to do."""
 
+from collections.abc import Sequence
+
 from twofold.wire.errors import KafkaError
 
 
@@ -40,3 +42,16 @@ class OtherInput(SinkError):
 
 class WriteIdRefused(SinkError):
     """A writeId that was pruned, or one more than are remembered."""
+
+
+def two_phase_is_gone(prefix: str, prepared: Sequence[str]) -> str:
+    """What to do about prepared transactions on brokers that would not prepare them now."""
+    shown = ", ".join(map(repr, prepared[:3])) + (f" and {len(prepared) - 3} more" if len(prepared) > 3 else "")
+    return (
+        f"{len(prepared)} transactions under transactionalIdPrefix={prefix!r} are prepared ({shown}), and the brokers "
+        "have no two-phase commit any more: no clock ends these transactions, and every reader with read_committed "
+        "waits at their first records. Nothing is lost. Start the brokers with "
+        "transaction.two.phase.commit.enable=true again, and then this query (or `twofold pipeline recover --prefix "
+        f"{prefix}`): what was decided is completed, the rest is aborted and written again. If two-phase commit is to "
+        "stay off, do that once first, and stop the query before the brokers are started without it"
+    )

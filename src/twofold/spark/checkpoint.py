@@ -4,7 +4,7 @@
 2. Spark writes `offsets/<n>` before batch n runs: what the newest of these files says is what the batch reads.
 3. The digest of a batch's input goes by the offsets alone. Times and settings in the file may differ from run to run.
 
-Read on the driver. The directory may be local or whatever Arrow has a file system for.
+Read on the driver. The directory may be on every file system that Spark can use (`twofold.spark.files`).
 """
 
 import hashlib
@@ -14,11 +14,10 @@ import re
 import socket
 from typing import Any
 
-from pyarrow import fs
-
 from twofold.sink import names
 from twofold.sink.decided import LONGEST_ENDS, Input
 from twofold.spark.errors import OptionError
+from twofold.spark.files import Settings, files_at
 from twofold.spark.offsets import Offsets, from_json
 
 VERSION = "v1"
@@ -27,13 +26,11 @@ DIGEST_DIGITS = 16
 
 
 class Checkpoint:
-    def __init__(self, location: str) -> None:
+    """`settings` are those of Spark that the writer was given as options: `spark.hadoop.*`."""
+
+    def __init__(self, location: str, settings: Settings = ()) -> None:
         self.location = location
-        self._path: str
-        try:
-            self._fs, self._path = fs.FileSystem.from_uri(location) if "://" in location else _local(location)
-        except (OSError, ValueError, NotImplementedError) as error:
-            raise self._unreadable("it", error) from None
+        self._files = files_at(location, settings)
 
     def query_id(self) -> str:
         try:
@@ -72,10 +69,10 @@ class Checkpoint:
 
     def _batches(self) -> list[int]:
         try:
-            entries = self._fs.get_file_info(fs.FileSelector(f"{self._path}/offsets"))
+            names = self._files.names("offsets")
         except OSError as error:
             raise self._unreadable("offsets/", error) from None
-        return [int(entry.base_name) for entry in entries if entry.base_name.isdecimal()]
+        return [int(name) for name in names if name.isdecimal()]
 
     def _lines(self, batch_id: int) -> list[str]:
         """The offsets of a batch, a line for each source."""
@@ -99,16 +96,17 @@ class Checkpoint:
             ) from None
 
     def _read(self, name: str) -> str:
-        with self._fs.open_input_stream(f"{self._path}/{name}") as stream:
-            return str(stream.read().decode())
+        return self._files.read(name).decode()
 
     def _unreadable(self, name: str, error: object) -> OptionError:
         return OptionError(
-            f"the sink cannot read {name} of the checkpoint {self.location!r}: {error}. It needs it to know the query "
-            "and its batches again after a restart. Write checkpointLocation as a URI with its scheme that Arrow reads "
-            "(file, s3, gs, abfs, hdfs). Where that is not possible: transactionalIdPrefix together with "
-            "batchCheck=number, which knows a batch by its number alone and skips rows if the checkpoint was restored "
-            "from an older copy; consumerGroup is not possible then"
+            f"the sink cannot read {name} of the checkpoint {self.location!r} on {self._files.kind}: {error}. It needs "
+            "it to know the query and its batches again after a restart. Spark's Python processes know the settings of "
+            "the file system that Spark was started with: --conf spark.hadoop.*, spark-defaults.conf, core-site.xml, "
+            "the environment. One that the program sets later has to be an option of the writer, too, with the same "
+            "name: .option('spark.hadoop.fs.s3a.endpoint', ...). Where that is not possible: transactionalIdPrefix "
+            "together with batchCheck=number, which knows a batch by its number alone and skips rows if the checkpoint "
+            "was restored from an older copy; consumerGroup is not possible then"
         )
 
 
@@ -142,7 +140,3 @@ def _canonical(line: str) -> str:
         return json.dumps(json.loads(line), sort_keys=True, separators=(",", ":"))
     except ValueError:
         return line
-
-
-def _local(location: str) -> tuple[Any, str]:
-    return fs.LocalFileSystem(), location.removeprefix("file:")

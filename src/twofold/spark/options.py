@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 KAFKA = "kafka."
+HADOOP = "spark.hadoop."
 BOOTSTRAP_SERVERS = "kafka.bootstrap.servers"
 STRATEGIES = ("subscribe", "subscribePattern", "assign")
 READ = (
@@ -145,6 +146,8 @@ class WriteOptions:
     """Whether a batch of a stream is known by its input, which the checkpoint has, or by its number alone."""
     heartbeat_interval_ms: int | None
     producer: "ProducerConfig"
+    file_settings: tuple[tuple[str, str], ...] = ()
+    """Spark's, for the file system of the checkpoint, where the session was not started with them."""
     where: str = ""
     former_prefixes: tuple[str, ...] | None = None
     query_name: str = ""
@@ -190,6 +193,11 @@ class GivenOptions:
         return {name[len(KAFKA) :]: value for name, value in self._values.items() if name.startswith(KAFKA)}
 
     @property
+    def hadoop(self) -> tuple[tuple[str, str], ...]:
+        """Spark's settings of file systems, with their prefix."""
+        return tuple(sorted((name, value) for name, value in self._values.items() if name.startswith(HADOOP)))
+
+    @property
     def names(self) -> list[str]:
         return list(self._values)
 
@@ -200,7 +208,7 @@ def check_names(options: Mapping[str, str]) -> None:
     if "path" in given:
         raise OptionError("there is no path to read or write: name topics with the option subscribe or topic")
     for name in given.names:
-        if not name.startswith(KAFKA) and name not in KNOWN:
+        if not name.startswith((KAFKA, HADOOP)) and name not in KNOWN:
             raise OptionError(f"unknown option {name!r}{_nearest(name, list(KNOWN), KNOWN)}")
     known = _kafka_known()
     for name in given.kafka:
@@ -386,6 +394,7 @@ def write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOption
         checks_input=checks_input,
         heartbeat_interval_ms=given.parsed(HEARTBEAT_INTERVAL, _positive, None),
         producer=producer,
+        file_settings=given.hadoop,
         query_name=given.text("queryName") or "",
     )
     if streaming and exactly_once != "off":

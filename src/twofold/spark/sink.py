@@ -13,7 +13,6 @@ import socket
 import uuid
 from collections.abc import Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -30,6 +29,7 @@ from twofold.sink.register import Participant
 from twofold.sink.slots import Slots, Use
 from twofold.sink.steps import Reached, unobserved
 from twofold.sink.writer import Conditions, PlainWriter, TaskWriter
+from twofold.spark import driver_jvm
 from twofold.spark.checkpoint import Checkpoint, former_prefixes, place_of
 from twofold.spark.clients import client_for
 from twofold.spark.errors import OptionError
@@ -60,7 +60,7 @@ def identified(options: WriteOptions) -> WriteOptions:
     options = replace(options, where=place_of(location))
     if options.transactional_id_prefix is not None:
         return options
-    prefix = prefix_of_query(Checkpoint(location).query_id())
+    prefix = prefix_of_query(Checkpoint(location, options.file_settings).query_id())
     return replace(options, transactional_id_prefix=prefix, former_prefixes=former_prefixes(location))
 
 
@@ -107,7 +107,7 @@ class Sink:
         cluster = self.client.cluster
         self._checkpoint: Checkpoint | None = None
         if options.checkpoint_location is not None and (options.checks_input or options.consumer_group is not None):
-            self._checkpoint = Checkpoint(options.checkpoint_location)
+            self._checkpoint = Checkpoint(options.checkpoint_location, options.file_settings)
         self.driver = Driver(cluster.runtime, cluster, options.producer, options.settings, self._offsets_of, reached)
         self._slots: Slots | None = None
         self._writer: TaskWriter | PlainWriter | None = None
@@ -184,25 +184,16 @@ def sink_for(options: WriteOptions) -> Sink:
 
 def owner_of(options: WriteOptions, run_id: str = "") -> str:
     """The same for every Python process of one driver: they are below one JVM."""
-    pid = os.getppid()
-    while _command(pid) not in ("", "java"):
-        pid = int(_stat(pid)[1])
-    started = _stat(pid)[19] if _command(pid) else ""
-    parts = (socket.gethostname(), str(pid), started, options.where, run_id)
+    pid = driver_jvm.find()
+    above = os.getppid() if pid is None else pid
+    parts = (
+        socket.gethostname(),
+        str(above),
+        "" if pid is None else driver_jvm.stat_of(pid)[19],
+        options.where,
+        run_id,
+    )
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
-
-
-def _command(pid: int) -> str:
-    """Empty if the system does not tell."""
-    try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    except OSError:
-        return ""
-
-
-def _stat(pid: int) -> list[str]:
-    """State, parent, ... as proc(5) numbers them from 3."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
 # Tasks

@@ -1,5 +1,5 @@
-"""File systems that are not local, for checkpoints: a server of S3 (moto) with Hadoop's connector, and HDFS (a cluster of
-one node in one JVM). Jars come from Maven Central and are kept in `.cache`.
+"""File systems that are not local, for checkpoints: a server of S3 (moto) with Hadoop's connector, and HDFS (one name
+node and one data node in a JVM). Jars come from Maven Central and are kept in `.cache`.
 
 The connector asks for a bundle of Amazon's SDK with half a gigabyte. The modules that S3 needs are 16 MB.
 """
@@ -37,9 +37,10 @@ def jars(name: str, *dependencies: tuple[str, str, str]) -> list[str]:
     home.mkdir(parents=True, exist_ok=True)
     with (home / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (home / "complete").exists():
+        done, wanted = home / "complete", repr(dependencies)
+        if not done.exists() or done.read_text() != wanted:
             _fetch(home, dependencies)
-            (home / "complete").touch()
+            done.write_text(wanted)
     return sorted(glob.glob(f"{home}/*.jar"))
 
 
@@ -93,6 +94,7 @@ class S3:
             ("software.amazon.awssdk", "s3", SDK),
             ("software.amazon.awssdk", "sts", SDK),
             ("software.amazon.awssdk", "s3-transfer-manager", SDK),
+            ("software.amazon.s3.analyticsaccelerator", "analyticsaccelerator-s3", "1.3.1"),
         )
         return {"spark.jars": ",".join(found)} | self.settings
 

@@ -199,13 +199,15 @@ def encode(prefix: str, register: Register) -> list[tuple[bytes, bytes]]:
         "owner": register.owner,
         "round": register.round,
         "decided": [entry.row() for entry in register.decided],
+        "topics": {entry.name: entry.topic_rows() for entry in register.decided if entry.topics},
         "where": register.where,
         "queryName": register.query_name,
         "adopted": list(register.adopted),
         "movedTo": register.moved_to,
     }
     records: list[tuple[str, dict[str, Any]]] = [
-        (name_key(prefix, entry.name), {"v": VERSION, "name": entry.row()}) for entry in register.leaving
+        (name_key(prefix, entry.name), {"v": VERSION, "name": entry.row(), "topics": entry.topic_rows()})
+        for entry in register.leaving
     ]
     if pending is not None:
         rows = [_row(participant) for participant in pending.participants]
@@ -276,7 +278,9 @@ class Reader:
         return None
 
     def _decoded(self, body: Mapping[str, Any]) -> Register:
-        decided = tuple(map(DecidedEntry.of, body["decided"]))
+        topics = body.get("topics", {})  # the version before wrote none
+        entries = map(DecidedEntry.of, body["decided"])
+        decided = tuple(entry.with_topics(topics.get(entry.name, ())) for entry in entries)
         pending = None
         if "tx" in body:
             rows = [row for index in range(body["parts"]) for row in self._parts[index]["tx"]]

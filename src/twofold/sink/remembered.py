@@ -72,7 +72,7 @@ class Remembered:
             return
         body = json.loads(value)
         check_version(body)
-        self.names[name] = DecidedEntry.of(body["name"])
+        self.names[name] = DecidedEntry.of(body["name"]).with_topics(body.get("topics", ()))
 
     def _take_pruned(self, body: dict[str, Any]) -> None:
         check_version(body)

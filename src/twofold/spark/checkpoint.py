@@ -15,7 +15,7 @@ import socket
 from typing import Any
 
 from twofold.sink import names
-from twofold.sink.decided import LONGEST_ENDS, Input
+from twofold.sink.decided import LONGEST_ENDS, MOST_TOPICS, Input
 from twofold.spark.errors import OptionError
 from twofold.spark.files import Settings, files_at
 from twofold.spark.offsets import Offsets, from_json
@@ -46,9 +46,12 @@ class Checkpoint:
         return self.input_of(max(batches))
 
     def input_of(self, batch_id: int) -> Input:
-        text = "\n".join(_canonical(line) for line in self._lines(batch_id))
+        lines = self._lines(batch_id)
+        text = "\n".join(map(_canonical, lines))
         digest = hashlib.sha256(text.encode()).hexdigest()[:DIGEST_DIGITS]
-        return Input(batch_id, digest, text if len(text) <= LONGEST_ENDS else "")
+        topics = sorted({topic for line in lines for topic in _topics(line)})
+        named = tuple((topic, "") for topic in topics) if len(topics) <= MOST_TOPICS else ()
+        return Input(batch_id, digest, text if len(text) <= LONGEST_ENDS else "", named)
 
     def has(self, batch_id: int) -> bool:
         return batch_id in self._batches()
@@ -108,6 +111,14 @@ class Checkpoint:
             "together with batchCheck=number, which knows a batch by its number alone and skips rows if the checkpoint "
             "was restored from an older copy; consumerGroup is not possible then"
         )
+
+
+def _topics(line: str) -> set[str]:
+    """Of a line of offsets; none where it is another source's."""
+    try:
+        return {tp.topic for tp in from_json(json.loads(line))}
+    except (ValueError, AttributeError, TypeError):
+        return set()
 
 
 def query_at(location: str) -> str | None:

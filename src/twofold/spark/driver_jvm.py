@@ -92,7 +92,7 @@ def _submitted(rest: Iterator[str]) -> Iterator[tuple[str, str]]:
 
 def open_jars(pid: int) -> list[str]:
     """In the order in which the JVM opened them."""
-    found = {}
+    found: dict[str, None] = {}
     try:
         for descriptor in sorted(os.listdir(f"/proc/{pid}/fd"), key=int):
             try:

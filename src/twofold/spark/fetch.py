@@ -6,6 +6,7 @@
 """
 
 import logging
+import uuid
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ import pyarrow as pa
 from twofold.client.cluster.metadata import PartitionMetadata
 from twofold.client.config import ConsumerConfig
 from twofold.client.consumer.offsets import OffsetSpec, list_offsets
-from twofold.client.consumer.single_fetch import SingleFetch
+from twofold.client.consumer.single_fetch import SingleFetch, TopicMadeAnew
 from twofold.connections.waiting import Deadline
 from twofold.records.batch import Buffer, iter_headers
 from twofold.records.columnar import Decoder
@@ -23,7 +24,7 @@ from twofold.spark.errors import DataLoss
 from twofold.spark.fetch_socket import FetchSocket, Route
 from twofold.spark.offsets import EARLIEST, LATEST, Range
 from twofold.spark.options import ReadOptions
-from twofold.types import TopicPartition
+from twofold.types import TopicId, TopicPartition
 from twofold.wire.errors import KafkaError, OffsetOutOfRange
 from twofold.wire.messages.fetch import PartitionData
 
@@ -42,10 +43,10 @@ class FetchedBatches(NamedTuple):
     aborted: list[tuple[int, int]] | None
 
 
-def read_range(options: ReadOptions, asked: Range) -> Iterator[pa.RecordBatch]:
-    """The rows of a range, in their order."""
+def read_range(options: ReadOptions, asked: Range, topic_id: str = "") -> Iterator[pa.RecordBatch]:
+    """The rows of a range, in their order; with an id of that topic and of no other that has its name."""
     client = client_for(options.consumer)
-    reader = RangeReader(client, options, asked)
+    reader = RangeReader(client, options, asked, uuid.UUID(topic_id) if topic_id else None)
     found = reader.resolve()
     decoder = Decoder(
         *found.tp,
@@ -64,7 +65,10 @@ def read_range(options: ReadOptions, asked: Range) -> Iterator[pa.RecordBatch]:
 class RangeReader:
     """The requests of one task."""
 
-    def __init__(self, client: SparkClient, options: ReadOptions, asked: Range) -> None:
+    def __init__(
+        self, client: SparkClient, options: ReadOptions, asked: Range, topic_id: TopicId | None = None
+    ) -> None:
+        self._topic_id = topic_id
         self._client = client
         self._cluster = client.cluster
         self._options = options
@@ -91,9 +95,14 @@ class RangeReader:
 
     def answers(self) -> Iterator[FetchedBatches]:
         """Every answer with records in it, until the range is read."""
-        exchange = Exchange(self._client, self._config, self._tp)
+        exchange = Exchange(self._client, self._config, self._tp, self._topic_id)
         try:
             yield from self._read(exchange)
+        except TopicMadeAnew as error:
+            raise DataLoss(
+                f"the topic {error.message} while a batch reads it, and rows of the old one are gone. Start the query "
+                "again: failOnDataLoss says what becomes of it then"
+            ) from None
         finally:
             exchange.close()
 
@@ -163,11 +172,13 @@ class Exchange:
     """One fetch after the other: on a connection of the task's own while all is well, otherwise on the cluster's,
     where a fetch is tried again until its deadline."""
 
-    def __init__(self, client: SparkClient, config: ConsumerConfig, tp: TopicPartition) -> None:
+    def __init__(
+        self, client: SparkClient, config: ConsumerConfig, tp: TopicPartition, topic_id: TopicId | None = None
+    ) -> None:
         self._client = client
         self._cluster = client.cluster
         self._tp = tp
-        self._single = SingleFetch(client.cluster, config, tp)
+        self._single = SingleFetch(client.cluster, config, tp, topic_id)
         self._asked: tuple[int, int] | None = None
         self._own: tuple[FetchSocket, PartitionMetadata] | None = None
 
@@ -193,7 +204,7 @@ class Exchange:
             connection, row = self._own
             try:
                 return self._single.data(connection.answer(), row, position)
-            except OffsetOutOfRange:
+            except (OffsetOutOfRange, TopicMadeAnew):
                 raise
             except (OSError, KafkaError) as error:
                 self._drop(error)
@@ -212,6 +223,6 @@ class Exchange:
 
     async def _find_route(self) -> tuple[PartitionMetadata, Route]:
         deadline = self._cluster.deadline()
-        row = await self._cluster.leader(self._tp, deadline)
+        row = await self._single.leader(deadline)
         connection = await self._cluster.connection(row.leader, deadline)
         return row, Route(self._cluster.link(row.leader).address, self._single.version(connection))

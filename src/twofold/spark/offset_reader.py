@@ -31,9 +31,17 @@ class OffsetReader:
         self._cluster: Cluster = self._client.cluster
         self._known: list[TopicPartition] = []
         self._known_until = float("-inf")
+        self.ids: dict[str, str] = {}
+        """Of the topics that were read last, as they were then; brokers of before Kafka 2.8 have none."""
 
     def now_ms(self) -> float:
         return self._cluster.runtime.clock.monotonic() * 1000
+
+    def look_up_ids(self) -> None:
+        async def ask() -> None:
+            await self._partitions()
+
+        self._ask(ask)
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
         """Of those partitions that are there."""
@@ -148,6 +156,8 @@ class OffsetReader:
             topic = self._cluster.cache.topic(name)
             if topic is None:
                 raise self._cluster.cache.error_of(name) or UnknownTopicOrPartition(f"topic {name!r} does not exist")
+            if topic.topic_id is not None:
+                self.ids[name] = str(topic.topic_id)
             if not topic.internal:
                 found += [TopicPartition(name, partition) for partition in topic.partitions]
         return found

@@ -63,6 +63,7 @@ READ = (
 )
 WRITE = (
     "topic",
+    "topic.partitions",
     "transactionalIdPrefix",
     "exactlyOnce",
     "decisionTopic",
@@ -130,6 +131,9 @@ class ReadOptions:
     metadata_ttl_ms: int
     push_down_filters: bool
     consumer: "ConsumerConfig"
+    prefix: str | None = None
+    decision_topic: str | None = None
+    """Of the sink that the query writes to, where its user has chosen them for both."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +150,8 @@ class WriteOptions:
     """Whether a batch of a stream is known by its input, which the checkpoint has, or by its number alone."""
     heartbeat_interval_ms: int | None
     producer: "ProducerConfig"
+    topic_partitions: int | None = None
+    """Of a topic that is missing."""
     file_settings: tuple[tuple[str, str], ...] = ()
     """Spark's, for the file system of the checkpoint, where the session was not started with them."""
     where: str = ""
@@ -255,6 +261,8 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         metadata_ttl_ms=given.parsed("partition.metadata.cache.ttl.ms", _integer, -1),
         push_down_filters=given.parsed("pushDownFilters", _flag, False),
         consumer=_consumer(given, streaming),
+        prefix=given.text("transactionalIdPrefix"),
+        decision_topic=given.text("decisionTopic"),
     )
 
 
@@ -394,6 +402,7 @@ def write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOption
         checks_input=checks_input,
         heartbeat_interval_ms=given.parsed(HEARTBEAT_INTERVAL, _positive, None),
         producer=producer,
+        topic_partitions=given.parsed("topic.partitions", _positive, None),
         file_settings=given.hadoop,
         query_name=given.text("queryName") or "",
     )

@@ -13,6 +13,7 @@ import socket
 import uuid
 from collections.abc import Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -29,12 +30,12 @@ from twofold.sink.register import Participant
 from twofold.sink.slots import Slots, Use
 from twofold.sink.steps import Reached, unobserved
 from twofold.sink.writer import Conditions, PlainWriter, TaskWriter
-from twofold.spark import driver_jvm
 from twofold.spark.checkpoint import Checkpoint, former_prefixes, place_of
 from twofold.spark.clients import client_for
 from twofold.spark.errors import OptionError
 from twofold.spark.options import WriteOptions, write_options
 from twofold.spark.rows import Encoder, Layout, by_topic, layout_of
+from twofold.spark.topics import ensure, with_topic_ids
 from twofold.wire.errors import KafkaError
 
 log = logging.getLogger(__name__)
@@ -117,7 +118,8 @@ class Sink:
         if self._checkpoint is not None and self.options.consumer_group is not None:
             self._checkpoint.check_topics()
         if self._checkpoint is not None and self.options.checks_input:
-            upcoming = Upcoming(self._checkpoint.query_id(), read=self._checkpoint.newest_input())
+            read = with_topic_ids(self.client, self._checkpoint.newest_input())
+            upcoming = Upcoming(self._checkpoint.query_id(), read=read)
         return self.client.run(self.driver.start(owner, upcoming))
 
     def writer(self) -> TaskWriter:
@@ -184,16 +186,25 @@ def sink_for(options: WriteOptions) -> Sink:
 
 def owner_of(options: WriteOptions, run_id: str = "") -> str:
     """The same for every Python process of one driver: they are below one JVM."""
-    pid = driver_jvm.find()
-    above = os.getppid() if pid is None else pid
-    parts = (
-        socket.gethostname(),
-        str(above),
-        "" if pid is None else driver_jvm.stat_of(pid)[19],
-        options.where,
-        run_id,
-    )
+    pid = os.getppid()
+    while _command(pid) not in ("", "java"):
+        pid = int(_stat(pid)[1])
+    started = _stat(pid)[19] if _command(pid) else ""
+    parts = (socket.gethostname(), str(pid), started, options.where, run_id)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
+
+
+def _command(pid: int) -> str:
+    """Empty if the system does not tell."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _stat(pid: int) -> list[str]:
+    """State, parent, ... as proc(5) numbers them from 3."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
 # Tasks
@@ -254,6 +265,7 @@ def _check_planned(plan: Plan, batch: Identified, where: str) -> Input | None:
 def _send(sink: Sink, writer: TaskWriter | PlainWriter, encoder: Encoder, rows: pa.RecordBatch) -> int:
     client = sink.client
     for topic, some in by_topic(rows, encoder.layout):
+        client.run(ensure(client.cluster, topic, sink.options.topic_partitions))
         metadata = client.run(writer.topic(topic))
         batches = list(encoder.encode(some, metadata, client.cluster.runtime.clock.wall_ms()))
         client.run(writer.send(topic, batches))

@@ -3,10 +3,11 @@
 1. What a batch of a stream reads depends on its start and end alone, so a batch that Spark runs again reads the same.
 2. A partition that appears while the query runs is read from its first record.
 3. Nothing that is read is recorded anywhere but in the query's checkpoint.
+4. A topic that was deleted and made anew stops a stream or is read from its beginning (`twofold.spark.topics`).
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -32,19 +33,27 @@ log = logging.getLogger(__name__)
 
 
 class RangePartition(InputPartition):
-    """What one task reads."""
+    """What one task reads, of the topic with that id; `check` is what it has to find out before (topics.Check)."""
 
-    def __init__(self, topic: str, partition: int, start: int, until: int) -> None:
-        super().__init__((topic, partition, start, until))
+    def __init__(self, topic: str, partition: int, start: int, until: int, topic_id: str = "", check: int = 0) -> None:
+        super().__init__((topic, partition, start, until, topic_id, check))
 
     @classmethod
-    def of(cls, entry: o.Range) -> "RangePartition":
-        return cls(*entry.tp, entry.start, entry.until)
+    def of(cls, entry: o.Range, topic_id: str = "", check: int = 0) -> "RangePartition":
+        return cls(*entry.tp, entry.start, entry.until, topic_id, check)
 
     @property
     def range(self) -> o.Range:
-        topic, partition, start, until = self.value
+        topic, partition, start, until, _, _ = self.value
         return o.Range(TopicPartition(topic, partition), start, until)
+
+    @property
+    def topic_id(self) -> str:
+        return str(self.value[4])
+
+    @property
+    def check(self) -> int:
+        return int(self.value[5])
 
 
 def _read(options: ReadOptions, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
@@ -52,7 +61,14 @@ def _read(options: ReadOptions, partition: InputPartition) -> "Iterator[pa.Recor
         return iter(())  # what Spark plans when there is nothing to read
     from twofold.spark.fetch import read_range
 
-    return read_range(options, partition.range)
+    asked = partition.range
+    if partition.check:
+        from twofold.spark.topics import Check, checked
+
+        asked = checked(options, asked, partition.topic_id, Check(partition.check))
+        if asked.size <= 0:
+            return iter(())
+    return read_range(options, asked, partition.topic_id)
 
 
 def _ranges_of(starts: o.Offsets, ends: o.Offsets) -> list[o.Range]:
@@ -125,6 +141,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: o.Offsets | None = None
         self._available_now = False
         self._target: o.Offsets | None = None
+        self._topics = TopicWatch()
         self._delay: o.TriggerDelay | None = None
         if options.min_offsets_per_trigger is not None:
             self._delay = o.TriggerDelay(options.min_offsets_per_trigger, options.max_trigger_delay_ms)
@@ -161,6 +178,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         known = o.from_json(start)
         latest = self._latest = self._find_latest(known)
+        self._note_ids()
+        known |= self._beginnings(known)
         end = latest
         if not isinstance(limit, ReadAllAvailable):
             end = self._within_limits(known, latest)
@@ -189,11 +208,41 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         starts, ends = o.start_of(start, end), o.from_json(end)
+        is_replay = not self._topics.ids
+        if is_replay:
+            self._offsets.look_up_ids()
+            self._note_ids()
         if self._target is not None:
             self._check_still_there(ends)
+        starts |= self._beginnings(starts)
         ranges = self._checked_ranges(starts, ends)
         divided = o.split(ranges, self._options.min_partitions, self._options.max_records_per_partition)
-        return [RangePartition.of(entry) for entry in divided]
+        unsure = set() if o.is_fresh(start) and not is_replay else self._topics.unsure(ranges)
+        self._topics.plan(end, ranges, is_replay=is_replay)
+        return self._tasks(divided, ranges, unsure)
+
+    def _tasks(self, divided: list[o.Range], ranges: list[o.Range], unsure: set[str]) -> list[RangePartition]:
+        """Of a topic that may have been made anew every partition has a task, also where the batch reads nothing."""
+        ids = self._topics.ids
+        tasks, seen = [], set()
+        for entry in [*divided, *(one for one in ranges if one.size <= 0 and one.tp.topic in unsure)]:
+            topic = entry.tp.topic
+            check = 0 if topic not in unsure else 2 if entry.tp in seen else 1
+            seen.add(entry.tp)
+            tasks.append(RangePartition.of(entry, ids.get(topic, ""), check))
+        return tasks
+
+    def _note_ids(self) -> None:
+        """Raise, or begin anew, where a topic is not the one that this run has read."""
+        for topic, (old, new) in self._topics.note(self._offsets.ids).items():
+            from twofold.spark.topics import report_anew
+
+            report_anew(self._options, topic, f"its id was {old} and is {new}")
+
+    def _beginnings(self, known: o.Offsets) -> o.Offsets:
+        """Of topics that were made anew while the query runs: where they are read from now."""
+        anew = [tp for tp in known if tp.topic in self._topics.anew]
+        return self._offsets.earliest(anew) if anew else {}
 
     def _check_still_there(self, ends: o.Offsets) -> None:
         """A run that reads what was there at its start cannot end when that is gone, whatever failOnDataLoss says."""
@@ -204,6 +253,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise DataLoss(
                     f"{tp} was to be read up to offset {end} and {found}: was the topic deleted or made anew?"
                 )
+        self._note_ids()
+        if self._topics.anew:
+            raise DataLoss(
+                f"{', '.join(sorted(self._topics.anew))} was deleted and made anew after this run was planned: start "
+                "the query again"
+            )
 
     def _checked_ranges(self, starts: o.Offsets, ends: o.Offsets) -> list[o.Range]:
         added = sorted(ends.keys() - starts.keys())
@@ -232,4 +287,46 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _read(self._options, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing to do: the checkpoint has the offsets."""
+        """The checkpoint has the offsets; the topics that the batch has read are known to be the right ones."""
+        self._topics.commit(end)
+
+
+class TopicWatch:
+    """The ids of the topics that one run of a query reads."""
+
+    def __init__(self) -> None:
+        self.ids: dict[str, str] = {}
+        self.anew: dict[str, str] = {}
+        """Topics that begin at their beginning in the next batch, with their ids."""
+        self._sure: set[str] = set()
+        """Topics that tasks have compared with the journal, or that need not be."""
+        self._planned: tuple[dict[str, Any], set[str], dict[str, str]] | None = None
+
+    def note(self, found: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+        """What was made anew since it was noted last, with its ids before and now."""
+        changed = {
+            topic: (self.ids[topic], topic_id)
+            for topic, topic_id in found.items()
+            if self.ids.get(topic, topic_id) != topic_id
+        }
+        self.anew |= {topic: new for topic, (_, new) in changed.items()}
+        self.ids |= found
+        return changed
+
+    def unsure(self, ranges: Sequence[o.Range]) -> set[str]:
+        """Topics of which something is read that may not be what the run before has read."""
+        return {entry.tp.topic for entry in ranges if entry.size != 0} - self._sure - self.anew.keys()
+
+    def plan(self, end: dict[str, Any], ranges: Sequence[o.Range], *, is_replay: bool) -> None:
+        """A batch that comes again may have been written before its topic was made anew: it makes nothing sure."""
+        read = set() if is_replay else {entry.tp.topic for entry in ranges if entry.size != 0}
+        self._planned = end, read, dict(self.anew)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        if self._planned is None or self._planned[0] != end:
+            return
+        _, read, begun = self._planned
+        self._sure |= read
+        for topic, topic_id in begun.items():
+            if self.anew.get(topic) == topic_id:
+                del self.anew[topic]

@@ -254,11 +254,11 @@ class Cluster:
         self._refreshed_at = self.runtime.clock.monotonic()
 
     async def fetch_metadata(
-        self, connection: Connection, names: "list[str] | None", deadline: Deadline
+        self, connection: Connection, names: "list[str] | None", deadline: Deadline, *, may_create: bool = True
     ) -> MetadataResponse:
         """One request, past the cache; None asks for every topic."""
         topics = None if names is None else [MetadataRequestTopic(name=name) for name in names]
-        request = MetadataRequest(topics=topics, allow_auto_topic_creation=self._allow_auto_create)
+        request = MetadataRequest(topics=topics, allow_auto_topic_creation=self._allow_auto_create and may_create)
         response: MetadataResponse = await self.ask(connection, request, "Metadata", deadline)
         return response
 

@@ -1,4 +1,7 @@
-"""One partition read by one request at a time, for code that reads a range and has no subscription."""
+"""One partition read by one request at a time, for code that reads a range and has no subscription.
+
+With a topic id it reads that topic and no other of its name.
+"""
 
 from dataclasses import dataclass
 
@@ -9,8 +12,14 @@ from twofold.client.consumer.fetcher import FETCH, LAST_VERSION_WITH_NAMES
 from twofold.connections.connection import Connection
 from twofold.connections.waiting import Deadline
 from twofold.types import TopicId, TopicPartition
-from twofold.wire.errors import UnknownTopicOrPartition, error_for
+from twofold.wire.errors import KafkaError, UnknownTopicOrPartition, error_for
 from twofold.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+
+
+class TopicMadeAnew(KafkaError):
+    """The topic with the id that was asked for is gone, and another one has its name."""
+
+    name = "TOPIC_MADE_ANEW"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +29,7 @@ class SingleFetch:
     cluster: Cluster
     config: ConsumerConfig
     tp: TopicPartition
+    topic_id: TopicId | None = None
 
     async def fetch(self, position: int, wait_ms: int, deadline: Deadline) -> PartitionData:
         """What the leader has at an offset; asked again until it answers or the deadline comes."""
@@ -30,12 +40,21 @@ class SingleFetch:
         return await self.cluster.retry(f"fetching {self.tp} at offset {position}", attempt, deadline)
 
     async def _attempt(self, position: int, wait_ms: int, deadline: Deadline) -> PartitionData:
-        row = await self.cluster.leader(self.tp, deadline)
+        row = await self.leader(deadline)
         patience = self.cluster.deadline(self.config.request_timeout_ms + wait_ms, "kafka.request.timeout.ms")
         connection = await self.cluster.connection(row.leader, patience)
         request, version = self.request(row, position, wait_ms), self.version(connection)
         response = await self.cluster.ask(connection, request, "Fetch", patience, version=version)
         return self.data(response, row, position)
+
+    async def leader(self, deadline: Deadline) -> PartitionMetadata:
+        row = await self.cluster.leader(self.tp, deadline)
+        if self.topic_id not in (None, self._cached_id):
+            await self.cluster.refresh(deadline)  # what is known may be older than what is asked for
+            row = await self.cluster.leader(self.tp, deadline)
+            if self.topic_id != self._cached_id:
+                raise TopicMadeAnew(f"{self.tp.topic!r} had the id {self.topic_id} and has {self._cached_id} now")
+        return row
 
     def request(self, row: PartitionMetadata, position: int, wait_ms: int) -> FetchRequest:
         config = self.config
@@ -68,5 +87,9 @@ class SingleFetch:
 
     @property
     def _topic_id(self) -> TopicId | None:
+        return self._cached_id if self.topic_id is None else self.topic_id
+
+    @property
+    def _cached_id(self) -> TopicId | None:
         topic = self.cluster.cache.topic(self.tp.topic)
         return None if topic is None else topic.topic_id

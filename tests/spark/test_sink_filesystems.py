@@ -22,7 +22,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 @pytest.fixture(scope="module", params=["s3", pytest.param("hdfs", marks=when_long)])
 def files(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3 | Hdfs]:
-    kind = {"s3": S3, "hdfs": Hdfs}[request.param]
+    kinds: dict[str, type[S3] | type[Hdfs]] = {"s3": S3, "hdfs": Hdfs}
+    kind = kinds[request.param]
     with kind(tmp_path_factory.mktemp(request.param)) as running:
         yield running
 

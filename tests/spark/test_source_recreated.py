@@ -1,5 +1,7 @@
-"""An input topic that is deleted and made anew, with more rows than the query had read of the old one: its offsets in the
-checkpoint would skip them. The query stops, or begins at the beginning, as failOnDataLoss says; killed and paused, too."""
+"""An input topic that is deleted and made anew, with more rows than the query had read of the old one.
+
+Its offsets in the checkpoint would skip them. The query stops, or begins at the beginning, as failOnDataLoss says. It
+is killed and paused meanwhile, too."""
 
 import json
 import os

@@ -35,7 +35,9 @@ class TwofoldDataSource(DataSource):
     def reader(self, schema: StructType) -> "BatchReader":
         from twofold.spark.options import read_options
         from twofold.spark.source import BatchReader
+        from twofold.spark.versions import check_reading
 
+        check_reading(self.options, streaming=False)
         options = read_options(self.options, streaming=False)
         _check_schema(schema, options.include_headers)
         if options.push_down_filters:
@@ -46,14 +48,16 @@ class TwofoldDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> "StreamReader | RefusedStream":  # noqa: N802
         from twofold.spark.options import read_options
-        from twofold.spark.source import RefusedStream, StreamReader
+        from twofold.spark.source import RefusedStream, StreamReader, UnlimitedStreamReader
+        from twofold.spark.versions import HAS_LIMITS, check_reading
 
         try:
+            check_reading(self.options, streaming=True)
             options = read_options(self.options, streaming=True)
             _check_schema(schema, options.include_headers)
         except OptionError as error:
             return RefusedStream(error)
-        return StreamReader(options)
+        return StreamReader(options) if HAS_LIMITS else UnlimitedStreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> "BatchJobWriter":
         from twofold.spark.sink import batch_writer

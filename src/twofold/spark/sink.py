@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from twofold.sink.decided import Input, Purpose
@@ -36,6 +36,7 @@ from twofold.spark.errors import OptionError
 from twofold.spark.options import WriteOptions, write_options
 from twofold.spark.rows import Encoder, Layout, by_topic, layout_of
 from twofold.spark.topics import ensure, with_topic_ids
+from twofold.spark.versions import StreamWriterBase, as_batches
 from twofold.wire.errors import KafkaError
 
 log = logging.getLogger(__name__)
@@ -49,7 +50,7 @@ MAX_SINKS = 16
 def stream_writer(options: MutableMapping[str, str], schema: StructType, overwrite: bool) -> "StreamWriter":
     """`overwrite` is what the output mode complete asks for; a log has only one way to take rows."""
     chosen = write_options(options, streaming=True)
-    return StreamWriter(identified(chosen), layout_of(schema, chosen.topic))
+    return StreamWriter(identified(chosen), layout_of(schema, chosen.topic), schema)
 
 
 def identified(options: WriteOptions) -> WriteOptions:
@@ -344,9 +345,14 @@ class _Writer:
             log.warning("what was written of a batch that was given up is left to the next start: %s", error)
 
 
-class StreamWriter(_Writer, DataSourceStreamArrowWriter):
+class StreamWriter(_Writer, StreamWriterBase):
+    def __init__(self, options: WriteOptions, layout: Layout, schema: StructType) -> None:
+        super().__init__(options, layout)
+        self._schema = schema
+
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return write_rows(self._options, self._layout, self._plan, _micro_batch(), iterator)
+        batches = as_batches(iterator, self._schema)
+        return write_rows(self._options, self._layout, self._plan, _micro_batch(), batches)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         self._commit(messages)

@@ -11,17 +11,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
+
+from twofold.spark import offsets as o
+from twofold.spark.errors import DataLoss, OptionError
+from twofold.spark.options import ReadOptions
+from twofold.spark.versions import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
     ReadMinRows,
     SupportsTriggerAvailableNow,
 )
-
-from twofold.spark import offsets as o
-from twofold.spark.errors import DataLoss, OptionError
-from twofold.spark.options import ReadOptions
 from twofold.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -289,6 +289,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: dict[str, Any]) -> None:
         """The checkpoint has the offsets; the topics that the batch has read are known to be the right ones."""
         self._topics.commit(end)
+
+
+class UnlimitedStreamReader(StreamReader):
+    """For a PySpark that does not say from where the next batch is to go on (before 4.2)."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        super().__init__(options)
+        self._at: o.OffsetJson = {}
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        self._at = super().initialOffset()
+        return self._at
+
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802
+        return super().latestOffset(self._at, ReadAllAvailable())
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        self._at = end
+        return super().partitions(start, end)
 
 
 class TopicWatch:

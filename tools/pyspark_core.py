@@ -1,0 +1,212 @@
+"""What `format("twofold")` does with the PySpark of the Python that runs this: one line of JSON for each check.
+
+tools/check_pysparks.py runs it in an environment of its own for each version. A check has passed, or this PySpark lacks
+what it takes and says so at the start, or it has failed. A broker of our own is part of it; so is a kill -9.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+PATIENCE_S = 300
+SETTINGS = {"transaction.two.phase.commit.enable": "true", "transaction.heartbeat.enable": "true"}
+CONF = {
+    "spark.driver.memory": "600m",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+}
+
+
+class Lacks(Exception):
+    """This PySpark has no place for it, and the message says which has."""
+
+
+def session() -> Any:
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master("local[2]").appName("core")
+    for name, value in CONF.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+class Core:
+    def __init__(self, spark: Any, servers: str, directory: Path) -> None:
+        self.spark, self.servers, self.directory = spark, servers, directory
+        self.kafka = {"kafka.bootstrap.servers": servers}
+
+    def send(self, topic: str, numbers: range, **options: Any) -> None:
+        from twofold import Producer
+
+        with Producer(bootstrap_servers=self.servers) as producer:
+            for number in numbers:
+                producer.send(topic, b"%d" % number, key=b"k%d" % (number % 5), **options)
+
+    def values(self, topic: str, **options: str) -> Counter[int]:
+        frame = self.spark.read.format("twofold").options(**self.kafka, **options).option("subscribe", topic).load()
+        return Counter(int(row.value) for row in frame.collect())
+
+    def write(self, numbers: range, topic: str, **options: str) -> None:
+        frame = self.spark.range(numbers.start, numbers.stop).selectExpr("cast(id as string) value")
+        options = {"topic": topic, "transactionalIdPrefix": topic, **options}
+        frame.write.format("twofold").options(**self.kafka, **options).mode("append").save()
+
+    def run(self, source: str, target: str, frame: Callable[[Any], Any] = lambda rows: rows, **read: str) -> None:
+        rows = self.spark.readStream.format("twofold").options(**self.kafka, **read).option("subscribe", source)
+        rows = rows.option("startingOffsets", "earliest").load()
+        writer = frame(rows.select("key", "value", "timestamp")).writeStream.format("twofold").options(**self.kafka)
+        writer = writer.option("topic", target).option("checkpointLocation", str(self.directory / target))
+        query = writer.trigger(availableNow=True).start()
+        assert query.awaitTermination(PATIENCE_S), "the query did not end"
+
+    # The checks
+
+    def a_batch_is_written_once_and_read(self) -> None:
+        for _ in range(2):
+            self.write(range(100), "batch", writeId="one")
+        assert self.values("batch") == Counter(range(100))
+
+    def a_stream_goes_on_where_it_was(self) -> None:
+        self.send("in", range(100))
+        self.run("in", "out")
+        self.send("in", range(100, 150))
+        self.run("in", "out")
+        assert self.values("out") == Counter(range(150))
+
+    def a_window_that_is_over_is_written_once(self) -> None:
+        from pyspark.sql import functions as f
+
+        def windows(rows: Any) -> Any:
+            counted = rows.withWatermark("timestamp", "0 seconds").groupBy(f.window("timestamp", "10 seconds")).count()
+            return counted.selectExpr("cast(count as string) as value")
+
+        start_ms = 1_700_000_000_000
+        for at in range(0, 40, 2):
+            self.send("events", range(1), timestamp_ms=start_ms + at * 1000)
+        self.run("events", "counts", windows)
+        assert self.values("counts") == Counter({5: 3})
+
+    def a_driver_killed_with_9_loses_and_doubles_nothing(self) -> None:
+        self.send("killed-in", range(100))
+        command = [sys.executable, __file__, "--pipeline", self.servers, str(self.directory)]
+        for count in (100, 200):
+            with (self.directory / "pipeline.log").open("ab") as log:
+                process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+            try:
+                deadline = time.monotonic() + PATIENCE_S
+                while sum(self.values("killed-out").values()) < count:
+                    assert time.monotonic() < deadline and process.poll() is None, "the pipeline wrote nothing"
+                if count == 100:
+                    self.send("killed-in", range(100, 200))
+            finally:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        assert self.values("killed-out") == Counter(range(200))
+
+    def a_stream_takes_so_many_rows_in_a_batch(self) -> None:
+        self.send("limited-in", range(100))
+        try:
+            self.run("limited-in", "limited-out", maxOffsetsPerTrigger="40")
+        except Exception as error:
+            raise lacks(error) from error
+        assert self.values("limited-out") == Counter(range(100))
+        batches = list((self.directory / "limited-out" / "commits").glob("[0-9]*"))
+        assert len(batches) == 3, batches
+
+    def filters_are_pushed_down(self) -> None:
+        self.spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+        try:
+            frame = self.spark.read.format("twofold").options(**self.kafka, pushDownFilters="true")
+            found = frame.option("subscribe", "batch").load().where("partition = 0 and offset < 10").count()
+        except Exception as error:
+            raise lacks(error) from error
+        finally:
+            self.spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+        assert found == 10, found
+
+    def an_input_made_anew_stops_a_query(self) -> None:
+        from twofold import Admin
+
+        self.send("anew-in", range(10))
+        self.run("anew-in", "anew-out")
+        with Admin(bootstrap_servers=self.servers) as admin:
+            admin.delete_topics(["anew-in"])
+        self.send("anew-in", range(50))
+        said = ""
+        try:
+            self.run("anew-in", "anew-out")
+        except Exception as error:
+            said = str(error)
+        assert "was deleted and made anew since the query has read it" in said, said or "it went on"
+
+
+def lacks(error: Exception) -> Exception:
+    found = [line for line in str(error).splitlines() if "needs PySpark" in line]
+    return Lacks(found[0].partition(" needs PySpark ")[2]) if found else error
+
+
+def pipeline(servers: str, directory: str) -> None:
+    """Until it is killed."""
+    rows = session().readStream.format("twofold").option("kafka.bootstrap.servers", servers)
+    rows = rows.option("subscribe", "killed-in").option("startingOffsets", "earliest").load()
+    writer = rows.select("key", "value").writeStream.format("twofold").option("kafka.bootstrap.servers", servers)
+    writer = writer.option("topic", "killed-out").option("checkpointLocation", f"{directory}/killed")
+    writer.start().awaitTermination()
+
+
+def main() -> None:
+    from twofold.embedded import Broker
+
+    directory = Path(tempfile.mkdtemp(prefix="pyspark-core-"))
+    try:
+        with Broker(settings=SETTINGS) as broker:
+            broker.create_topic("killed-out", partitions=2)
+            spark = session()
+            core = Core(spark, broker.bootstrap_servers, directory)
+            for name, check in vars(Core).items():
+                if name in CHECKS:
+                    print("@" + json.dumps({"check": name} | outcome(partial(check, core))), flush=True)
+            spark.stop()
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def outcome(check: Callable[[], None]) -> dict[str, str]:
+    try:
+        check()
+    except Lacks as error:
+        return {"outcome": "lacks", "why": str(error)}
+    except Exception as error:
+        return {"outcome": "failed", "why": f"{type(error).__name__}: {error}"[:2000]}
+    return {"outcome": "passed", "why": ""}
+
+
+CHECKS = {
+    "a_batch_is_written_once_and_read": "batches, `writeId`",
+    "a_stream_goes_on_where_it_was": "streams",
+    "a_window_that_is_over_is_written_once": "windows",
+    "a_driver_killed_with_9_loses_and_doubles_nothing": "kill -9",
+    "an_input_made_anew_stops_a_query": "recreated inputs",
+    "a_stream_takes_so_many_rows_in_a_batch": "`maxOffsetsPerTrigger`, `minOffsetsPerTrigger`",
+    "filters_are_pushed_down": "`pushDownFilters`",
+}
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--pipeline"]:
+        pipeline(*sys.argv[2:])
+    else:
+        main()

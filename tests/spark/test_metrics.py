@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from connector import LONG
 from prometheus_client.parser import text_string_to_metric_families
+from pyspark.sql.functions import udf
 from spark_kit import PATIENCE_S, Kit
 
 from twofold.spark.metrics import MetricsListener
@@ -99,39 +101,56 @@ def test_a_query_tells_rows_bytes_distance_and_commits_and_falls_behind_when_it_
     assert found["error"] is None and "progress_age_seconds" not in seen.samples(name)
 
 
-def test_a_batch_that_takes_long_shows_its_open_transactions_and_what_has_come_meanwhile(
-    seen: Seen, tmp_path: Path
-) -> None:
-    """The distance is asked of the brokers, not of the last batch: here no batch is done for all that time."""
-    source, target, gate = seen.kit.topic(), seen.kit.topic(), tmp_path / "gate"
+def test_the_distance_grows_while_a_batch_takes_long(seen: Seen, tmp_path: Path) -> None:
+    """It is asked of the brokers, not of the last batch: here none is done for all that time."""
+    source, target, shut, go_on = seen.kit.topic(), seen.kit.topic(), tmp_path / "shut", tmp_path / "go on"
     seen.kit.send(source, range(10))
     name = f"slow-{source}"
-    frame = seen.kit.stream(subscribe=source, startingOffsets="earliest").select("key", "value")
 
-    def held(batches: Iterator[Any]) -> Iterator[Any]:
+    def hold(value: bytes) -> bytes:
         import time
 
-        yield from batches
         deadline = time.monotonic() + PATIENCE_S
-        while gate.with_suffix(".shut").exists() and not gate.exists() and time.monotonic() < deadline:
+        while shut.exists() and not go_on.exists() and time.monotonic() < deadline:
             time.sleep(0.05)
+        return value
 
-    writer = frame.mapInArrow(held, frame.schema).writeStream.format("twofold").queryName(name)
+    frame = seen.kit.stream(subscribe=source, startingOffsets="earliest")
+    writer = frame.select(udf(hold, "binary")("value").alias("value")).writeStream.format("twofold").queryName(name)
     writer = writer.option("kafka.bootstrap.servers", seen.kit.bootstrap_servers).option("topic", target)
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
     seen.kit._queries.append(query)
     query.processAllAvailable()
-    seen.wait_for(name, lambda row: row["transactions"] == {})
-    gate.with_suffix(".shut").touch()
-    seen.kit.send(source, range(10))
-    seen.wait_for(name, lambda row: (row["transactions"] or {}).get("writing", 0) > 0)
+    seen.wait_for(name, lambda row: row["batches"] == 1 and row["transactions"] is not None)
+    shut.touch()
     seen.kit.send(source, range(500))
-    found = seen.wait_for(name, lambda row: row["sources"][0]["offsetsBehindLatest"] == 510)
-    assert found["batches"] == 1 and found["oldest_transaction_s"] >= 0
-    assert seen.samples(name)["transactions"]["writing"] > 0
-    gate.touch()
+    found = seen.wait_for(name, lambda row: row["sources"][0]["offsetsBehindLatest"] == 500)
+    assert found["batches"] == 1 and found["sources"][0]["metrics"]["maxOffsetsBehindLatest"] == "250"
+    go_on.touch()
     query.processAllAvailable()
-    seen.wait_for(name, lambda row: row["transactions"] == {} and row["sources"][0]["offsetsBehindLatest"] == 0)
+    seen.wait_for(name, lambda row: row["sources"][0]["offsetsBehindLatest"] == 0)
+
+
+def test_open_transactions_of_a_query_are_told_with_their_age_and_gone_when_they_end(seen: Seen) -> None:
+    """One under the name that a task of the query would have."""
+    source, target = seen.kit.topic(), seen.kit.topic()
+    seen.kit.send(source, range(10))
+    name = f"open-{source}"
+    query = seen.start(name, source, target)
+    query.processAllAvailable()
+    seen.wait_for(name, lambda row: row["transactions"] == {})
+    task = {"bootstrap.servers": seen.kit.bootstrap_servers, "transactional.id": f"spark-{query.id}|0000abcd|0"}
+    producer = Producer(task)
+    producer.init_transactions(PATIENCE_S)
+    producer.begin_transaction()
+    producer.produce(target, b"open")
+    assert producer.flush(PATIENCE_S) == 0
+    found = seen.wait_for(name, lambda row: row["transactions"] == {"writing": 1})
+    assert found["oldest_transaction_s"] < PATIENCE_S
+    samples = seen.samples(name)
+    assert samples["transactions"]["writing"] == 1 and samples["transactions"]["prepared"] == 0
+    producer.abort_transaction(PATIENCE_S)
+    seen.wait_for(name, lambda row: row["transactions"] == {} and row["oldest_transaction_s"] == 0)
 
 
 def test_queries_of_one_application_are_told_apart_and_a_failed_one_starts_again(seen: Seen) -> None:

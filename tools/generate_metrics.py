@@ -1,5 +1,5 @@
-"""Write the tables of docs/guide/metrics.md from the families of brokers (`twofold.broker.metrics`) and of Spark queries
-(`twofold.spark.metrics`).
+"""Write the tables of docs/guide/metrics.md from the families of brokers (`twofold.broker.metrics`) and of Spark
+queries (`twofold.spark.metrics`).
 
 python tools/generate_metrics.py            writes the tables
 python tools/generate_metrics.py --check    exit code 1 where the page is not what the code says

@@ -1,8 +1,10 @@
 """Where a pipeline says that it tells its numbers, and what is made of what it tells."""
 
 import os
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -62,22 +64,17 @@ def test_a_file_that_cannot_be_read_or_written_stops_nothing(log: Path) -> None:
 
 
 def test_a_port_where_nothing_listens_or_another_program_answers_is_no_answer() -> None:
-    from http.server import BaseHTTPRequestHandler, HTTPServer
-    from threading import Thread
+    with socket.create_server(("127.0.0.1", 0)) as server:
 
-    class Other(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b"<html>hello</html>")
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(b"HTTP/1.0 200 OK\r\n\r\n<html>hello</html>")
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Other) as server:
-        thread = Thread(target=server.handle_request)
+        thread = threading.Thread(target=answer)
         thread.start()
-        process = LiveProcess("shop", f"127.0.0.1:{server.server_port}")
+        process = LiveProcess("shop", f"127.0.0.1:{server.getsockname()[1]}")
         assert ask(process, 20) is None
         thread.join()
     assert ask(process, 1) is None

@@ -31,8 +31,8 @@ from twofold.cli.common import (
     run_command,
 )
 from twofold.cli.pipeline.live import (
+    JournalProgress,
     ProcessAnswer,
-    SinkProgress,
     Told,
     answer_of,
     ask_processes,
@@ -276,7 +276,7 @@ class SeenSink:
     """All that is known of a sink at one moment."""
 
     state: SinkState
-    progress: SinkProgress
+    progress: JournalProgress
     answer: ProcessAnswer | None
 
     @property

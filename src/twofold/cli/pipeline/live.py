@@ -28,7 +28,7 @@ batch, or its JVM does not run."""
 
 
 @dataclass(frozen=True, slots=True)
-class SinkProgress:
+class JournalProgress:
     """By the journal and the brokers alone."""
 
     behind: Behind | None
@@ -57,10 +57,10 @@ class ProcessAnswer:
 # Looking
 
 
-async def progress_of(found: FoundJournal, inspector: Inspector, now_ms: int, deadline: Deadline) -> SinkProgress:
+async def progress_of(found: FoundJournal, inspector: Inspector, now_ms: int, deadline: Deadline) -> JournalProgress:
     decided = [entry for entry in found.decided if entry.at_ms]
     if not decided:
-        return SinkProgress(None, None, None)
+        return JournalProgress(None, None, None)
     last = decided[-1]
     read = offsets_of_lines(last.ends)
     distance = None
@@ -69,7 +69,7 @@ async def progress_of(found: FoundJournal, inspector: Inspector, now_ms: int, de
             distance = behind(read, await inspector.ends(read, deadline))
         except KafkaError:  # the input is of other brokers, or its topic is gone
             distance = None
-    return SinkProgress(distance, rate(decided, now_ms), max(0, now_ms - last.at_ms))
+    return JournalProgress(distance, rate(decided, now_ms), max(0, now_ms - last.at_ms))
 
 
 def rate(decided: Sequence[DecidedEntry], now_ms: int) -> float | None:
@@ -108,7 +108,7 @@ def answer_of(found: FoundJournal, told: Told) -> ProcessAnswer | None:
 # Telling
 
 
-def print_progress(progress: SinkProgress, answer: ProcessAnswer | None) -> None:
+def print_progress(progress: JournalProgress, answer: ProcessAnswer | None) -> None:
     if (distance := progress.behind) is not None:
         average = f"average {distance.average:,.0f}, most {distance.most:,}"
         print(f"behind       {distance.total:,} offsets ({average})")
@@ -155,7 +155,7 @@ def _bytes(query: Mapping[str, Any]) -> str:
     return f"{size:,.1f} GB"
 
 
-def progress_json(progress: SinkProgress, answer: ProcessAnswer | None) -> Json:
+def progress_json(progress: JournalProgress, answer: ProcessAnswer | None) -> Json:
     distance = progress.behind
     return {
         "behind": None if distance is None else {**_numbers(distance), "offsetsBehindLatest": distance.total},

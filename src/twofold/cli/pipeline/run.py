@@ -37,6 +37,17 @@ OPEN_EVERY_S = 2.0
 ASK_TIMEOUT_S = 10.0
 END_TIMEOUT_S = 60.0
 
+ChosenServer = Annotated[
+    str | None,
+    declare.Option(
+        "--bootstrap-server",
+        "-b",
+        metavar="HOST:PORT[,...]",
+        envvar="TWOFOLD_BOOTSTRAP_SERVER",
+        help="Brokers to ask first.",
+    ),
+]
+
 
 def run_pipeline(
     file: Annotated[Path, declare.Argument(metavar="FILE.py", help="Has transform(df) -> df.")],
@@ -65,16 +76,7 @@ def run_pipeline(
     metrics: Annotated[
         str | None, declare.Option("--metrics", metavar="[HOST:]PORT", help="Serve metrics there; host: 127.0.0.1.")
     ] = None,
-    bootstrap_server: Annotated[
-        str | None,
-        declare.Option(
-            "--bootstrap-server",
-            "-b",
-            metavar="HOST:PORT[,...]",
-            envvar="TWOFOLD_BOOTSTRAP_SERVER",
-            help="Brokers to ask first.",
-        ),
-    ] = None,
+    bootstrap_server: ChosenServer = None,
     output: Format = OutputFormat.TABLE,
 ) -> None:
     """Run a Spark pipeline between topics, exactly once, until it is stopped or everything is read."""

@@ -19,7 +19,7 @@ from twofold.spark.metrics import page
 from twofold.spark.metrics.plan import QueryPlan
 from twofold.spark.metrics.reports import Receiver
 from twofold.spark.metrics.table import QueryTable
-from twofold.spark.metrics.watch import SinkQuestion, SourceQuestion, Watch
+from twofold.spark.metrics.watch import BrokerWatch, SinkQuestion, SourceQuestion
 
 LOOK_EVERY_S = 2.0
 PLAN_TIMEOUT_S = 10.0
@@ -51,7 +51,7 @@ class Serving:
         self._errors = errors
         self._plans: dict[str, tuple[str, QueryPlan | None]] = {}
         """By query id: its run, and the plan when it is known."""
-        self._watch = Watch(runtime)
+        self._watch = BrokerWatch(runtime)
         self._watch_failures = 0
         self._server: MetricsServer | None = None
         self._looking: asyncio.Task[None] | None = None

@@ -42,7 +42,7 @@ class SinkQuestion:
     prefix: str
 
 
-class Watch:
+class BrokerWatch:
     """Keeps its connections, to at most MAX_CLUSTERS clusters."""
 
     def __init__(self, runtime: Runtime) -> None:

@@ -82,7 +82,8 @@ def test_status_of_a_pipeline_that_runs_that_is_paused_that_goes_on_and_that_is_
     assert live["query"]["bytes_written_per_s"] > 0 and live["query"]["last_commit_s"] > 0
     shown = status(command)
     assert f"process      {process.pid} at {address}, " in shown and " rows/s, " in shown
-    assert max(map(len, shown.splitlines())) <= 80
+    lines = [line for line in shown.splitlines() if not line.startswith("checkpoint")]  # as long as its path
+    assert max(map(len, lines)) <= 80
     with urllib.request.urlopen(f"http://{address}/metrics", timeout=20) as answer:
         assert b'twofold_spark_rows_written_total{query="pipe.out"} 200.0' in answer.read()
 

@@ -10,14 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from confluent_kafka import Producer
 from connector import LONG
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql.functions import udf
 from spark_kit import PATIENCE_S, Kit
 
+from kits.processes.prometheus import Prometheus, running_prometheus
 from twofold.spark.metrics import MetricsListener
 from twofold.spark.metrics import listener as listener_module
+
+DEPLOY = Path(__file__).parent.parent.parent / "deploy"
 
 
 @pytest.fixture(scope="module")
@@ -232,6 +236,43 @@ def test_the_port_is_on_loopback_answers_probes_and_is_free_after_close(spark: A
         made.close()
     with pytest.raises(OSError):
         urllib.request.urlopen(f"http://{made.address}/healthz", timeout=5)
+
+
+def test_a_real_prometheus_answers_every_panel_and_rule_of_the_dashboard(seen: Seen, tmp_path: Path) -> None:
+    source, target = seen.kit.topic(), seen.kit.topic()
+    query = seen.start(f"drawn-{source}", source, target)
+    config = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
+    config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+    config["rule_files"] = [str(DEPLOY / "prometheus" / "alerts.yml")]
+    (job,) = [job for job in config["scrape_configs"] if job["job_name"] == "twofold-spark"]
+    job["static_configs"][0]["targets"] = [seen.listener.address]
+    config["scrape_configs"] = [job]
+    (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(config))
+    dashboard = json.loads((DEPLOY / "grafana" / "twofold-spark.json").read_text())
+    with running_prometheus(tmp_path / "prometheus.yml", tmp_path) as prometheus:
+
+        def is_drawn() -> bool:
+            seen.kit.send(source, range(10))
+            query.processAllAvailable()
+            return bool(prometheus.query(f'rate(twofold_spark_commit_seconds_count{{query="drawn-{source}"}}[1m]) > 0'))
+
+        seen.kit.wait_for(is_drawn)
+        seen.wait_for(f"drawn-{source}", lambda row: row["transactions"] is not None)
+        seen.kit.wait_for(lambda: bool(prometheus.query("twofold_spark_oldest_transaction_seconds")))
+        for panel in dashboard["panels"]:
+            for target_of_panel in panel.get("targets", ()):
+                expression = target_of_panel["expr"].replace("$__rate_interval", "1m")
+                expression = expression.replace("$instance", ".*").replace("$query", ".*")
+                assert prometheus.query(expression), f"{panel['title']}: {expression}"
+        for variable in dashboard["templating"]["list"]:
+            if found := re.fullmatch(r"label_values\((\w+), (\w+)\)", variable["query"]):
+                assert prometheus.ask(f"label/{found[2]}/values", **{"match[]": found[1]})
+        seen.kit.wait_for(lambda: all(rule["health"] != "unknown" for rule in prometheus_rules(prometheus)))
+        assert {rule["name"] for rule in prometheus_rules(prometheus) if rule["health"] != "ok"} == set()
+
+
+def prometheus_rules(prometheus: Prometheus) -> list[dict[str, Any]]:
+    return [rule for group in prometheus.ask("rules")["groups"] for rule in group["rules"]]
 
 
 @pytest.mark.skipif(not LONG, reason="TWOFOLD_LONG=1 compares")

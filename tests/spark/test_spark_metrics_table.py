@@ -65,7 +65,7 @@ def samples(table: QueryTable, now: float = 0.0) -> dict[str, float]:
         def collect(self) -> list[Any]:
             return list(page.metrics(table, now, watch_failures=0, listener_errors=0))
 
-    text = generate_latest(Registry()).decode()  # type: ignore[arg-type]
+    text = generate_latest(Registry()).decode()
     found = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:

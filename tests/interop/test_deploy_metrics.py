@@ -1,4 +1,5 @@
 """The dashboards and the alert rules in deploy/ ask for what a running broker really tells: names, labels, values.
+What they ask of Spark queries is taken from the table of those metrics; `tests/spark` has real queries.
 
 Prometheus is not run here (`test_deploy_prometheus.py` does that): expressions are taken apart with regular
 expressions, which is enough for the few forms that they have. What is not understood fails.
@@ -15,8 +16,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import twofold
-from twofold.broker.metrics.families import FAMILIES
+from twofold.broker.metrics.families import FAMILIES, HISTOGRAM
 from twofold.embedded import Broker
+from twofold.spark.metrics.families import FAMILIES as SPARK_FAMILIES
+from twofold.spark.metrics.page import TRANSACTION_STATES
+from twofold.spark.metrics.table import QueryState
 from twofold.wire.apis import APIS
 from twofold.wire.errors import error_for
 
@@ -77,7 +81,26 @@ def told() -> Told:
     for known_family in FAMILIES:  # what has no series at this moment: nothing is corrupt
         if known_family.sample in types:
             labels.setdefault(known_family.sample, {label: set() for label in known_family.labels})
+    add_spark(labels, types)
     return Told(labels, types)
+
+
+def add_spark(labels: dict[str, dict[str, set[str]]], types: dict[str, str]) -> None:
+    """What a listener of Spark's queries tells."""
+    states = {
+        "twofold_spark_query_state": {state.value for state in QueryState},
+        "twofold_spark_transactions": set(TRANSACTION_STATES),
+    }
+    for family in SPARK_FAMILIES:
+        known = {label: set[str]() for label in family.labels}
+        if "state" in known:
+            known["state"] = states[family.name]
+        types[family.sample] = family.kind
+        labels[family.sample] = known
+        if family.kind == HISTOGRAM:
+            for suffix in ("_bucket", "_sum", "_count"):
+                types[family.sample + suffix] = family.kind
+                labels[family.sample + suffix] = known | ({"le": set[str]()} if suffix == "_bucket" else {})
 
 
 def panels() -> Iterator[tuple[str, str, str]]:

@@ -347,3 +347,21 @@ def test_what_stops_a_batch_before_its_tasks_is_told_without_the_pickling_that_i
     said = "batch 0 of query q was decided with other input: the digest of its end offsets is a"
     raised = f"_pickle.PicklingError: Could not serialize object: OtherInput: {said}"
     assert explain(f"Traceback (most recent call last):\n  x\n{raised}") == said
+
+
+@pytest.mark.parametrize(
+    ("written", "where"), [("9465", "127.0.0.1:9465"), ("0", "127.0.0.1:0"), ("0.0.0.0:9465", "0.0.0.0:9465")]
+)
+def test_metrics_are_for_this_machine_unless_a_host_is_named(tmp_path: Path, written: str, where: str):
+    assert build(FILE, None, FLAGS).metrics is None
+    text = (
+        f'[pipeline]\ncheckpoint = "c"\nmetrics = "{written}"\n[sources.a]\nsubscribe = "a"\n[sinks.b]\ntopic = "b"\n'
+    )
+    assert of_toml(tmp_path, text).metrics == where
+    assert of_toml(tmp_path, text, Flags(metrics="9999")).metrics == "127.0.0.1:9999", "a flag counts more"
+
+
+@pytest.mark.parametrize("written", ["localhost", "host:99999", "host:port", ":9465"])
+def test_an_address_of_metrics_that_is_none_is_refused_with_its_value(written: str):
+    with pytest.raises(PipelineConfigError, match=f"metrics={written}"):
+        build(FILE, None, Flags(sources=("a",), sinks=("b",), checkpoint="/c", metrics=written))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from twofold.extras import install_command
+from twofold.extras import install_command, require
 from twofold.pipeline.config import PipelineConfig, PipelineConfigError, PipelineFailed, PipelineSink
 
 if TYPE_CHECKING:
@@ -144,6 +144,24 @@ def _missing(cluster: "Cluster", topic: str, whose: str) -> PipelineFailed:
 
 
 # The checkpoint
+
+
+def check_metrics(config: PipelineConfig) -> None:
+    """A port that another process has would be found out when the JVM has started."""
+    if config.metrics is None:
+        return
+    from twofold.config.listeners import parse_host_port
+    from twofold.runtime.real import check_can_listen
+
+    require("server", "metrics")
+    address = parse_host_port(config.metrics, "metrics")
+    try:
+        check_can_listen(address.host, address.port)
+    except OSError as error:
+        raise PipelineFailed(
+            f"metrics={config.metrics}: {error.strerror or error}. Choose another address with --metrics, or 0 for any "
+            "free port"
+        ) from None
 
 
 def check_checkpoint(config: PipelineConfig, checked: Checked) -> None:

@@ -19,9 +19,14 @@ DEFAULT_TRIGGER = "1 second"
 AVAILABLE_NOW = "available-now"
 NAMED = 5
 MODES = ("append", "complete")
-PIPELINE_KEYS = ("name", "checkpoint", "trigger", "bootstrap-server", "master")
+PIPELINE_KEYS = ("name", "checkpoint", "trigger", "bootstrap-server", "master", "metrics")
+DEFAULT_METRICS_HOST = "127.0.0.1"
 EXAMPLES = dict(
-    zip(PIPELINE_KEYS, ("orders", "checkpoint", DEFAULT_TRIGGER, DEFAULT_SERVERS, "spark://host:7077"), strict=True)
+    zip(
+        PIPELINE_KEYS,
+        ("orders", "checkpoint", DEFAULT_TRIGGER, DEFAULT_SERVERS, "spark://host:7077", "127.0.0.1:9465"),
+        strict=True,
+    )
 )
 SECTIONS = ("pipeline", "sources", "sinks", "spark")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -64,6 +69,8 @@ class PipelineConfig:
     bootstrap_servers: str = DEFAULT_SERVERS
     master: str | None = None
     spark: Mapping[str, str] = field(default_factory=dict)
+    metrics: str | None = None
+    """HOST:PORT where metrics are served; None: nowhere."""
 
     @property
     def trigger_options(self) -> dict[str, Any]:
@@ -100,6 +107,7 @@ class Flags:
     master: str | None = None
     spark: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
+    metrics: str | None = None
 
 
 def build(file: Path, toml: Path | None, flags: Flags) -> PipelineConfig:
@@ -133,7 +141,23 @@ def build(file: Path, toml: Path | None, flags: Flags) -> PipelineConfig:
         bootstrap_servers=flags.bootstrap_servers or found.bootstrap_servers or DEFAULT_SERVERS,
         master=flags.master or found.master,
         spark={**found.spark, **flags.spark},
+        metrics=checked_metrics(flags.metrics or found.metrics),
     )
+
+
+def checked_metrics(text: str | None) -> str | None:
+    """HOST:PORT; a port alone is one of this machine, for this machine."""
+    if text is None:
+        return None
+    from twofold.config.listeners import ListenerError, parse_host_port
+
+    full = f"{DEFAULT_METRICS_HOST}:{text}" if text.isdecimal() else text
+    try:
+        if not parse_host_port(full, "metrics").host:
+            raise ListenerError(f"metrics={text} names no host: write {DEFAULT_METRICS_HOST}{text}, or 0.0.0.0{text}")
+    except ListenerError as error:
+        raise PipelineConfigError(str(error)) from None
+    return full
 
 
 def _in_toml(file: Path, toml: Path | None, section: str) -> str:
@@ -208,6 +232,7 @@ class _Found:
     bootstrap_servers: str | None = None
     master: str | None = None
     spark: Mapping[str, str] = field(default_factory=dict)
+    metrics: str | None = None
 
 
 def _from_toml(path: Path) -> _Found:
@@ -239,6 +264,7 @@ def _from_toml(path: Path) -> _Found:
         bootstrap_servers=said["bootstrap-server"],
         master=said["master"],
         spark=_texts(_table(values, "spark", path), "spark", path),
+        metrics=said["metrics"],
     )
 
 

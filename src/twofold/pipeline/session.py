@@ -51,9 +51,9 @@ appender.file.layout.pattern = %d{{ISO8601}} %p %c{{1}}: %m%n%ex
 
 def log_path(name: str) -> Path:
     """One file a run, where the user's caches are; those of old runs go."""
-    plain = re.sub(r"[^A-Za-z0-9._-]", "_", name)
+    plain = plain_name(name)
     try:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "twofold" / "pipelines"
+        base = logs_directory()
         base.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=base):
             pass
@@ -63,6 +63,14 @@ def log_path(name: str) -> Path:
     except (OSError, RuntimeError):
         base = Path(tempfile.mkdtemp(prefix="twofold-pipeline-"))
     return base / f"{plain}-{os.getpid()}.log"
+
+
+def logs_directory() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "twofold" / "pipelines"
+
+
+def plain_name(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]", "_", name)
 
 
 def log_error(log: Path, error: BaseException) -> None:

@@ -48,6 +48,7 @@ checkpoint = "checkpoint"
 trigger = "1 second"
 bootstrap-server = "127.0.0.1:9092"
 # master = "spark://host:7077"    # a cluster; default: all cores of this machine
+# metrics = "9465"                # for Prometheus, at http://127.0.0.1:9465/metrics
 
 # Options of a source are those of spark.readStream.format("twofold"). The name is that of the argument of transform().
 [sources.orders]

@@ -27,6 +27,7 @@ from twofold.records.batch import Record, iter_records
 from twofold.records.filtering import visible_batches
 from twofold.sink import names
 from twofold.sink.completion import is_open, was_aborted, was_committed
+from twofold.sink.decided import DecidedEntry
 from twofold.sink.register import BatchDecision, JournalDamaged, Mode, Participant, Reader, Register
 from twofold.sink.transactions import Descriptions, TransactionLookup
 from twofold.types import TopicPartition
@@ -140,6 +141,8 @@ class FoundJournal:
     topic: str
     register: Register | None
     problem: JournalDamaged | None = None
+    decided: tuple[DecidedEntry, ...] = ()
+    """The last batches, oldest first, as far as they were read."""
 
 
 class Inspector:
@@ -190,7 +193,7 @@ class Inspector:
             start = max(first, end - look)
             scan = Scan(prefix, complete=start == first)
             await self._read(tp, start, end, scan, deadline)
-            found = [FoundJournal(name, topic, *row) for name, row in scan.results().items()]
+            found = [FoundJournal(name, topic, *row, scan.decided(name)) for name, row in scan.results().items()]
             if found or start == first or (prefix is None and scan.is_foreign):
                 return found
             look *= LOOK_FURTHER
@@ -205,11 +208,28 @@ class Inspector:
     async def _listed(self, tp: TopicPartition, spec: OffsetSpec, deadline: Deadline) -> int:
         return (await list_offsets(self._cluster, {tp: spec}, ISOLATION_LEVELS[COMMITTED], deadline))[tp].offset
 
+    async def ends(self, partitions: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
+        """Up to where a `read_committed` reader can read."""
+        specs = dict.fromkeys(partitions, OffsetSpec.LATEST)
+        found = await list_offsets(self._cluster, specs, ISOLATION_LEVELS[COMMITTED], deadline)
+        return {tp: row.offset for tp, row in found.items()}
+
     # Transactions
 
     async def open_ids(self, prefix: str, deadline: Deadline) -> list[str]:
         """Of tasks, whatever became of their batch."""
         return await self._transactions.task_ids(prefix, UNFINISHED, deadline)
+
+    async def transactions(self, prefix: str, deadline: Deadline) -> tuple[SinkTransaction, ...]:
+        """Of tasks, and not over. What is decided is not looked up: it is prepared until it is committed."""
+        ids = await self.open_ids(prefix, deadline)
+        described = await self._transactions.describe(ids, deadline)
+        rows = ((name, described[name]) for name in ids)
+        return tuple(
+            _transaction(name, row, is_driver=False, is_decided=False)
+            for name, row in rows
+            if row is not None and row.state in UNFINISHED
+        )
 
     async def state(self, prefix: str, topic: str, register: Register, deadline: Deadline) -> SinkState:
         ids = await self.open_ids(prefix, deadline)
@@ -241,6 +261,7 @@ class Scan:
         self._complete = complete
         self._readers: dict[str, Reader] = {}
         self._problems: dict[str, JournalDamaged] = {}
+        self._decided: dict[str, dict[tuple[str, int], DecidedEntry]] = {}
 
     @property
     def is_foreign(self) -> bool:
@@ -256,12 +277,25 @@ class Scan:
         try:
             reader.take(record.key, record.value, record.offset, complete=self._complete)
             problem = reader.damage
+            self._note_decided(name, reader.register)
         except JournalDamaged as error:
             problem = error
         if problem is None:
             self._problems.pop(name, None)
         else:
             self._problems[name] = problem
+
+    def _note_decided(self, name: str, register: Register | None) -> None:
+        if register is not None and register.decided:
+            last = register.decided[-1]
+            known = self._decided.setdefault(name, {})
+            known.pop((last.name, last.batch_id), None)
+            known[last.name, last.batch_id] = last
+            if len(known) > FIRST_LOOK:
+                del known[next(iter(known))]
+
+    def decided(self, name: str) -> tuple[DecidedEntry, ...]:
+        return tuple(self._decided.get(name, {}).values())
 
     def results(self) -> dict[str, tuple[Register | None, JournalDamaged | None]]:
         return {

@@ -97,6 +97,8 @@ class Encoder:
 
     def __init__(self, layout: Layout, config: ProducerConfig, random: Random) -> None:
         self.layout = layout
+        self.bytes = 0
+        """Of the batches so far, before compression."""
         self._config = config
         self._turn = random.randrange(1 << 16)
 
@@ -135,6 +137,7 @@ class Encoder:
                         f"a row for topic {topic!r} is {batch.size_estimate} bytes large, above "
                         f"kafka.max.request.size={limit}: raise it, and max.message.bytes of the topic"
                     )
+                self.bytes += batch.size_estimate
                 yield partition, batch
 
     def _chosen(self, column: Any, otherwise: Int32s, topic: TopicMetadata) -> Int32s:

@@ -33,6 +33,7 @@ from twofold.sink.writer import Conditions, PlainWriter, TaskWriter
 from twofold.spark.checkpoint import Checkpoint, former_prefixes, place_of
 from twofold.spark.clients import client_for
 from twofold.spark.errors import OptionError
+from twofold.spark.metrics import reports
 from twofold.spark.options import WriteOptions, write_options
 from twofold.spark.rows import Encoder, Layout, by_topic, layout_of
 from twofold.spark.topics import ensure, with_topic_ids
@@ -94,6 +95,7 @@ class Written(WriterCommitMessage):
     participant: Participant | None = None
     skipped: bool = False
     read: Input | None = None
+    bytes: int = 0
 
 
 # The parts of the protocol that this process has
@@ -240,7 +242,7 @@ def write_rows(
         sink.reached("task: prepared")
         if participant is not None:
             sink.client.run(sink.driver.check_current(plan, batch.query_id, batch.batch_id, prepared=True))
-        return Written(count, batch, plan.owner, plan.conditions, participant, read=read)
+        return Written(count, batch, plan.owner, plan.conditions, participant, read=read, bytes=encoder.bytes)
     except BaseException:
         sink.client.run(writer.abort(participant))
         sink.client.run(sink.drop_writer())
@@ -329,7 +331,11 @@ class _Writer:
             written[0].read,
         )
         sink = sink_for(self._options)
+        clock = sink.client.cluster.runtime.clock
+        started = clock.monotonic()
         sink.client.run(sink.driver.commit(votes))
+        if batch.purpose is Purpose.QUERY:
+            _report(batch, written, len(participants), clock.monotonic() - started)
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         if self._options.exactly_once == "off":
@@ -343,6 +349,12 @@ class _Writer:
         except KafkaError as error:
             # Raised, it would take the place of why Spark gave the batch up. The next start finds what is left.
             log.warning("what was written of a batch that was given up is left to the next start: %s", error)
+
+
+def _report(batch: Identified, written: Sequence[Written], transactions: int, commit_s: float) -> None:
+    """For metrics, where the application has a listener for them."""
+    rows, size = sum(task.rows for task in written), sum(task.bytes for task in written)
+    reports.send(reports.Report(batch.query_id, batch.batch_id, rows, size, transactions, commit_s))
 
 
 class StreamWriter(_Writer, StreamWriterBase):

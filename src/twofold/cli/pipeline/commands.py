@@ -1,5 +1,6 @@
 """`twofold pipeline`: status, recover, and what its other commands share."""
 
+import asyncio
 import os
 import socket
 import sys
@@ -29,12 +30,24 @@ from twofold.cli.common import (
     print_json,
     run_command,
 )
+from twofold.cli.pipeline.live import (
+    JournalProgress,
+    ProcessAnswer,
+    Told,
+    answer_of,
+    ask_processes,
+    print_progress,
+    progress_json,
+    progress_of,
+)
 from twofold.cli.pipeline.report import (
+    Json,
     age,
     nothing_to_do,
     plan,
     print_recovered,
     print_state,
+    print_transactions,
     recovered_json,
     state_json,
 )
@@ -42,6 +55,8 @@ from twofold.client import Admin
 from twofold.client.cluster.cluster import Cluster
 from twofold.client.config import ProducerConfig
 from twofold.connections.waiting import Deadline
+from twofold.pipeline.live import LiveProcess
+from twofold.pipeline.live import processes as known_processes
 from twofold.runtime.api import Runtime
 from twofold.sink import names
 from twofold.sink.errors import Stale
@@ -126,23 +141,30 @@ def status(
     ] = None,
     prefix: Annotated[str | None, declare.Option("--prefix", help=f"{PREFIX_HELP}. Default: all.")] = None,
     decision_topic: DecisionTopic = None,
+    metrics: Annotated[
+        list[str] | None,
+        declare.Option("--metrics", metavar="HOST:PORT", help="Ask the process that serves metrics there, too."),
+    ] = None,
     bootstrap_server: BootstrapServer = DEFAULT_SERVER,
     output: Format = OutputFormat.TABLE,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
-    """Show sinks: queries, the last decided batch, and transactions that are open. Changes nothing."""
+    """Show sinks: how far behind and how fast, the last decided batch, and open transactions. Changes nothing."""
 
     async def main() -> int:
         check_prefix(prefix)
+        processes = [*known_processes(), *(LiveProcess(name or "", address) for address in metrics or ())]
         async with connected(bootstrap_server, timeout) as session:
             found = await find_sinks(session, prefix, decision_topic)
             found = _named(found, name)
-            states = [await state_of(session, row) for row in found if row.problem is None]
+            readable = [row for row in found if row.problem is None]
+            told = await asyncio.to_thread(ask_processes, processes if readable else [])
+            shown = [await _seen(session, row, told) for row in readable]
             now_ms = session.now_ms
         if output is OutputFormat.JSON:
-            print_json([state_json(state, now_ms) for state in states])
+            print_json([state_json(seen.state, now_ms) | seen.progress_json for seen in shown])
         else:
-            _print_states(states, now_ms)
+            _print_states(shown, now_ms)
         code = OK
         for row in found:
             if row.problem is not None:
@@ -249,11 +271,32 @@ def _announce(state: SinkState) -> None:
         print(f"Its last record is {age(age_ms)} old: perhaps it does run.", file=sys.stderr)
 
 
-def _print_states(states: list[SinkState], now_ms: int) -> None:
-    for index, state in enumerate(states):
+@dataclass(frozen=True, slots=True)
+class SeenSink:
+    """All that is known of a sink at one moment."""
+
+    state: SinkState
+    progress: JournalProgress
+    answer: ProcessAnswer | None
+
+    @property
+    def progress_json(self) -> Json:
+        return {"progress": progress_json(self.progress, self.answer)}
+
+
+async def _seen(session: SinkSession, found: FoundJournal, told: Told) -> SeenSink:
+    state = await state_of(session, found)
+    progress = await progress_of(found, session.inspector, session.now_ms, session.deadline)
+    return SeenSink(state, progress, answer_of(found, told))
+
+
+def _print_states(shown: list[SeenSink], now_ms: int) -> None:
+    for index, seen in enumerate(shown):
         if index:
             print()
-        print_state(state, now_ms)
+        print_state(seen.state, now_ms)
+        print_progress(seen.progress, seen.answer)
+        print_transactions(seen.state, now_ms)
 
 
 # Finding sinks

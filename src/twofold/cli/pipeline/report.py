@@ -46,6 +46,9 @@ def print_state(state: SinkState, now_ms: int) -> None:
     print(f"last record  {register.kind}, {age(now_ms - register.at_ms)} ago")
     if earlier:
         print(f"before       {_earlier(earlier)}")
+
+
+def print_transactions(state: SinkState, now_ms: int) -> None:
     if state.transactions:
         print()
         print_table(["TRANSACTION", "STATE", "AGE", "PARTITIONS"], [_row(row, now_ms) for row in state.transactions])

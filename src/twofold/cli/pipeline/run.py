@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from twofold.cli import declare
 from twofold.cli.common import (
@@ -37,6 +37,17 @@ OPEN_EVERY_S = 2.0
 ASK_TIMEOUT_S = 10.0
 END_TIMEOUT_S = 60.0
 
+ChosenServer = Annotated[
+    str | None,
+    declare.Option(
+        "--bootstrap-server",
+        "-b",
+        metavar="HOST:PORT[,...]",
+        envvar="TWOFOLD_BOOTSTRAP_SERVER",
+        help="Brokers to ask first.",
+    ),
+]
+
 
 def run_pipeline(
     file: Annotated[Path, declare.Argument(metavar="FILE.py", help="Has transform(df) -> df.")],
@@ -62,16 +73,10 @@ def run_pipeline(
     conf: Annotated[
         list[str] | None, declare.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
     ] = None,
-    bootstrap_server: Annotated[
-        str | None,
-        declare.Option(
-            "--bootstrap-server",
-            "-b",
-            metavar="HOST:PORT[,...]",
-            envvar="TWOFOLD_BOOTSTRAP_SERVER",
-            help="Brokers to ask first.",
-        ),
+    metrics: Annotated[
+        str | None, declare.Option("--metrics", metavar="[HOST:]PORT", help="Serve metrics there; host: 127.0.0.1.")
     ] = None,
+    bootstrap_server: ChosenServer = None,
     output: Format = OutputFormat.TABLE,
 ) -> None:
     """Run a Spark pipeline between topics, exactly once, until it is stopped or everything is read."""
@@ -89,6 +94,7 @@ def run_pipeline(
             master=master,
             spark=parse_pairs(conf or (), "--conf"),
             options=parse_pairs(option or (), "--option"),
+            metrics=metrics,
         )
         code = _run_file(file, config, flags, as_json=output is OutputFormat.JSON)
     except (PipelineConfigError, CliError) as error:
@@ -100,7 +106,7 @@ def run_pipeline(
 
 def _run_file(file: Path, toml: Path | None, flags: "Flags", *, as_json: bool) -> int:
     """What can be refused without a JVM is; then it runs."""
-    from twofold.pipeline.checks import check_checkpoint, check_java, check_options, check_topics
+    from twofold.pipeline.checks import check_checkpoint, check_java, check_metrics, check_options, check_topics
     from twofold.pipeline.config import PipelineConfigError, PipelineFailed, build
     from twofold.pipeline.loading import NeedsSession, check_file, load
     from twofold.pipeline.session import log_path
@@ -116,6 +122,7 @@ def _run_file(file: Path, toml: Path | None, flags: "Flags", *, as_json: bool) -
         transformation = None
         with suppress(NeedsSession):
             transformation = load(file, wanted.source_names)
+        check_metrics(wanted)
         run(check_topics(checked))
         check_checkpoint(wanted, checked)
         check_java()
@@ -191,7 +198,7 @@ def _run_queries(task: Task, stop: "Stop", display: "Display", outcome: RunOutco
 
     config, log = task.config, task.log
     try:
-        with session(config, log, task.file) as spark, _counting_open(config, display):
+        with session(config, log, task.file) as spark, _counting_open(config, display), _telling(task, spark, display):
             stop.listen()
             if stop.asked.is_set():
                 return
@@ -224,6 +231,35 @@ def _sinks(config: "PipelineConfig") -> list[tuple[str, str, str, str | None]]:
         for sink, prefix in found
         if prefix is not None
     ]
+
+
+@contextmanager
+def _telling(task: Task, spark: Any, display: "Display") -> Iterator[None]:
+    """Metrics of the queries, where the user wants them."""
+    from twofold.pipeline.config import PipelineFailed
+    from twofold.pipeline.live import announced
+    from twofold.pipeline.session import log_error
+
+    config = task.config
+    if config.metrics is None:
+        yield
+        return
+    from twofold.spark.metrics import MetricsListener
+
+    try:
+        listener = MetricsListener(config.metrics, spark)
+    except OSError as error:
+        raise PipelineFailed(str(error)) from error
+    try:
+        spark.streams.addListener(listener)
+        display.say(f"metrics are at http://{listener.address}/metrics")
+        with announced(config.name, listener.address, task.log):
+            yield
+    finally:
+        try:
+            listener.close()
+        except Exception as error:  # nothing of it may hide why the pipeline ends
+            log_error(task.log, error)
 
 
 @contextmanager

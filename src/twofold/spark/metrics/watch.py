@@ -1,0 +1,108 @@
+"""Asks the brokers what Spark does not tell between two batches: where topics end now, and which transactions of a
+query are open. It only looks, so that a query is never fenced or slowed by it.
+"""
+
+import logging
+from collections import Counter
+from dataclasses import dataclass
+
+from twofold.client import OffsetSpec
+from twofold.client.parts import ISOLATION_LEVELS, Cluster, ConsumerConfig, list_offsets
+from twofold.connections.waiting import Deadline
+from twofold.runtime.api import Runtime
+from twofold.sink.inspection import Inspector
+from twofold.spark.metrics.table import Transactions
+from twofold.spark.offsets import Offsets
+from twofold.types import TopicPartition
+from twofold.wire.errors import KafkaError
+
+TIMEOUT_MS = 5_000
+MAX_CLUSTERS = 8
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceQuestion:
+    """Where the partitions of a source end, for readers of that isolation level."""
+
+    query_id: str
+    index: int
+    servers: str
+    isolation: str
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SinkQuestion:
+    """Which transactions of a prefix are not over."""
+
+    query_id: str
+    servers: str
+    prefix: str
+
+
+class BrokerWatch:
+    """Keeps its connections, to at most MAX_CLUSTERS clusters."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._looking: dict[str, tuple[Cluster, Inspector]] = {}
+
+    async def ends(self, question: SourceQuestion) -> Offsets | None:
+        """None where they could not be found: a broker is away, or the topic is."""
+        try:
+            cluster, _ = await self._at(question.servers)
+            specs = dict.fromkeys(question.partitions, OffsetSpec.LATEST)
+            level = ISOLATION_LEVELS.get(question.isolation, ISOLATION_LEVELS["read_committed"])
+            found = await list_offsets(cluster, specs, level, self._deadline(cluster))
+        except (KafkaError, ValueError) as error:
+            await self._failed(question.servers, error)
+            return None
+        return {tp: row.offset for tp, row in found.items()}
+
+    async def transactions(self, question: SinkQuestion) -> Transactions | None:
+        try:
+            cluster, inspector = await self._at(question.servers)
+            rows = await inspector.transactions(question.prefix, self._deadline(cluster))
+        except (KafkaError, ValueError) as error:
+            await self._failed(question.servers, error)
+            return None
+        started = [row.start_ms for row in rows if row.start_ms >= 0]
+        oldest_s = max(0.0, (self._runtime.clock.wall_ms() - min(started)) / 1000) if started else 0.0
+        return Transactions(Counter(row.standing.value for row in rows), oldest_s)
+
+    def _deadline(self, cluster: Cluster) -> Deadline:
+        return cluster.deadline(TIMEOUT_MS, "the time of a look")
+
+    async def _at(self, servers: str) -> tuple[Cluster, Inspector]:
+        found = self._looking.pop(servers, None)
+        if found is None:
+            while len(self._looking) >= MAX_CLUSTERS:
+                await self._drop(next(iter(self._looking)))
+            config = ConsumerConfig(
+                bootstrap_servers=servers,
+                client_id="twofold-metrics",
+                request_timeout_ms=TIMEOUT_MS,
+                default_api_timeout_ms=TIMEOUT_MS,
+            )
+            cluster = Cluster(self._runtime, config)
+            found = cluster, Inspector(cluster)
+        self._looking[servers] = found
+        await found[0].bootstrap(TIMEOUT_MS)
+        return found
+
+    async def _failed(self, servers: str, error: Exception) -> None:
+        """New connections the next time: the brokers may have other addresses by then."""
+        log.debug("%s could not be asked for the metrics of a query: %s", servers, error)
+        await self._drop(servers)
+
+    async def _drop(self, servers: str) -> None:
+        found = self._looking.pop(servers, None)
+        if found is not None:
+            found[1].close()
+            await found[0].close()
+
+    async def close(self) -> None:
+        for servers in list(self._looking):
+            await self._drop(servers)

@@ -108,7 +108,7 @@ def ready_batches() -> type:
         def name(cls) -> str:
             return "ready_batches"
 
-        def schema(self) -> str:
+        def schema(self) -> Any:
             return SCHEMA
 
         def reader(self, schema: Any) -> ReadyReader:

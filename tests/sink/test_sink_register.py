@@ -147,8 +147,12 @@ def test_records_of_other_prefixes_and_tombstones_are_passed_over(changes: list[
     records = []
     for record in journal(states):
         others = [Written(key, b"{}", 0) for key in (b"p.q", b"px", b"", b"p.q#0")]
-        records += [record, *others, Written(record.key, None, 0)]  # type: ignore[arg-type]
+        ended = [] if record.key == PREFIX.encode() else [Written(record.key, None, 0)]  # type: ignore[arg-type]
+        records += [record, *others, *ended]
     assert read(records) == (states[-1] if states else None)
+    if records:
+        forgotten = read([*records, Written(PREFIX.encode(), None, 0)])  # type: ignore[arg-type]
+        assert forgotten is not None and forgotten.is_forgotten
 
 
 def test_a_decision_of_many_transactions_is_in_records_that_a_broker_takes() -> None:

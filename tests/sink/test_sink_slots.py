@@ -217,3 +217,20 @@ def test_a_foreign_file_is_not_a_slot(directory: Path) -> None:
         (directory / name).write_bytes(text)
     taken = take(Slots("p", directory, process="deadbeef"), "run", 5)
     assert taken.transactional_id == "p|deadbeef|0"
+
+
+def test_where_writes_come_one_by_one_an_id_of_a_write_that_is_over_is_free(directory: Path) -> None:
+    slots = Slots("p", directory, one_by_one=True)
+    found = set()
+    for number in range(5):
+        slot = slots.take(Use(f"write-{number}", 0))
+        slot.known()
+        found.add(slot.transactional_id)
+    assert len(found) == 1
+    other = slots.take(Use("write-4", 0))  # a second task of the same write
+    other.known()
+    assert other.transactional_id not in found
+    slots.close()
+    again = Slots("p", directory, one_by_one=True)
+    assert again.take(Use("write-5", 0)).transactional_id in {*found, other.transactional_id}
+    again.close()

@@ -11,6 +11,9 @@ from pyspark.errors import PySparkException
 from sink_kit import Broker, check_exactly_once, open_ids
 from spark_kit import Kit
 
+from kits.wire.transactional_ids import transactional_ids
+from twofold.sink.names import ONCE, ONCE_TOPIC
+
 
 class Sink:
     """Writes of one format; ours gets a prefix where it needs one."""
@@ -231,6 +234,45 @@ def test_a_batch_with_a_write_id_is_written_once(our_sink: Sink) -> None:
     assert len(our_sink.records(topic)) == 150
 
 
+def test_a_batch_needs_no_name_and_leaves_none(our_sink: Sink) -> None:
+    """All of it or nothing, as often as it is written; its prefix is used again, so nothing grows with the writes."""
+    topic, servers = our_sink.kit.topic(), our_sink.kit.bootstrap_servers
+    frame = our_sink.rows("cast(id as string) value", 50)
+    for _ in range(4):
+        our_sink.write(frame, topic=topic, transactionalIdPrefix=None)
+        assert our_sink.broker.open_transactions(ONCE) == []
+    assert sorted(int(m.value()) for m in our_sink.records(topic)) == sorted([*range(50)] * 4)
+    # One for the driver, and one for each task of a process: two tasks, which may meet other processes later.
+    ids = [name for name in transactional_ids(servers) if name.startswith(ONCE)]
+    assert len({name.partition("|")[0] for name in ids}) == 1 and len(ids) < 4 * 2, ids
+    broken = our_sink.rows("cast(id as string) value; if(id = 999, 99, 0) partition", 1000)
+    with pytest.raises(PySparkException, match="partition 99 of topic"):
+        our_sink.write(broken, topic=topic, transactionalIdPrefix=None)
+    our_sink.write(frame, topic=topic, transactionalIdPrefix=None)
+    assert len(our_sink.records(topic)) == 250
+    topics = our_sink.kit.admin.list_topics(timeout=30).topics
+    assert [name for name in topics if name.startswith(ONCE)] == [ONCE_TOPIC]
+
+
+def test_a_batch_with_a_write_id_and_no_prefix_is_written_once_to_each_topic(our_sink: Sink) -> None:
+    frame = our_sink.rows("cast(id as string) value", 5)
+    for topic in (our_sink.kit.topic(), our_sink.kit.topic()):
+        for _ in range(2):
+            our_sink.write(frame, topic=topic, transactionalIdPrefix=None, writeId="nightly")
+        assert len(our_sink.records(topic)) == 5
+
+
+def test_the_partitioner_is_obeyed(our_sink: Sink) -> None:
+    """Kafka's own are: every row to the next partition, or all as if they had no key."""
+    frame = our_sink.rows("'one' key; cast(id as string) value", 40)
+    for kafka_class, spread in (("RoundRobinPartitioner", 4), ("UniformStickyPartitioner", 1)):
+        topic = our_sink.kit.topic(4)
+        options = {"kafka.partitioner.class": f"org.apache.kafka.clients.producer.{kafka_class}"}
+        our_sink.write(frame.coalesce(1), topic=topic, **options)
+        found = Counter(m.partition() for m in our_sink.records(topic))
+        assert len(found) == spread and set(found.values()) == {40 // spread}
+
+
 # What is refused
 
 
@@ -258,12 +300,14 @@ def test_what_cannot_be_written_is_refused(sink: Sink, rows: str, options: dict[
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"transactionalIdPrefix": None}, "set the option transactionalIdPrefix"),
+        ({"transactionalIdPrefix": None, "exactlyOnce": "2pc"}, "needs the option transactionalIdPrefix"),
+        ({"kafka.partitioner.class": "com.example.Mine"}, "kafka.partitioner.class=com.example.Mine is not supported"),
+        ({"kafka.ssl.truststore.location": "x"}, "has no effect without kafka.security.protocol"),
         ({"transactionalIdPrefix": "a|b"}, "transactionalIdPrefix='a|b'"),
         ({"exactlyOnce": "yes"}, "exactlyOnce='yes' is none of auto, 2pc, resume, off"),
         ({"exactlyonces": "auto"}, "did you mean 'exactlyOnce'"),
         ({"kafka.linger": "1"}, "did you mean 'kafka.linger.ms'"),
-        ({"kafka.acks": "1"}, "acks=1"),
+        ({"kafka.acks": "1"}, "kafka.acks=1"),
         ({"kafka.transactional.id": "x"}, "transactionalIdPrefix"),
         ({"consumerGroup": "g"}, "consumerGroup is for streams"),
         ({"transactionTimeoutMs": "0"}, "transactionTimeoutMs=0"),

@@ -21,20 +21,21 @@ def test_offsets_are_the_json_of_sparks_own_connector(offsets: o.Offsets) -> Non
     assert json.dumps(o.to_json(dict(reversed(offsets.items())))) == text  # Spark compares texts
 
 
-def test_the_first_end_remembers_the_start_of_its_batch() -> None:
-    start = o.fresh({A: 5, B: 7})
-    assert o.is_fresh(start)
-    end = json.loads(json.dumps(o.with_initial({A: 8, B: 7}, start)))
-    assert end == {"a": {"0": 8, "1": 7}, ":initial": {"a": {"0": 5, "1": 7}}}
+def test_the_start_that_the_version_before_kept_in_the_first_end_is_still_read() -> None:
+    end = {"a": {"0": 8, "1": 7}, ":initial": {"a": {"0": 5, "1": 7}}}
     later = o.fresh({A: 100, B: 100})  # what "latest" is when the query starts again
+    assert o.remembers_start(end)
     assert o.start_of(later, end) == {A: 5, B: 7}
     assert o.from_json(end) == {A: 8, B: 7}
+    assert o.start_of(end, o.to_json({A: 9, B: 9})) == {A: 8, B: 7}
     assert not o.is_fresh(end)
 
 
-def test_every_other_batch_starts_where_the_one_before_ended() -> None:
-    first = o.with_initial({A: 8}, o.fresh({A: 5}))
-    assert o.start_of(first, o.to_json({A: 9})) == {A: 8}
+def test_a_batch_starts_where_the_one_before_ended_and_the_first_where_it_was_found() -> None:
+    start, end = o.fresh({A: 5}), o.to_json({A: 8})
+    assert o.is_fresh(start) and not o.remembers_start(end)
+    assert o.start_of(start, end) == {A: 5}
+    assert o.start_of(end, o.to_json({A: 9})) == {A: 8}
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from twofold.spark import kafka_names
 from twofold.spark.errors import OptionError
 from twofold.spark.offsets import EARLIEST, LATEST, AtOffsets, AtTimestamp, AtTimestamps, Everywhere
 from twofold.spark.options import (
@@ -14,6 +15,7 @@ from twofold.spark.options import (
     SubscribePattern,
     check_read,
     read_options,
+    without_prefix,
     write_options,
 )
 from twofold.types import TopicPartition
@@ -99,7 +101,7 @@ def test_options_of_the_other_side_and_of_spark_are_no_mistake() -> None:
         (SERVERS | {"assign": '{"t":["0"]}'}, "assign: expected JSON"),
         (SERVERS | {"assign": '{"t":[-1]}'}, "assign: expected JSON"),
         (BASE | {"path": "/data"}, "there is no path to read or write"),
-        (BASE | {"kafka.bootstrap.servers": "nonsense"}, "'nonsense' in bootstrap_servers is not HOST:PORT"),
+        (BASE | {"kafka.bootstrap.servers": "nonsense"}, "'nonsense' in kafka.bootstrap.servers is not HOST:PORT"),
         (BASE | {"startingOffsets": "start"}, "startingOffsets: expected JSON"),
         (BASE | {"startingOffsets": '{"t":{"0":"x"}}'}, "startingOffsets: expected JSON"),
         (BASE | {"startingOffsets": '{"t":{"0":1.5}}'}, "startingOffsets: expected JSON"),
@@ -119,9 +121,17 @@ def test_options_of_the_other_side_and_of_spark_are_no_mistake() -> None:
         (BASE | {"maxTriggerDelay": "soon"}, "maxTriggerDelay='soon' is not a time: use a number and one of us, ms, s"),
         (BASE | {"failOnDataLoss": "yes"}, "failOnDataLoss='yes' is neither true nor false"),
         (BASE | {"includeHeaders": "1"}, "includeHeaders='1' is neither true nor false"),
-        (BASE | {"kafka.isolation.level": "dirty"}, "isolation_level='dirty' is none of"),
+        (BASE | {"kafka.isolation.level": "dirty"}, "kafka.isolation.level='dirty' is none of"),
         (BASE | {"kafka.fetch.max.bytes": "many"}, "kafka.fetch.max.bytes='many' is not a number"),
         (BASE | {"kafka.security.protocol": "SASL_SSL"}, "kafka.security.protocol=SASL_SSL is not supported"),
+        (
+            BASE | {"kafka.ssl.truststore.location": "x"},
+            "kafka.ssl.truststore.location has no effect without kafka.sec",
+        ),
+        (
+            BASE | {"kafka.sasl.mechanism": "PLAIN"},
+            "kafka.sasl.mechanism has no effect without kafka.security.protocol",
+        ),
         (BASE | {"kafka.auto.offset.reset": "x"}, "kafka.auto.offset.reset is not supported: set startingOffsets"),
         (BASE | {"kafka.key.deserializer": "x"}, "kafka.key.deserializer is not supported"),
         (BASE | {"kafka.value.deserializer": "x"}, "kafka.value.deserializer is not supported"),
@@ -223,7 +233,16 @@ def test_options_travel_to_tasks() -> None:
         ({"transactionalIdPrefix": ""}, "transactionalIdPrefix is empty"),
         ({"transactionTimeoutMs": "0"}, "transactionTimeoutMs=0 must be positive"),
         ({"kafka.key.serializer": "x"}, "kafka.key.serializer is not supported"),
-        ({"kafka.acks": "2"}, "acks='2' is none of"),
+        ({"kafka.acks": "2"}, "kafka.acks='2' is none of"),
+        (
+            {"kafka.acks": "1"},
+            "kafka.acks=1 does not go with the transactions of exactlyOnce: use kafka.acks='all', or ex",
+        ),
+        ({"kafka.compression.type": "x"}, "kafka.compression.type='x' is none of none, gzip"),
+        ({"kafka.linger.ms": "soon"}, "kafka.linger.ms='soon' is not a number"),
+        ({"kafka.delivery.timeout.ms": "1"}, "is less than kafka.linger.ms + kafka.request.timeout.ms = 30005"),
+        ({"kafka.partitioner.class": "com.example.Mine"}, "kafka.partitioner.class=com.example.Mine is not supported"),
+        ({"kafka.sasl.jaas.config": "x"}, "kafka.sasl.jaas.config has no effect without kafka.security.protocol"),
         ({"batchCheck": "none"}, "batchCheck='none' is none of input, number"),
     ],
 )
@@ -237,6 +256,26 @@ def test_options_of_the_sink() -> None:
     options = write_options(SERVERS | NAMED | chosen, streaming=True)
     assert (options.topic, options.exactly_once, options.producer.compression_type) == ("out", "2pc", "zstd")
     assert options.transactional_id_prefix == "p"
+
+
+def test_the_partitioner_is_one_of_kafkas_own() -> None:
+    def chosen(**given: str) -> str:
+        options = {name.replace("__", "."): value for name, value in given.items()}
+        return write_options(SERVERS | NAMED | options, streaming=True).partitioner
+
+    assert chosen() == kafka_names.BY_KEY
+    assert chosen(kafka__partitioner__ignore__keys="true") == kafka_names.STICKY
+    for name in kafka_names.PARTITIONERS:
+        assert chosen(kafka__partitioner__class=f" {name} ") == name
+
+
+def test_a_batch_needs_no_prefix_unless_it_is_to_prepare_what_nothing_else_ends() -> None:
+    options = write_options(SERVERS | {"topic": "t"}, streaming=False)
+    assert options.transactional_id_prefix is None
+    named = without_prefix(options, "spark-once-0-0").settings
+    assert (named.is_once, named.exactly_once, named.decision_topic) == (True, "resume", "spark-once.decisions")
+    with pytest.raises(OptionError, match="exactlyOnce=2pc needs the option transactionalIdPrefix"):
+        write_options(SERVERS | {"topic": "t", "exactlyOnce": "2pc"}, streaming=False)
 
 
 def test_a_stream_needs_its_checkpoint_unless_the_user_accepts_what_that_risks() -> None:

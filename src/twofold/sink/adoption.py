@@ -24,7 +24,7 @@ async def former_journals(
             rows = []
             for journal in await inspector.journals():
                 name = journal.removesuffix(SUFFIX)
-                if name in former or name.startswith(names.OF_QUERY):
+                if name in former or (name.startswith(names.OF_QUERY) and journal != names.ONCE_TOPIC):
                     rows += await inspector.find(journal, name, deadline)
     finally:
         inspector.close()

@@ -12,7 +12,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
 from twofold.client import Admin, ConfigResource, ResourceType, TransactionDescription, TransactionState
@@ -23,7 +24,7 @@ from twofold.sink import names, recognition
 from twofold.sink.adoption import former_journals
 from twofold.sink.completion import REFUSED, Completion, CompletionOutcome
 from twofold.sink.decided import UNKNOWN, DecidedEntry, Input, Purpose
-from twofold.sink.errors import Revoked, Stale, Unsupported, VoteFailed, two_phase_is_gone
+from twofold.sink.errors import Revoked, Stale, Unsupported, VoteFailed, superseded, two_phase_is_gone
 from twofold.sink.inspection import FoundJournal
 from twofold.sink.journal import GroupOffsets, Journal
 from twofold.sink.register import BatchDecision, Mode, Participant, Register
@@ -31,7 +32,10 @@ from twofold.sink.steps import Reached, unobserved
 from twofold.sink.transactions import TransactionLookup
 from twofold.sink.writer import Conditions
 from twofold.wire.errors import (
+    InvalidProducerEpoch,
+    InvalidProducerIdMapping,
     KafkaError,
+    ProducerFenced,
     TransactionalIdAuthorizationFailed,
     UnsupportedVersion,
 )
@@ -50,6 +54,7 @@ LEAST_TIME_LEFT = 0.1
 """Of a transaction's timeout: with less than that a decision might come too late for it."""
 
 NO_TWO_PHASE = (UnsupportedVersion, TransactionalIdAuthorizationFailed)
+FENCED = (ProducerFenced, InvalidProducerEpoch, InvalidProducerIdMapping)
 
 OffsetsOf = Callable[[str, int], GroupOffsets | None]
 
@@ -58,7 +63,7 @@ OffsetsOf = Callable[[str, int], GroupOffsets | None]
 class SinkSettings:
     """`exactly_once` is auto, 2pc or resume. `where` and `query_name` name the checkpoint and the query to people.
     `former` are the prefixes that the version before may have given the query; None where the user has chosen the
-    prefix."""
+    prefix. `is_once` says that the prefix is forgotten after its write."""
 
     prefix: str
     exactly_once: str = "auto"
@@ -68,6 +73,7 @@ class SinkSettings:
     where: str = ""
     former: tuple[str, ...] | None = None
     query_name: str = ""
+    is_once: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +141,7 @@ class Driver:
         self._transactions = TransactionLookup(cluster, self._coordinators)
         self.journal = Journal(runtime, cluster, config, settings.prefix, settings.decision_topic, reached)
         self._held: tuple[str, Conditions] | None = None
+        self._opened_by = ""
         self._timeout_ms = DRIVER_TIMEOUT_MS
 
     async def close(self) -> None:
@@ -148,10 +155,11 @@ class Driver:
         decided before."""
         self._reached("start")
         deadline = self._deadline()
-        conditions = await self._hold(owner, deadline)
-        register = self.journal.register
-        if upcoming is not None:
-            register = register.recalling(await self._recognise(upcoming, deadline))
+        async with self._naming_the_winner(owner, deadline):
+            conditions = await self._hold(owner, deadline)
+            register = self.journal.register
+            if upcoming is not None:
+                register = register.recalling(await self._recognise(upcoming, deadline))
         decided = tuple((entry.name, entry.batch_id) for entry in register.decided)
         return Plan(owner, register.round, decided, conditions, upcoming)
 
@@ -166,6 +174,7 @@ class Driver:
                 return self._held[1]
         conditions = await self.take_over(owner, deadline)
         self._held = owner, conditions
+        self._opened_by = owner
         return conditions
 
     async def _recognise(self, upcoming: Upcoming, deadline: Deadline) -> DecidedEntry | None:
@@ -334,6 +343,14 @@ class Driver:
         """The batch is visible when this returns. An error before the decision means that it was not decided."""
         self._reached("commit")
         deadline = self._deadline()
+        async with self._naming_the_winner(votes.owner, deadline):
+            await self._commit(votes, deadline)
+        self._reached("commit: done")
+        await self._sweep_quietly(votes.owner, deadline)
+        if self._settings.is_once and votes.purpose is Purpose.ONCE:
+            await self._forget_quietly()
+
+    async def _commit(self, votes: Votes, deadline: Deadline) -> None:
         attempt = 0
         while True:
             attempt += 1
@@ -368,8 +385,6 @@ class Driver:
             self._reached("commit: decided")
             await self._settle(deadline, just_decided=True)
             break
-        self._reached("commit: done")
-        await self._sweep_quietly(votes.owner, deadline)
 
     async def abort(self, owner: str, conditions: Conditions | None, participants: list[Participant]) -> None:
         """Spark gave the batch up, perhaps after it was decided: what is decided is done, the rest is aborted.
@@ -379,39 +394,53 @@ class Driver:
         """
         self._reached("abort")
         deadline = self._deadline()
-        try:
-            await self._owned(owner, conditions, deadline)
-        except Stale:
-            await self._abort_own(participants, deadline)
-            raise
-        await self._settle(deadline)
-        await self.journal.append(self.journal.register.given_up(self._now_ms()))
-        await self.sweep(owner, deadline)
+        async with self._naming_the_winner(owner, deadline):
+            try:
+                await self._owned(owner, conditions, deadline)
+            except Stale:
+                await self._abort_own(participants, deadline)
+                raise
+            await self._settle(deadline)
+            await self.journal.append(self.journal.register.given_up(self._now_ms()))
+            await self.sweep(owner, deadline)
 
     async def _owned(self, owner: str, conditions: Conditions | None, deadline: Deadline) -> Register:
         """The journal, open and owned by this driver as far as a writer can tell."""
         register = await self.journal.glance(deadline)
         if register.owner != owner and not self.journal.is_read:
             register = await self.journal.read(deadline)  # it may be our own signature that cannot be read yet
-        if register.owner == owner and not self.journal.is_open:
-            # Looked at before, so that a driver that has lost the query does not fence the one that has it.
+        if register.owner == owner and not (self.journal.is_open and self._opened_by == owner):
+            # Looked at before, so that a driver that has lost the query does not fence the one that has it. What was
+            # opened for an earlier owner of this process was fenced when this one signed.
             register = await self._open(conditions or await self._agree(deadline), deadline)
+            self._opened_by = owner
         if register.owner != owner:
             raise self._superseded(register)
         return register
 
+    @asynccontextmanager
+    async def _naming_the_winner(self, owner: str, deadline: Deadline) -> AsyncIterator[None]:
+        """A driver that was fenced has lost the query: say to which driver, and not only that it was fenced."""
+        try:
+            yield
+        except FENCED as error:
+            found = await self.journal.glance(deadline)
+            if found.owner == owner:
+                raise  # by another process of its own
+            raise self._superseded(found) from error
+
+    async def named(self, plan: Plan, query_id: str, batch_id: int, error: KafkaError) -> KafkaError:
+        """Why a task's transaction was ended: Stale where another driver did it, or the error itself."""
+        try:
+            await self.check_current(plan, query_id, batch_id)
+        except Stale as stale:
+            return stale
+        except KafkaError as failed:
+            log.info("whether the task was left behind is not known: %s", failed)
+        return error
+
     def _superseded(self, register: Register) -> Stale:
-        driver = f"driver {register.owner}" if register.owner else "an operator"
-        prefix, here, there = self._settings.prefix, self._settings.where, register.where
-        driver += f" with the checkpoint {there}" if there else ""
-        mine = f". This driver has the checkpoint {here}" if here else ""
-        where = f", where it goes on under the prefix {register.moved_to!r}" if register.moved_to else ""
-        return Stale(
-            f"{driver} has taken over what is written under transactionalIdPrefix={prefix!r}, at {register.at_ms} ms "
-            f"since 1970{where}{mine}. Another query with the same id or prefix runs, perhaps from a copy of the "
-            "checkpoint, or `twofold pipeline recover` was run. Stop the other one and start this one again if this is "
-            "the one to go on; a copy that is to run beside the original needs a new checkpoint"
-        )
+        return superseded(register, self._settings.prefix, self._settings.where)
 
     async def _check_votes(self, votes: Votes, deadline: Deadline) -> None:
         found = await self._transactions.describe([p.transactional_id for p in votes.participants], deadline)
@@ -419,10 +448,16 @@ class Driver:
         for participant in votes.participants:
             problem = self._problem(votes.conditions, participant, found[participant.transactional_id], now_ms)
             if problem is not None:
+                after = "it will be written again" if votes.purpose is Purpose.QUERY else "it can be written again"
+                if self._settings.is_once:
+                    after += (
+                        f". Without transactionalIdPrefix a write has {votes.conditions.timeout_ms} ms from the first "
+                        "row of a task to its end: with one, two-phase commit leaves it all the time that it takes"
+                    )
                 raise VoteFailed(
                     f"the transaction {participant.ongoing.producer_id}:{participant.ongoing.epoch} of "
                     f"{participant.transactional_id!r} (task {participant.partition}) {problem}: batch "
-                    f"{votes.batch_id} is not decided, nothing of it is visible, and it will be written again"
+                    f"{votes.batch_id} is not decided, nothing of it is visible, and {after}"
                 )
 
     def _problem(
@@ -526,6 +561,12 @@ class Driver:
             if (await journal.read(deadline)).moved_to == self._settings.prefix:
                 rows = {name: row for name, row in found.items() if row is not None and row.is_ongoing}
                 await asyncio.gather(*(self._abort_left(name, row, deadline) for name, row in rows.items()))
+
+    async def _forget_quietly(self) -> None:
+        try:
+            await self.journal.forget()
+        except KafkaError as error:
+            log.info("the prefix %r is forgotten by its next write: %s", self._settings.prefix, error)
 
     async def _sweep_quietly(self, owner: str, deadline: Deadline) -> None:
         """The batch is committed: what a sweep cannot do now, the next one does."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from twofold.sink.register import Register
 from twofold.wire.errors import KafkaError
 
 
@@ -54,4 +55,20 @@ def two_phase_is_gone(prefix: str, prepared: Sequence[str]) -> str:
         "transaction.two.phase.commit.enable=true again, and then this query (or `twofold pipeline recover --prefix "
         f"{prefix}`): what was decided is completed, the rest is aborted and written again. If two-phase commit is to "
         "stay off, do that once first, and stop the query before the brokers are started without it"
+    )
+
+
+def superseded(register: Register, prefix: str, here: str) -> Stale:
+    """For a driver that has lost the query, or the job: `register` names the one that has it; `here` is the loser's
+    checkpoint."""
+    driver = f"driver {register.owner}" if register.owner else "an operator, or a write that is over,"
+    there = f" with the checkpoint {register.where}" if register.where else ""
+    at = f", at {register.at_ms} ms since 1970" if register.at_ms else ""
+    mine = f". This driver has the checkpoint {here}" if here else ""
+    where = f", where it goes on under the prefix {register.moved_to!r}" if register.moved_to else ""
+    return Stale(
+        f"{driver}{there} has taken over what is written under transactionalIdPrefix={prefix!r}{at}{where}{mine}. "
+        "Another query or job with the same id or prefix runs, perhaps from a copy of the checkpoint, or `twofold "
+        "pipeline recover` was run. Stop the other one and start this one again if this is the one to go on; a copy "
+        "that is to run beside the original needs a new checkpoint, and a batch job a transactionalIdPrefix of its own"
     )

@@ -271,7 +271,8 @@ class Scan:
     def take(self, record: Record) -> None:
         self._seen += 1
         name = (record.key or b"").decode("utf-8", "replace").partition("#")[0]
-        if name != self._prefix and (self._prefix is not None or not _is_ours(name, record.value)):
+        is_known = name == self._prefix or name in self._readers
+        if not is_known and (self._prefix is not None or not _is_ours(name, record.value)):
             return
         reader = self._readers.setdefault(name, Reader(name))
         try:
@@ -301,7 +302,7 @@ class Scan:
         return {
             name: (reader.register, self._problems.get(name))
             for name, reader in self._readers.items()
-            if reader.register is not None or name in self._problems
+            if name in self._problems or (reader.register is not None and not reader.register.is_forgotten)
         }
 
 

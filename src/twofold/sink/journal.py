@@ -30,6 +30,8 @@ from twofold.wire.messages.fetch import PartitionData
 log = logging.getLogger(__name__)
 
 TOPIC_CONFIGS = {"cleanup.policy": "compact", "flush.messages": "1"}
+SHARED_CONFIGS = TOPIC_CONFIGS | {"segment.bytes": str(1024 * 1024), "segment.ms": str(3_600_000)}
+"""Of the journal of many prefixes, most of which are forgotten soon: the newest segment is never compacted."""
 REPLICAS, MIN_REPLICAS = 3, 2
 FIRST_LOOK = 16
 """How many offsets before the end are read first: a few records and their markers."""
@@ -122,24 +124,32 @@ class Journal:
     ) -> None:
         """Committed when this returns, with the records `beside` it. An error says that it is not, or that its outcome
         is not known: open the journal again to know."""
+        await self._write((*beside, *encode(self.prefix, register)), offsets, register.kind)
+        self.register = replace(register, leaving=())
+        if beside or register.leaving:
+            self._remembered = None
+
+    async def forget(self) -> None:
+        """End the record of this prefix: compaction removes it."""
+        await self._write(((self.prefix.encode(), None),), None, "forget")
+        self.register = Register()
+
+    async def _write(self, records: Sequence[KeyAndValue], offsets: GroupOffsets | None, kind: str) -> None:
         producer = self._producer
         assert producer is not None, "the journal is not open"
         try:
             await producer.begin_transaction()
-            for key, value in (*beside, *encode(self.prefix, register)):
+            for key, value in records:
                 await producer.send(self.topic, value, key=key, partition=0)
             if offsets is not None:
                 group = ConsumerGroupMetadata(offsets.group)
                 await producer.send_offsets_to_transaction(offsets.offsets, group)
             await producer.flush()
-            self._reached(f"journal: {register.kind}")
+            self._reached(f"journal: {kind}")
             await producer.commit_transaction()
         except BaseException:
             await self.close()
             raise
-        self.register = replace(register, leaving=())
-        if beside or register.leaving:
-            self._remembered = None
 
     async def close(self) -> None:
         producer, self._producer = self._producer, None
@@ -150,7 +160,7 @@ class Journal:
         """The topic, unless it is there."""
         admin = Admin.on(self._cluster)
         brokers = len((await admin.describe_cluster()).brokers)
-        configs = dict(TOPIC_CONFIGS)
+        configs = dict(SHARED_CONFIGS if self.topic == names.ONCE_TOPIC else TOPIC_CONFIGS)
         if brokers >= MIN_REPLICAS:
             configs["min.insync.replicas"] = str(MIN_REPLICAS)
         topic = NewTopic(name=self.topic, num_partitions=1, replication_factor=min(REPLICAS, brokers), configs=configs)

@@ -5,12 +5,16 @@
 """
 
 import hashlib
+import json
 import re
 
 DRIVER = "driver"
 MAX_PREFIX = 200
 OF_QUERY = "spark-"
 """What a prefix begins with that no user chose."""
+ONCE = f"{OF_QUERY}once"
+ONCE_TOPIC = f"{ONCE}.decisions"
+"""The journal of all writes that were given no prefix. Each has a key of its own there."""
 _PREFIX = re.compile(r"[a-zA-Z0-9._-]+")
 _TASK = re.compile(r"[0-9a-f]{8}\|[0-9]+")
 
@@ -34,6 +38,16 @@ def prefix_of_checkpoint(location: str) -> str:
     """Under which name the version before wrote: it went by the path of the checkpoint as it was spelled."""
     plain = re.sub(r"^file:/+", "/", location).rstrip("/") or "/"
     return f"{OF_QUERY}{hashlib.sha256(plain.encode()).hexdigest()[:16]}"
+
+
+def prefix_once(token: str, number: int) -> str:
+    """For writes that come one after the other, each of which was given no prefix."""
+    return f"{ONCE}-{token}-{number}"
+
+
+def prefix_of_write(write_id: str, topic: str | None) -> str:
+    """For a writeId that was given no prefix: the same whenever it comes again for that topic."""
+    return f"{ONCE}-{hashlib.sha256(json.dumps([topic, write_id]).encode()).hexdigest()[:16]}"
 
 
 def decision_topic(prefix: str) -> str:

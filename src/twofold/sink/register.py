@@ -100,6 +100,11 @@ class Register:
     leaving: tuple[DecidedEntry, ...] = field(default=(), compare=False)
     """Names that this record is the first to lack: they are written beside it."""
 
+    @property
+    def is_forgotten(self) -> bool:
+        """Nothing is known: as if there had never been a record."""
+        return self == Register()
+
     def entry(self, name: str) -> DecidedEntry | None:
         return next((entry for entry in self.decided if entry.name == name), None)
 
@@ -250,7 +255,11 @@ class Reader:
         """Parts may be missing, and there is no register then: that is damage, unless reading began somewhere in the
         middle (not `complete`)."""
         name = (key or b"").decode("utf-8", "replace")
-        if value is None or not (name == self._prefix or name.startswith(f"{self._prefix}#")):
+        if value is None:
+            if name == self._prefix:  # forgotten: nothing that was decided before counts
+                self.register, self.version, self.damage = Register(), VERSION, None
+            return
+        if name != self._prefix and not name.startswith(f"{self._prefix}#"):
             return
         try:
             body = json.loads(value)

@@ -4,6 +4,7 @@
 2. A slot that was used for a batch of a run is free for a later batch of the same run only: batches come one after the
    other, so that the transaction before is decided and done. A slot that another run used is never reused: this
    process cannot tell which run is older.
+   Where the prefix has one write at a time (`one_by_one`), what another run used is free: that run is over.
 3. An id whose InitProducerId has no known outcome is burnt, by its process or by the process that finds that one dead.
    The request may still be on its way, and would take the id away from its next user.
 
@@ -63,16 +64,19 @@ class Slot:
 class Slots:
     """Of one process and one prefix. Slots stay leased until the process ends: to take one again costs nothing."""
 
-    def __init__(self, prefix: str, directory: Path | None = None, *, process: str | None = None) -> None:
+    def __init__(
+        self, prefix: str, directory: Path | None = None, *, process: str | None = None, one_by_one: bool = False
+    ) -> None:
         self._prefix = prefix
-        self._directory = directory or _default_directory() / hashlib.sha256(prefix.encode()).hexdigest()[:16]
+        self._one_by_one = one_by_one
+        self._directory = directory or shared_directory() / hashlib.sha256(prefix.encode()).hexdigest()[:16]
         self._process = process or uuid.uuid4().hex[:8]
         self._made = 0
         self._held: list[Slot] = []
 
     def take(self, use: Use) -> Slot:
         """A slot that is free for this batch, longest unused first."""
-        free = [slot for slot in self._held if slot.last is not None and _is_free(slot.last, use)]
+        free = [slot for slot in self._held if slot.last is not None and self._may_take(slot.last, use)]
         slot = min(free, key=lambda slot: slot.last.batch_id if slot.last else -1) if free else self._lease(use)
         slot.use(use)
         return slot
@@ -105,16 +109,19 @@ class Slots:
             if file is None:
                 continue
             last, is_known = _parse(os.pread(file, 256, 0))
-            if last is not None and is_known and _is_free(last, use):
+            if last is not None and is_known and self._may_take(last, use):
                 slot = Slot(self._prefix, path, file, last)
                 assert slot.transactional_id not in held
                 return slot
-            if last is None or last.run_id != use.run_id:
+            if last is None or (last.run_id != use.run_id and not self._one_by_one):
                 self._remove_if_old(path, file)
             elif not is_known:
                 path.unlink(missing_ok=True)
             os.close(file)
         return None
+
+    def _may_take(self, last: Use, use: Use) -> bool:
+        return _is_free(last, use) or (self._one_by_one and last.run_id != use.run_id)
 
     def _remove_if_old(self, path: Path, file: int) -> None:
         # The wall clock of a file against that of the directory that was just locked: no clock of ours.
@@ -159,5 +166,6 @@ def _parse(text: bytes) -> tuple[Use | None, bool]:
         return None, False
 
 
-def _default_directory() -> Path:
+def shared_directory() -> Path:
+    """Of all programs of this user on this host."""
     return Path(tempfile.gettempdir()) / f"twofold-slots-{os.getuid()}"

@@ -1,10 +1,19 @@
 """The data source that Spark makes: its name, its schema, and which part does the work."""
 
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from twofold.spark.errors import OptionError
 
@@ -12,8 +21,19 @@ if TYPE_CHECKING:
     from twofold.spark.sink import BatchJobWriter, StreamWriter
     from twofold.spark.source import BatchReader, RefusedStream, StreamReader
 
-SCHEMA = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT"
-HEADERS = "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+SCHEMA = StructType(
+    [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("timestampType", IntegerType()),
+    ]
+)
+SCHEMA_WITH_HEADERS = StructType([*SCHEMA.fields, StructField("headers", ArrayType(HEADER))])
 
 
 class TwofoldDataSource(DataSource):
@@ -26,19 +46,25 @@ class TwofoldDataSource(DataSource):
     def name(cls) -> str:
         return "twofold"
 
-    def schema(self) -> str:
-        from twofold.spark.options import check_read, includes_headers
+    def schema(self) -> StructType:
+        from twofold.spark.options import check_read, check_table
+        from twofold.spark.tables import options_of_new_table, with_options
 
+        table = options_of_new_table(self.options)
+        if table is not None:
+            check_table(table)
+            return with_options(_schema(table), table)
         check_read(self.options)
-        return f"{SCHEMA}, {HEADERS}" if includes_headers(self.options) else SCHEMA
+        return _schema(self.options)
 
     def reader(self, schema: StructType) -> "BatchReader":
         from twofold.spark.options import read_options
         from twofold.spark.source import BatchReader
         from twofold.spark.versions import check_reading
 
-        check_reading(self.options, streaming=False)
-        options = read_options(self.options, streaming=False)
+        chosen = self._chosen(schema)
+        check_reading(chosen, streaming=False)
+        options = read_options(chosen, streaming=False)
         _check_schema(schema, options.include_headers)
         if options.push_down_filters:
             from twofold.spark.pushdown import SelectiveReader
@@ -52,8 +78,9 @@ class TwofoldDataSource(DataSource):
         from twofold.spark.versions import HAS_LIMITS, check_reading
 
         try:
-            check_reading(self.options, streaming=True)
-            options = read_options(self.options, streaming=True)
+            chosen = self._chosen(schema)
+            check_reading(chosen, streaming=True)
+            options = read_options(chosen, streaming=True)
             _check_schema(schema, options.include_headers)
         except OptionError as error:
             return RefusedStream(error)
@@ -62,15 +89,29 @@ class TwofoldDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> "BatchJobWriter":
         from twofold.spark.sink import batch_writer
 
-        return batch_writer(self.options, schema, overwrite)
+        return batch_writer(self._chosen(schema), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> "StreamWriter":  # noqa: N802
         from twofold.spark.sink import stream_writer
 
-        return stream_writer(self.options, schema, overwrite)
+        return stream_writer(self._chosen(schema), schema, overwrite)
+
+    def _chosen(self, schema: StructType) -> dict[str, str]:
+        from twofold.spark.tables import options_of
+
+        return options_of(schema, self.options)
+
+
+def _schema(options: Mapping[str, str]) -> StructType:
+    from twofold.spark.options import includes_headers
+
+    return SCHEMA_WITH_HEADERS if includes_headers(options) else SCHEMA
 
 
 def _check_schema(schema: StructType, include_headers: bool) -> None:
-    names = [part.split()[0] for part in SCHEMA.split(", ")] + (["headers"] if include_headers else [])
+    names = (SCHEMA_WITH_HEADERS if include_headers else SCHEMA).fieldNames()
     if schema.fieldNames() != names:
-        raise OptionError(f"the source has a schema of its own ({', '.join(names)}): leave .schema(...) out")
+        raise OptionError(
+            f"the source has a schema of its own ({', '.join(names)}): leave .schema(...) out, and the columns of "
+            "CREATE TABLE"
+        )

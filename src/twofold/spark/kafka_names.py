@@ -22,9 +22,7 @@ CONSUMER_WITHOUT_EFFECT = frozenset(
         "share.acknowledgement.mode",
     ]
 )
-PRODUCER_WITHOUT_EFFECT = frozenset(
-    ["metadata.max.idle.ms", "partitioner.availability.timeout.ms", "partitioner.class"]
-)
+PRODUCER_WITHOUT_EFFECT = frozenset(["metadata.max.idle.ms", "partitioner.availability.timeout.ms"])
 COMMON_WITHOUT_EFFECT = frozenset(
     [
         "auto.include.jmx.reporter",
@@ -44,8 +42,17 @@ COMMON_WITHOUT_EFFECT = frozenset(
         "socket.connection.setup.timeout.max.ms",
     ]
 )
-# Only used with a security.protocol that is refused here.
+SECURITY_PROTOCOL = "security.protocol"
+# Only used with a security.protocol.
 SECURITY_PREFIXES = ("sasl.", "ssl.")
+
+PARTITIONER = "partitioner.class"
+_PRODUCER = "org.apache.kafka.clients.producer."
+BY_KEY = f"{_PRODUCER}internals.DefaultPartitioner"
+ROUND_ROBIN = f"{_PRODUCER}RoundRobinPartitioner"
+STICKY = f"{_PRODUCER}UniformStickyPartitioner"
+PARTITIONERS = (BY_KEY, ROUND_ROBIN, STICKY)
+"""Kafka's own. Any other one is a class of the user's, which needs a JVM."""
 
 _READ = "what is read, and from where, is the query's to know"
 REFUSED_ON_READ = {

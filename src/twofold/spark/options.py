@@ -9,9 +9,9 @@
 
 import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from twofold.spark import kafka_names
 from twofold.spark.errors import OptionError
@@ -26,6 +26,19 @@ from twofold.spark.offsets import (
     parse_numbers,
     parse_partitions,
 )
+from twofold.spark.option_values import (
+    HADOOP,
+    KAFKA,
+    GivenOptions,
+    checked,
+    not_empty,
+    one_of,
+    parse_flag,
+    parse_integer,
+    parse_number,
+    parse_positive,
+    parse_time,
+)
 from twofold.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -34,8 +47,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-KAFKA = "kafka."
-HADOOP = "spark.hadoop."
 BOOTSTRAP_SERVERS = "kafka.bootstrap.servers"
 STRATEGIES = ("subscribe", "subscribePattern", "assign")
 READ = (
@@ -80,10 +91,10 @@ DEFAULT_POLL_TIMEOUT_MS = 120_000  # spark.network.timeout
 DEFAULT_NUM_RETRIES = 3
 DEFAULT_RETRY_INTERVAL_MS = 1_000
 DEFAULT_MAX_TRIGGER_DELAY = "15m"
+ANY_ID = "any"
 HEARTBEAT_INTERVAL = "kafka.transaction.heartbeat.interval.ms"
 EXACTLY_ONCE = ("auto", "2pc", "resume", "off")
 BATCH_CHECK = ("input", "number")
-_TIME_UNITS_MS = {"us": 0.001, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 # Larger than Kafka's megabyte: each answer becomes one Arrow batch, and Spark pays for every one.
 MAX_PARTITION_FETCH_BYTES = 4 * 1024 * 1024
 # What a task asks for is known to be there, so an answer without records tells that the log has none in between.
@@ -154,9 +165,12 @@ class WriteOptions:
     """Of a topic that is missing."""
     file_settings: tuple[tuple[str, str], ...] = ()
     """Spark's, for the file system of the checkpoint, where the session was not started with them."""
+    partitioner: str = kafka_names.BY_KEY
     where: str = ""
     former_prefixes: tuple[str, ...] | None = None
     query_name: str = ""
+    is_once: bool = False
+    """A batch that was given no prefix."""
 
     @property
     def settings(self) -> "SinkSettings":
@@ -173,39 +187,8 @@ class WriteOptions:
             where=self.where,
             former=self.former_prefixes,
             query_name=self.query_name,
+            is_once=self.is_once,
         )
-
-
-class GivenOptions:
-    """The options as they were given, by their names in lower case."""
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self._values = {name.lower(): value for name, value in options.items()}
-
-    def __contains__(self, name: str) -> bool:
-        return name.lower() in self._values
-
-    def text(self, name: str) -> str | None:
-        value = self._values.get(name.lower())
-        return None if value is None else value.strip()
-
-    def parsed(self, name: str, parse: Callable[[str, str], T], default: T) -> T:
-        value = self.text(name)
-        return default if value is None else parse(name, value)
-
-    @property
-    def kafka(self) -> dict[str, str]:
-        """The settings of Kafka's clients, without the prefix."""
-        return {name[len(KAFKA) :]: value for name, value in self._values.items() if name.startswith(KAFKA)}
-
-    @property
-    def hadoop(self) -> tuple[tuple[str, str], ...]:
-        """Spark's settings of file systems, with their prefix."""
-        return tuple(sorted((name, value) for name, value in self._values.items() if name.startswith(HADOOP)))
-
-    @property
-    def names(self) -> list[str]:
-        return list(self._values)
 
 
 def check_names(options: Mapping[str, str]) -> None:
@@ -237,8 +220,8 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     given = GivenOptions(options)
     strategy = _strategy(given)
     _refuse(given, kafka_names.REFUSED_ON_READ)
-    min_offsets = given.parsed("minOffsetsPerTrigger", _number, None)
-    max_offsets = given.parsed("maxOffsetsPerTrigger", _number, None)
+    min_offsets = given.parsed("minOffsetsPerTrigger", parse_number, None)
+    max_offsets = given.parsed("maxOffsetsPerTrigger", parse_number, None)
     if min_offsets is not None and max_offsets is not None and min_offsets > max_offsets:
         raise OptionError(f"minOffsetsPerTrigger={min_offsets} is above maxOffsetsPerTrigger={max_offsets}")
     starting, ending = _bounds(given, streaming)
@@ -246,20 +229,20 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         strategy=strategy,
         starting=starting,
         ending=ending,
-        latest_without_match=given.parsed("startingOffsetsByTimestampStrategy", _one_of("error", "latest"), "error")
+        latest_without_match=given.parsed("startingOffsetsByTimestampStrategy", one_of("error", "latest"), "error")
         == "latest",
-        fail_on_data_loss=given.parsed("failOnDataLoss", _flag, True),
+        fail_on_data_loss=given.parsed("failOnDataLoss", parse_flag, True),
         max_offsets_per_trigger=max_offsets,
         min_offsets_per_trigger=min_offsets,
-        max_trigger_delay_ms=_time("maxTriggerDelay", given.text("maxTriggerDelay") or DEFAULT_MAX_TRIGGER_DELAY),
-        min_partitions=given.parsed("minPartitions", _positive, None),
-        max_records_per_partition=given.parsed("maxRecordsPerPartition", _positive, None),
-        include_headers=given.parsed("includeHeaders", _flag, False),
-        poll_timeout_ms=given.parsed("kafkaConsumer.pollTimeoutMs", _number, DEFAULT_POLL_TIMEOUT_MS),
-        num_retries=given.parsed("fetchOffset.numRetries", _number, DEFAULT_NUM_RETRIES),
-        retry_interval_ms=given.parsed("fetchOffset.retryIntervalMs", _number, DEFAULT_RETRY_INTERVAL_MS),
-        metadata_ttl_ms=given.parsed("partition.metadata.cache.ttl.ms", _integer, -1),
-        push_down_filters=given.parsed("pushDownFilters", _flag, False),
+        max_trigger_delay_ms=parse_time("maxTriggerDelay", given.text("maxTriggerDelay") or DEFAULT_MAX_TRIGGER_DELAY),
+        min_partitions=given.parsed("minPartitions", parse_positive, None),
+        max_records_per_partition=given.parsed("maxRecordsPerPartition", parse_positive, None),
+        include_headers=given.parsed("includeHeaders", parse_flag, False),
+        poll_timeout_ms=given.parsed("kafkaConsumer.pollTimeoutMs", parse_number, DEFAULT_POLL_TIMEOUT_MS),
+        num_retries=given.parsed("fetchOffset.numRetries", parse_number, DEFAULT_NUM_RETRIES),
+        retry_interval_ms=given.parsed("fetchOffset.retryIntervalMs", parse_number, DEFAULT_RETRY_INTERVAL_MS),
+        metadata_ttl_ms=given.parsed("partition.metadata.cache.ttl.ms", parse_integer, -1),
+        push_down_filters=given.parsed("pushDownFilters", parse_flag, False),
         consumer=_consumer(given, streaming),
         prefix=given.text("transactionalIdPrefix"),
         decision_topic=given.text("decisionTopic"),
@@ -274,8 +257,16 @@ def check_read(options: Mapping[str, str]) -> None:
         read_options(options, streaming=False)
 
 
+def check_table(options: Mapping[str, str]) -> None:
+    """Refuse a table that can be neither read nor written."""
+    if "topic" in options and not any(name.lower() in options for name in STRATEGIES):
+        write_options(options, streaming=False)
+    else:
+        check_read(options)
+
+
 def includes_headers(options: Mapping[str, str]) -> bool:
-    return GivenOptions(options).parsed("includeHeaders", _flag, False)
+    return GivenOptions(options).parsed("includeHeaders", parse_flag, False)
 
 
 def _strategy(given: GivenOptions) -> Strategy:
@@ -286,7 +277,7 @@ def _strategy(given: GivenOptions) -> Strategy:
     name = chosen[0]
     text = given.text(name) or ""
     if name == "assign":
-        return Assign(_checked(parse_partitions, name, text))
+        return Assign(checked(parse_partitions, name, text))
     if name == "subscribe":
         topics = tuple(dict.fromkeys(topic.strip() for topic in text.split(",") if topic.strip()))
         if not topics:
@@ -332,11 +323,11 @@ def _bounds(given: GivenOptions, streaming: bool) -> tuple[Bound, Bound]:
 def _bound(given: GivenOptions, which: str, default: int) -> Bound:
     text = given.text(f"{which}Timestamp")
     if text is not None:
-        return AtTimestamp(_integer(f"{which}Timestamp", text))
+        return AtTimestamp(parse_integer(f"{which}Timestamp", text))
     name = f"{which}OffsetsByTimestamp"
     text = given.text(name)
     if text is not None:
-        return AtTimestamps(_checked(parse_numbers, name, text, "1700000000000"))
+        return AtTimestamps(checked(parse_numbers, name, text, "1700000000000"))
     name = f"{which}Offsets"
     text = given.text(name)
     if text is None:
@@ -344,7 +335,7 @@ def _bound(given: GivenOptions, which: str, default: int) -> Bound:
     words = {"earliest": EARLIEST, "latest": LATEST}
     if text.lower() in words:
         return Everywhere(words[text.lower()])
-    offsets = _checked(parse_numbers, name, text, "23")
+    offsets = checked(parse_numbers, name, text, "23")
     for tp, offset in offsets.items():
         if offset < EARLIEST:
             raise OptionError(f"{name}: {offset} for {tp} is no offset, and neither -1 (latest) nor -2 (earliest)")
@@ -383,31 +374,44 @@ def write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOption
     check_names(options)
     given = GivenOptions(options)
     _refuse(given, kafka_names.REFUSED_ON_WRITE)
-    exactly_once = given.parsed("exactlyOnce", _one_of(*EXACTLY_ONCE), "auto")
-    group = given.parsed("consumerGroup", _not_empty, None)
+    exactly_once = given.parsed("exactlyOnce", one_of(*EXACTLY_ONCE), "auto")
+    group = given.parsed("consumerGroup", not_empty, None)
     location = given.text("checkpointLocation") if streaming else None
     producer = _producer(given, exactly_once)
     if group is not None:
         _check_group(streaming, exactly_once, location)
-    checks_input = given.parsed("batchCheck", _one_of(*BATCH_CHECK), "input") == "input"
+    checks_input = given.parsed("batchCheck", one_of(*BATCH_CHECK), "input") == "input"
     chosen = WriteOptions(
-        topic=given.parsed("topic", _not_empty, None),
+        topic=given.parsed("topic", not_empty, None),
         transactional_id_prefix=_prefix(given, streaming, exactly_once),
         exactly_once=exactly_once,
-        decision_topic=given.parsed("decisionTopic", _not_empty, None),
-        transaction_timeout_ms=given.parsed("transactionTimeoutMs", _positive, producer.transaction_timeout_ms),
-        write_id=None if streaming else given.parsed("writeId", _not_empty, None),
+        decision_topic=given.parsed("decisionTopic", not_empty, None),
+        transaction_timeout_ms=given.parsed("transactionTimeoutMs", parse_positive, producer.transaction_timeout_ms),
+        write_id=None if streaming else given.parsed("writeId", not_empty, None),
         consumer_group=group,
         checkpoint_location=location,
         checks_input=checks_input,
-        heartbeat_interval_ms=given.parsed(HEARTBEAT_INTERVAL, _positive, None),
+        heartbeat_interval_ms=given.parsed(HEARTBEAT_INTERVAL, parse_positive, None),
         producer=producer,
-        topic_partitions=given.parsed("topic.partitions", _positive, None),
+        topic_partitions=given.parsed("topic.partitions", parse_positive, None),
         file_settings=given.hadoop,
+        partitioner=_partitioner(given, producer),
         query_name=given.text("queryName") or "",
     )
     if streaming and exactly_once != "off":
         _check_location(given, checks_input, location)
+    return chosen
+
+
+def _partitioner(given: GivenOptions, producer: "ProducerConfig") -> str:
+    chosen = given.kafka.get(kafka_names.PARTITIONER, "").strip()
+    if not chosen:
+        return kafka_names.STICKY if producer.partitioner_ignore_keys else kafka_names.BY_KEY
+    if chosen not in kafka_names.PARTITIONERS:
+        raise OptionError(
+            f"{KAFKA}{kafka_names.PARTITIONER}={chosen} is not supported: no JVM is here to run it. Use one "
+            f"of {', '.join(kafka_names.PARTITIONERS)}, or write a column 'partition'"
+        )
     return chosen
 
 
@@ -424,22 +428,32 @@ def _check_location(given: GivenOptions, checks_input: bool, location: str | Non
         )
 
 
+def without_prefix(options: WriteOptions, prefix: str) -> WriteOptions:
+    """A batch that was given no prefix: what it leaves open when it dies ends by its timeout, because nothing may ever
+    come back to it."""
+    from twofold.sink import names
+
+    topic = options.decision_topic or names.ONCE_TOPIC
+    return replace(options, transactional_id_prefix=prefix, decision_topic=topic, exactly_once="resume", is_once=True)
+
+
 def _prefix(given: GivenOptions, streaming: bool, exactly_once: str) -> str | None:
-    """Under which transactional ids it writes. Without transactions the name is not used; a stream without a prefix has
-    it from its checkpoint, which is read when there is one."""
+    """Under which transactional ids it writes. Without transactions the name is not used. Without a prefix a stream has
+    it from its checkpoint, and a batch for as long as it is written."""
     from twofold.sink.names import check_prefix
 
-    prefix = given.parsed("transactionalIdPrefix", _not_empty, None)
+    prefix = given.parsed("transactionalIdPrefix", not_empty, None)
     if prefix is not None:
-        return _checked(check_prefix, prefix)
+        return checked(check_prefix, prefix)
     if exactly_once == "off":
         return "off"
-    if streaming:
-        return None
-    raise OptionError(
-        "a batch is written in transactions under a name of its own: set the option transactionalIdPrefix, different "
-        "for each job that may run at the same time, or exactlyOnce=off for rows that may be there twice"
-    )
+    if not streaming and exactly_once == "2pc":
+        raise OptionError(
+            "exactlyOnce=2pc needs the option transactionalIdPrefix: without a name nothing would end what this job "
+            "has prepared when it dies. Set one, different for each job that may run at the same time, or leave "
+            "exactlyOnce out"
+        )
+    return None
 
 
 def _check_group(streaming: bool, exactly_once: str, location: str | None) -> None:
@@ -468,7 +482,8 @@ def _kafka_known() -> set[str]:
         *kafka_names.COMMON_WITHOUT_EFFECT,
         *kafka_names.REFUSED_ON_READ,
         *kafka_names.REFUSED_ON_WRITE,
-        "security.protocol",
+        kafka_names.SECURITY_PROTOCOL,
+        kafka_names.PARTITIONER,
     }
 
 
@@ -497,7 +512,7 @@ def _producer(given: GivenOptions, exactly_once: str) -> "ProducerConfig":
     if exactly_once == "off":
         return _client(ProducerConfig, given, {}, without=(HEARTBEAT_INTERVAL,))
     # What a transactional producer may not have is refused by its own rules, whatever its id will be.
-    checked = _client(ProducerConfig, given, {"transactional.id": "any"}, without=(HEARTBEAT_INTERVAL,))
+    checked = _client(ProducerConfig, given, {"transactional.id": ANY_ID}, without=(HEARTBEAT_INTERVAL,))
     return replace(checked, transactional_id=None)
 
 
@@ -505,9 +520,17 @@ def _client(config: type[T], given: GivenOptions, defaults: Mapping[str, str], w
     from twofold.client.config import from_dotted
 
     if not given.text(BOOTSTRAP_SERVERS):
-        raise OptionError(f"the option {BOOTSTRAP_SERVERS} is missing: set it to HOST:PORT of one or more brokers")
+        table = (
+            ""
+            if given.names
+            else (". If this is a table of the catalog: Spark keeps the options of one that was made without columns")
+        )
+        raise OptionError(
+            f"the option {BOOTSTRAP_SERVERS} is missing: set it to HOST:PORT of one or more brokers{table}"
+        )
     settings = given.kafka
-    protocol = settings.get("security.protocol", "PLAINTEXT").strip().upper()
+    _check_security(settings)
+    protocol = settings.get(kafka_names.SECURITY_PROTOCOL, "PLAINTEXT").strip().upper()
     if protocol != "PLAINTEXT":
         raise OptionError(f"kafka.security.protocol={protocol} is not supported: connections are PLAINTEXT")
     honoured = _dotted(config)  # type: ignore[arg-type]
@@ -516,68 +539,33 @@ def _client(config: type[T], given: GivenOptions, defaults: Mapping[str, str], w
     try:
         return from_dotted(config, chosen)  # type: ignore[type-var]
     except ValueError as error:
-        raise OptionError(f"{KAFKA}{error}") from None
+        raise OptionError(_in_words_of_the_user(str(error), config)) from None  # type: ignore[arg-type]
+
+
+def _check_security(settings: Mapping[str, str]) -> None:
+    """Kafka's own clients connect in plain text then, and say nothing of it."""
+    without = [name for name in settings if name.startswith(kafka_names.SECURITY_PREFIXES)]
+    if without and kafka_names.SECURITY_PROTOCOL not in settings:
+        raise OptionError(
+            f"{KAFKA}{without[0]} has no effect without {KAFKA}{kafka_names.SECURITY_PROTOCOL}: the connection would "
+            "be in plain text. Set it to SSL, SASL_PLAINTEXT or SASL_SSL, or leave the option out"
+        )
+
+
+def _in_words_of_the_user(message: str, config: "type[ClientConfig]") -> str:
+    """Settings as the options name them: the clients' own messages have their Python names."""
+    message = message.replace(f"transactional_id={ANY_ID!r}", "the transactions of exactlyOnce")
+    message = message.replace("or leave transactional_id out", "or exactlyOnce=off")
+    names = sorted(config.__dataclass_fields__, key=len, reverse=True)
+    found = re.sub(
+        rf"(?<![\w.'])({'|'.join(names)})(?![\w.])", lambda match: KAFKA + match[1].replace("_", "."), message
+    )
+    # A value that could not be parsed comes with the dotted name already.
+    dotted = "|".join(re.escape(name.replace("_", ".")) for name in names)
+    return re.sub(rf"^({dotted})(?==)", lambda match: KAFKA + match[1], found)
 
 
 def _refuse(given: GivenOptions, refused: Mapping[str, str]) -> None:
     for name, reason in refused.items():
         if name in given.kafka:
             raise OptionError(f"the option {KAFKA}{name} is not supported: {reason}")
-
-
-# Values
-
-
-def _checked(parse: Callable[..., T], *args: str) -> T:
-    try:
-        return parse(*args)
-    except ValueError as error:
-        raise OptionError(str(error)) from None
-
-
-def _integer(name: str, text: str) -> int:
-    if not re.fullmatch(r"[+-]?[0-9]{1,19}", text) or abs(int(text)) >= 2**63:
-        raise OptionError(f"{name}={text!r} is not a whole number")
-    return int(text)
-
-
-def _number(name: str, text: str) -> int:
-    if _integer(name, text) < 0:
-        raise OptionError(f"{name}={text} is negative")
-    return int(text)
-
-
-def _positive(name: str, text: str) -> int:
-    if _integer(name, text) <= 0:
-        raise OptionError(f"{name}={text} must be positive")
-    return int(text)
-
-
-def _flag(name: str, text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise OptionError(f"{name}={text!r} is neither true nor false")
-    return text.lower() == "true"
-
-
-def _one_of(*allowed: str) -> Callable[[str, str], str]:
-    def parse(name: str, text: str) -> str:
-        if text.lower() not in allowed:
-            raise OptionError(f"{name}={text!r} is none of {', '.join(allowed)}")
-        return text.lower()
-
-    return parse
-
-
-def _not_empty(name: str, text: str) -> str:
-    if not text:
-        raise OptionError(f"{name} is empty: give it a value or leave it out")
-    return text
-
-
-def _time(name: str, text: str) -> int:
-    """Spark's durations, 15m or 500ms; a number alone is milliseconds."""
-    match: Any = re.fullmatch(r"([0-9]+) *([a-z]*)", text.lower())
-    unit = _TIME_UNITS_MS.get(match.group(2) or "ms") if match else None
-    if unit is None:
-        raise OptionError(f"{name}={text!r} is not a time: use a number and one of {', '.join(_TIME_UNITS_MS)}")
-    return int(int(match.group(1)) * unit)

@@ -3,10 +3,11 @@
 1. Columns are those of Spark's own connector: value (text or bytes) is needed, key, headers, topic and partition may be
    there, others are not looked at. The option topic counts more than the column.
 2. Rows of one partition keep their order. Rows with a key go where every Kafka client would put them; those without one
-   stay together, and every Arrow batch goes to the next partition.
+   stay together, and every Arrow batch goes to the next partition. `kafka.partitioner.class` may say otherwise: all
+   rows as if they had no key, or every row to the next partition.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -21,6 +22,7 @@ from twofold.client.config import ProducerConfig
 from twofold.records.column_batch import EncodedBatch
 from twofold.records.columnar import Columns
 from twofold.records.columnar_arrays import Int32s
+from twofold.spark import kafka_names
 from twofold.spark.errors import OptionError
 
 HEADERS_HINT = "array<struct<key:string,value:binary>>"
@@ -95,11 +97,14 @@ def by_topic(rows: pa.RecordBatch, layout: Layout) -> Iterator[tuple[str, pa.Rec
 class Encoder:
     """Of one task."""
 
-    def __init__(self, layout: Layout, config: ProducerConfig, random: Random) -> None:
+    def __init__(
+        self, layout: Layout, config: ProducerConfig, random: Random, partitioner: str = kafka_names.BY_KEY
+    ) -> None:
         self.layout = layout
         self.bytes = 0
         """Of the batches so far, before compression."""
         self._config = config
+        self._partitioner = partitioner
         self._turn = random.randrange(1 << 16)
 
     def encode(
@@ -117,16 +122,26 @@ class Encoder:
         available = topic.with_leader or tuple(topic.partitions)
         self._turn += 1
         keyless = available[self._turn % len(available)]
-        if layout.key is None and layout.partition is None:
+        by_key = layout.key is not None and self._partitioner == kafka_names.BY_KEY
+        in_turn = self._partitioner == kafka_names.ROUND_ROBIN
+        if not by_key and not in_turn and layout.partition is None:
             batches = columns.encode(codec=config.codec, level=config.compression_level, limit=config.max_request_size)
             return self._checked(topic.name, {keyless: batches})
-        partitions = columns.partitions(count, keyless)
+        if by_key:
+            partitions = columns.partitions(count, keyless)
+        else:
+            partitions = self._in_turn(available, rows.num_rows) if in_turn else np.full(rows.num_rows, keyless, "i4")
         if layout.partition is not None:
             partitions = self._chosen(rows.column(layout.partition), partitions, topic)
         found = columns.encode_by_partition(
             partitions, count, codec=config.codec, level=config.compression_level, limit=config.max_request_size
         )
         return self._checked(topic.name, found)
+
+    def _in_turn(self, available: Sequence[int], count: int) -> Int32s:
+        first = self._turn
+        self._turn += count - 1  # one was counted already
+        return np.asarray(available, np.int32)[np.arange(first, first + count) % len(available)]
 
     def _checked(self, topic: str, found: Mapping[int, list[EncodedBatch]]) -> Iterator[tuple[int, EncodedBatch]]:
         limit = self._config.max_request_size

@@ -11,7 +11,7 @@ import logging
 import os
 import socket
 import uuid
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,11 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from twofold.sink.decided import Input, Purpose
-from twofold.sink.driver import Driver, Plan, Upcoming, Votes
+from twofold.sink.driver import FENCED, Driver, Plan, Upcoming, Votes
 from twofold.sink.errors import Stale
 from twofold.sink.journal import GroupOffsets
-from twofold.sink.names import prefix_of_query
+from twofold.sink.leases import Holder, Leases, started_at
+from twofold.sink.names import prefix_of_query, prefix_of_write
 from twofold.sink.register import Participant
 from twofold.sink.slots import Slots, Use
 from twofold.sink.steps import Reached, unobserved
@@ -34,7 +35,7 @@ from twofold.spark.checkpoint import Checkpoint, former_prefixes, place_of
 from twofold.spark.clients import client_for
 from twofold.spark.errors import OptionError
 from twofold.spark.metrics import reports
-from twofold.spark.options import WriteOptions, write_options
+from twofold.spark.options import WriteOptions, without_prefix, write_options
 from twofold.spark.rows import Encoder, Layout, by_topic, layout_of
 from twofold.spark.topics import ensure, with_topic_ids
 from twofold.spark.versions import StreamWriterBase, as_batches
@@ -48,7 +49,7 @@ RUN_ID = "spark.jobGroup.id"
 MAX_SINKS = 16
 
 
-def stream_writer(options: MutableMapping[str, str], schema: StructType, overwrite: bool) -> "StreamWriter":
+def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> "StreamWriter":
     """`overwrite` is what the output mode complete asks for; a log has only one way to take rows."""
     chosen = write_options(options, streaming=True)
     return StreamWriter(identified(chosen), layout_of(schema, chosen.topic), schema)
@@ -67,7 +68,7 @@ def identified(options: WriteOptions) -> WriteOptions:
     return replace(options, transactional_id_prefix=prefix, former_prefixes=former_prefixes(location))
 
 
-def batch_writer(options: MutableMapping[str, str], schema: StructType, overwrite: bool) -> "BatchJobWriter":
+def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> "BatchJobWriter":
     if overwrite:
         raise OptionError('a topic cannot be overwritten: use mode("append")')
     chosen = write_options(options, streaming=False)
@@ -127,7 +128,7 @@ class Sink:
 
     def writer(self) -> TaskWriter:
         if self._slots is None:
-            self._slots = Slots(self.options.settings.prefix)
+            self._slots = Slots(self.options.settings.prefix, one_by_one=self.options.is_once)
         return self.client.run(self._make(self._slots))
 
     async def _make(self, slots: Slots) -> TaskWriter:
@@ -189,12 +190,17 @@ def sink_for(options: WriteOptions) -> Sink:
 
 def owner_of(options: WriteOptions, run_id: str = "") -> str:
     """The same for every Python process of one driver: they are below one JVM."""
+    driver = holder_of(run_id)
+    parts = (socket.gethostname(), str(driver.pid), driver.started, options.where, run_id)
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
+
+
+def holder_of(write: str) -> Holder:
+    """The driver's JVM, as far as the system tells."""
     pid = os.getppid()
     while _command(pid) not in ("", "java"):
         pid = int(_stat(pid)[1])
-    started = _stat(pid)[19] if _command(pid) else ""
-    parts = (socket.gethostname(), str(pid), started, options.where, run_id)
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
+    return Holder(pid, started_at(pid), write)
 
 
 def _command(pid: int) -> str:
@@ -230,7 +236,7 @@ def write_rows(
     writer = sink.writer()
     context = TaskContext.get()
     partition = -1 if context is None else context.partitionId()
-    encoder = Encoder(layout, options.producer, sink.client.cluster.runtime.random)
+    encoder = Encoder(layout, options.producer, sink.client.cluster.runtime.random, options.partitioner)
     participant: Participant | None = None
     try:
         count = 0
@@ -243,9 +249,11 @@ def write_rows(
         if participant is not None:
             sink.client.run(sink.driver.check_current(plan, batch.query_id, batch.batch_id, prepared=True))
         return Written(count, batch, plan.owner, plan.conditions, participant, read=read, bytes=encoder.bytes)
-    except BaseException:
+    except BaseException as error:
         sink.client.run(writer.abort(participant))
         sink.client.run(sink.drop_writer())
+        if isinstance(error, FENCED):
+            raise sink.client.run(sink.driver.named(plan, batch.query_id, batch.batch_id, error)) from error
         raise
 
 
@@ -278,7 +286,7 @@ def _send(sink: Sink, writer: TaskWriter | PlainWriter, encoder: Encoder, rows: 
 def _write_plainly(sink: Sink, layout: Layout, rows: Iterator[pa.RecordBatch]) -> Written:
     """exactlyOnce=off: every row at least once, as Spark's own connector writes them."""
     writer = sink.client.run(sink.plain_writer())
-    encoder = Encoder(layout, sink.options.producer, sink.client.cluster.runtime.random)
+    encoder = Encoder(layout, sink.options.producer, sink.client.cluster.runtime.random, sink.options.partitioner)
     try:
         count = sum(_send(sink, writer, encoder, some) for some in rows)
         sink.client.run(writer.flush())
@@ -381,6 +389,34 @@ class BatchJobWriter(_Writer, DataSourceArrowWriter):
         run_id = uuid.uuid4().hex
         purpose = Purpose.ONCE if options.write_id is None else Purpose.WRITE
         self._batch = Identified(options.write_id or run_id, run_id, 0, purpose)
+        self._lease: Holder | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._options.transactional_id_prefix is not None:
+            return super().__getstate__()
+        self._name()
+        try:
+            return super().__getstate__()
+        except BaseException:
+            self._give_back()
+            raise
+
+    def _name(self) -> None:
+        """A prefix for a batch that was given none. It is this write's as long as it runs."""
+        if self._options.write_id is not None:
+            prefix = prefix_of_write(self._options.write_id, self._options.topic)
+        else:
+            self._lease = holder_of(self._batch.run_id)
+            prefix = Leases().take(self._lease)
+            log.warning(
+                "this batch is written without transactionalIdPrefix and writeId: all of it becomes visible or "
+                "nothing, and a job that is repeated writes it again. With a writeId it is written once"
+            )
+        self._options = without_prefix(self._options, prefix)
+
+    def _give_back(self) -> None:
+        if self._lease is not None:
+            Leases().give_back(self._options.settings.prefix, self._lease)
 
     @property
     def _upcoming(self) -> Upcoming:
@@ -396,9 +432,14 @@ class BatchJobWriter(_Writer, DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         self._commit(messages)
+        self._give_back()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._abort(messages)
+        """Also where commit failed."""
+        try:
+            self._abort(messages)
+        finally:
+            self._give_back()
 
 
 def _micro_batch() -> Identified:

@@ -1,6 +1,7 @@
 """The readers: batch and micro-batch.
 
 1. What a batch of a stream reads depends on its start and end alone, so a batch that Spark runs again reads the same.
+   Spark stores its end. Its start is the end of the batch before; that of the first batch is found again.
 2. A partition that appears while the query runs is read from its first record.
 3. Nothing that is read is recorded anywhere but in the query's checkpoint.
 4. A topic that was deleted and made anew stops a stream or is read from its beginning (`twofold.spark.topics`).
@@ -138,6 +139,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._reader: OffsetReader | None = None
         self._initial: o.OffsetJson | None = None
+        self._moving: frozenset[TopicPartition] = frozenset()
+        self._planned = False
         self._latest: o.Offsets | None = None
         self._available_now = False
         self._target: o.Offsets | None = None
@@ -160,7 +163,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         if self._initial is None:
             reader = self._offsets
-            self._initial = o.fresh(reader.settle(reader.resolve(self._options.starting, starting=True)))
+            bound = reader.resolve(self._options.starting, starting=True)
+            self._moving = frozenset(tp for tp, offset in bound.items() if offset == o.LATEST)
+            self._initial = o.fresh(reader.settle(bound))
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -184,7 +189,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not isinstance(limit, ReadAllAvailable):
             end = self._within_limits(known, latest)
         if o.is_fresh(start):
-            return o.with_initial(end, start)
+            # "Latest" is later when the first batch is read again: it ends where it starts, so that the checkpoint has
+            # the start.
+            self._planned = True
+            return o.to_json(end | {tp: known[tp] for tp in self._moving if tp in end})
         return start if end == known else o.to_json(end)
 
     def _find_latest(self, known: o.Offsets) -> o.Offsets:
@@ -212,6 +220,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if is_replay:
             self._offsets.look_up_ids()
             self._note_ids()
+        if o.is_fresh(start) and not o.remembers_start(end):
+            starts = self._start_again(starts, ends)
         if self._target is not None:
             self._check_still_there(ends)
         starts |= self._beginnings(starts)
@@ -243,6 +253,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Of topics that were made anew while the query runs: where they are read from now."""
         anew = [tp for tp in known if tp.topic in self._topics.anew]
         return self._offsets.earliest(anew) if anew else {}
+
+    def _start_again(self, starts: o.Offsets, ends: o.Offsets) -> o.Offsets:
+        """Of the first batch, which a run before this one has planned: its end is in the checkpoint, and its start is
+        found again. What was to start at the latest offset had nothing to read in it. What is new is for a later batch.
+        """
+        if self._planned:
+            return starts
+        again = {
+            tp: min(start, ends[tp]) if tp in self._moving else start for tp, start in starts.items() if tp in ends
+        }
+        log.warning(
+            "the first batch of this query is read again, from startingOffsets as they are now, %s, to its end in the "
+            "checkpoint, %s",
+            o.to_json(again), o.to_json(ends),
+        )  # fmt: skip
+        return again
 
     def _check_still_there(self, ends: o.Offsets) -> None:
         """A run that reads what was there at its start cannot end when that is gone, whatever failOnDataLoss says."""

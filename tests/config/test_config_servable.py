@@ -130,8 +130,8 @@ def test_all_that_is_refused_is_named_and_no_secret_is_shown():
     )
     assert said == (
         "sasl.kerberos.service.name (from server.properties): Twofold has no Kerberos (GSSAPI) yet, and no client "
-        "could log in by it; remove the setting, and use PLAIN, SCRAM or OAUTHBEARER, or leave this node to Apache Kafka. "
-        "Refused as well: ssl.keystore.password, super.users, min.insync.replicas"
+        "could log in by it; remove the setting, and use PLAIN, SCRAM or OAUTHBEARER, or leave this node to Apache "
+        "Kafka. Refused as well: ssl.keystore.password, super.users, min.insync.replicas"
     )
 
 

@@ -23,7 +23,7 @@ from twofold.broker.core import BrokerCore
 from twofold.broker.fetch.entry import Entry
 from twofold.broker.fetch.sessions import FetchSessionCache
 from twofold.broker.lifecycle import Lifecycle
-from twofold.broker.network.admission import ConnectionLimits, ListenerLimits
+from twofold.broker.network.admission import ListenerLimits, ServerLimits
 from twofold.broker.network.aside import Aside
 from twofold.broker.network.dispatch import Dispatcher, Wrap
 from twofold.broker.network.entrance import EntranceOptions
@@ -361,7 +361,7 @@ def server_options(settings: Settings, open_file_limit: int) -> ServerOptions:
         max_queued_requests=settings.int("queued.max.requests"),
         max_request_memory=queued_bytes if queued_bytes > 0 else MAX_REQUEST_MEMORY,
         max_idle_ms=settings.int("connections.max.idle.ms"),
-        limits=ConnectionLimits(
+        limits=ServerLimits(
             max_connections=settings.int("max.connections"),
             max_open_sockets=max(1, open_file_limit - pool_size(open_file_limit) - OTHER_FILES),
             max_per_ip=settings.int("max.connections.per.ip"),

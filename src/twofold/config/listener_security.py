@@ -3,7 +3,7 @@
 1. Every listener has a security protocol by `listener.security.protocol.map`; its own name may be one.
 2. `listener.name.NAME.KEY` wins over KEY, and `listener.name.NAME.MECHANISM.KEY` over both. A prefix that no listener
    has is an error, and so are settings of TLS or SASL where no listener uses them: they would be believed.
-3. `ssl.client.auth` without a prefix does not count for SASL_SSL, as in Kafka: SASL says who the user is.
+3. `ssl.client.auth` without a prefix does not count for SASL_SSL, as in Kafka: SASL names the user.
 4. PLAIN needs its users in `sasl.jaas.config`, and OAUTHBEARER the file with the keys that sign tokens: unsigned tokens
    are never taken. What is none of PLAIN, SCRAM and OAUTHBEARER is refused.
 5. No error shows a secret.

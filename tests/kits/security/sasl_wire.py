@@ -69,7 +69,7 @@ class SaslWire:
         return await self.ask(authenticate(token, version), AUTHENTICATE, version)
 
     async def api_versions(self, version: int = 3, software: str = "tests") -> Any:
-        return await self.ask(api_versions(version, software), API_VERSIONS, 0 if version > 4 else version)
+        return await self.ask(api_versions(version, software), API_VERSIONS, version)
 
     async def metadata(self) -> Any:
         return await self.ask(metadata(), METADATA, 9)

@@ -11,7 +11,7 @@ from controller.test_controller_records import RECORDS
 from kits.metadata.controller import broker_records, fold
 from twofold.controller.features import initial_levels, metadata_version, supports_transactions
 from twofold.controller.image import MetadataImage
-from twofold.controller.kept_records import DelegationToken, UserScramCredential
+from twofold.controller.kept_records import DelegationToken
 from twofold.controller.levels import LEVELS, changes_between, describe
 from twofold.controller.lowering import losses
 from twofold.controller.records import (
@@ -32,6 +32,7 @@ from twofold.controller.records import (
     encode_all,
     fitted,
 )
+from twofold.controller.security_records import UserScramCredential
 from twofold.controller.snapshot_records import snapshot_records, snapshot_values
 from twofold.wire.errors import UnsupportedVersion
 

@@ -16,16 +16,7 @@ from kits.metadata.controller import (
 from twofold.controller.brokers import lead_again
 from twofold.controller.delta import delta_between
 from twofold.controller.image import MetadataImage
-from twofold.controller.kept_records import (
-    AccessControlEntry,
-    ClientQuota,
-    DelegationToken,
-    QuotaEntity,
-    RemoveAccessControlEntry,
-    RemoveDelegationToken,
-    RemoveUserScramCredential,
-    UserScramCredential,
-)
+from twofold.controller.kept_records import ClientQuota, DelegationToken, QuotaEntity, RemoveDelegationToken
 from twofold.controller.openable import first_problem, without_effect
 from twofold.controller.records import (
     ClearElr,
@@ -40,6 +31,12 @@ from twofold.controller.records import (
     encode,
 )
 from twofold.controller.replay import ControllerState
+from twofold.controller.security_records import (
+    AccessControlEntry,
+    RemoveAccessControlEntry,
+    RemoveUserScramCredential,
+    UserScramCredential,
+)
 from twofold.controller.snapshot_records import snapshot_records
 
 ACL = AccessControlEntry(UUID(int=7), 2, "secret", 3, "User:eve", "*", 3, 2)

@@ -23,13 +23,18 @@ from twofold.broker.fetch.entry import Entry
 from twofold.broker.fetch.sessions import FetchSessionCache
 from twofold.broker.lifecycle import Lifecycle
 from twofold.broker.network.aside import Aside
+from twofold.broker.network.audit import DenialAudit
+from twofold.broker.network.context import ANONYMOUS
 from twofold.broker.network.dispatch import Dispatcher, Wrap
 from twofold.broker.network.server import MAX_REQUEST_MEMORY, Server, ServerOptions
+from twofold.broker.network.standard_authorizer import StandardAuthorizer
 from twofold.broker.partitions.first_look import FirstLook
 from twofold.broker.partitions.held_lso import HeldLso
 from twofold.broker.services import Services
 from twofold.broker.topics.auto_creation import AutoTopics
 from twofold.broker.topics.rows import TopicRowCache
+from twofold.config.authorization import CLASS_NAME as AUTHORIZER_CLASS
+from twofold.config.authorization import AuthorizerSettings, authorizer_settings
 from twofold.config.listeners import EVERYWHERE, ListenerAddress, advertised_addresses, listen_addresses
 from twofold.config.servable import check_servable
 from twofold.config.settings import Settings
@@ -112,6 +117,7 @@ class Broker:
         self.listeners: list[ListenerAddress] = []
         self.advertised: list[ListenerAddress] = []  # in their order
         self._static_settings = settings
+        self._authorizer_settings: AuthorizerSettings | None = None
         self._hostname = hostname
         self._lifecycle: Lifecycle | None = None
         self._background: list[asyncio.Task[None]] = []
@@ -142,6 +148,7 @@ class Broker:
         """Return when clients are served. `on_failure` is told when the broker cannot go on and has to be stopped."""
         self._on_failure = on_failure
         check_servable(self._static_settings, hostname=self._hostname)
+        self._authorizer_settings = authorizer_settings(self._static_settings)
         addresses = listen_addresses(self._static_settings)
         advertised_addresses(self._static_settings, addresses, self._hostname)  # what is wrong there is said now
         self.logs.take()
@@ -163,7 +170,9 @@ class Broker:
             cluster_id=meta.cluster_id,
             directory_id=directory_id,
             on_failure=self._fail,
-            check=lambda image: first_problem(image, node_id=self.node_id, directory_id=directory_id),
+            check=lambda image: first_problem(
+                image, node_id=self.node_id, directory_id=directory_id, authorizer=self._authorizer_settings
+            ),
             closed_cleanly=was_closed_cleanly(self.runtime.disk, self.logs.directory),
         )
         try:
@@ -172,6 +181,7 @@ class Broker:
             raise DataDirectoryError(str(error)) from error
         self.core.controller = controller
         identity.complete(self.runtime.disk, self.logs.directory)
+        self._authorize()
         for kept in without_effect(controller.image):
             log.warning("%s holds, and keeps, %s", self.logs.directory, kept)
         await self._load_logs()
@@ -198,6 +208,21 @@ class Broker:
         self._run(self.first_look.run(), "first look at partitions")
         self.producer_ids.prefetch()  # or the first idempotent producer would have to ask twice
         self.server.open()
+
+    def _authorize(self) -> None:
+        """From now on the entries of the newest image decide, if there is an authorizer."""
+        chosen = self._authorizer_settings
+        if chosen is None:
+            log.info("%s is not set: every client may do everything", AUTHORIZER_CLASS)
+            return
+        self.core.authorizer = StandardAuthorizer(
+            lambda: self.core.image.acls,
+            super_users=chosen.super_users,
+            without_entries=chosen.allow_everyone,
+            audit=DenialAudit(self.runtime.clock),
+        )
+        if ANONYMOUS in chosen.super_users:
+            log.warning("%s is a super user: every client that does not log in may do everything", ANONYMOUS)
 
     async def _load_logs(self) -> None:
         """In turns: a probe that asks for the state of the broker is answered while many logs are recovered."""

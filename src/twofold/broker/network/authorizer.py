@@ -1,9 +1,11 @@
-"""What a principal may do. Every API asks the authorizer; for now its answer is always yes.
+"""What a principal may do: every API asks the authorizer. Without one, every principal may do everything.
 
 1. Operations and resource types carry Kafka's codes, because masks of them go over the wire.
 2. READ, WRITE, DELETE and ALTER each imply DESCRIBE; ALTER_CONFIGS implies DESCRIBE_CONFIGS; ALL implies everything.
-   An authorizer that stores rules must answer so; callers ask for the one operation that their API needs.
+   That holds for what is allowed, and not for what is denied. Callers ask for the one operation that their API needs.
 3. A mask of authorized operations has one bit per operation that makes sense for the resource's type.
+4. A caller that only filters a list or makes a mask asks quietly: nothing is refused to the client then, and the audit
+   has no line about it.
 """
 
 from collections.abc import Mapping
@@ -69,11 +71,17 @@ OPERATIONS: Mapping[AclResourceType, tuple[Operation, ...]] = {
 
 class Authorizer(Protocol):
     def authorize(
-        self, context: RequestContext, operation: Operation, resource_type: AclResourceType, resource_name: str
+        self,
+        context: RequestContext,
+        operation: Operation,
+        resource_type: AclResourceType,
+        resource_name: str,
+        *,
+        quiet: bool = False,
     ) -> bool: ...
 
     def authorize_any(self, context: RequestContext, operation: Operation, resource_type: AclResourceType) -> bool:
-        """Whether there is at least one resource of the type on which the operation is allowed."""
+        """Whether the operation is allowed on some resource of the type, whether or not it exists."""
         ...
 
 
@@ -83,7 +91,13 @@ class AllowAll:
     __slots__ = ()
 
     def authorize(
-        self, context: RequestContext, operation: Operation, resource_type: AclResourceType, resource_name: str
+        self,
+        context: RequestContext,
+        operation: Operation,
+        resource_type: AclResourceType,
+        resource_name: str,
+        *,
+        quiet: bool = False,
     ) -> bool:
         return True
 
@@ -97,10 +111,12 @@ def authorized_operations(
     """The mask of what the principal may do with a resource."""
     mask = 0
     for operation in OPERATIONS[resource_type]:
-        if authorizer.authorize(context, operation, resource_type, resource_name):
+        if authorizer.authorize(context, operation, resource_type, resource_name, quiet=True):
             mask |= 1 << operation
     return mask
 
 
-def cluster_allows(authorizer: Authorizer, context: RequestContext, operation: Operation) -> bool:
-    return authorizer.authorize(context, operation, AclResourceType.CLUSTER, CLUSTER_NAME)
+def cluster_allows(
+    authorizer: Authorizer, context: RequestContext, operation: Operation, *, quiet: bool = False
+) -> bool:
+    return authorizer.authorize(context, operation, AclResourceType.CLUSTER, CLUSTER_NAME, quiet=quiet)

@@ -35,6 +35,11 @@ class Refused:
 _OPEN = "remove the setting if the broker may be open to all, or leave this node to Apache Kafka"
 _ALONE = "remove the setting if one node is meant, or leave this node to Apache Kafka"
 
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
+OTHER_AUTHORIZER = MissingPart(
+    "authorizer of that class", "its rules would not be obeyed", f"use {STANDARD_AUTHORIZER}"
+)
 AUTHORIZER = MissingPart("authorizer", "every client could do everything", _OPEN)
 SASL = MissingPart("SASL", "every client could connect without credentials", _OPEN)
 TLS = MissingPart("TLS", "every client could connect, and the network could be read", _OPEN)
@@ -64,6 +69,10 @@ def unless_default(missing: MissingPart, default: Value) -> Refused:
 
 def unless_empty(missing: MissingPart) -> Refused:
     return Refused(missing, "empty", lambda value: value in ("", (), None))
+
+
+def unless_one_of(missing: MissingPart, *known: str) -> Refused:
+    return Refused(missing, " or ".join(known), lambda value: value in ("", None, *known))
 
 
 def unless_one(missing: MissingPart) -> Refused:

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 MODULES = {
     "server": ("click", "prometheus_client", "rich"),
     "re2": ("re2",),
+    "security": ("cryptography", "jwt"),
     "dualwrite": ("sqlalchemy",),
     "spark": ("pyspark", "pyarrow", "numpy"),
 }

@@ -26,6 +26,7 @@ LAYERS = [
     ("log",),
     ("records",),
     ("config",),
+    ("security",),
     ("wire",),
     ("runtime",),
     ("types", "version", "logging", "extras"),

@@ -1,0 +1,1 @@
+"""Authentication without sockets: SASL mechanisms, TLS contexts, principals. Broker and clients share it."""

@@ -159,7 +159,9 @@ def test_a_lowered_image_is_what_its_snapshot_says(level: int):
     records = [record for value in values if (record := decode(value)) is not None]
     assert records == list(snapshot_records(image))
     again = fold(records).image
-    assert (again.topics, again.features, again.kept) == (image.topics, image.features, image.kept)
+    assert (again.topics, again.features, again.kept, again.acls, again.scram) == (
+        image.topics, image.features, image.kept, image.acls, image.scram
+    )  # fmt: skip
     assert again.brokers[1].log_dirs == image.brokers[1].log_dirs
     assert values == [encode(record, level) for record in records]
     assert losses(image, level) == []
@@ -195,7 +197,7 @@ def test_a_partition_that_waits_for_an_eligible_replica_still_does_below_their_l
 
 def test_a_level_that_goes_up_again_brings_nothing_back():
     image = fold([*full(), FeatureLevel(MV, 7), FeatureLevel(MV, 30)]).image
-    assert image.brokers[1].log_dirs == () and not image.kept
+    assert image.brokers[1].log_dirs == () and not image.kept and not image.scram
     assert losses(image, 7) == []
 
 

@@ -7,7 +7,6 @@
 4. The host of an entry is compared in the spelling that Java gives to addresses, as the host of a client is.
 """
 
-import ipaddress
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -169,16 +168,3 @@ def acl_set(entries: Iterable[AccessControlEntry]) -> AclSet:
     for entry in entries:
         draft.add(entry)
     return draft.finish()
-
-
-def comparable_host(text: str) -> str:
-    """An address in Java's spelling: `::1` is `0:0:0:0:0:0:0:1`, and an IPv4 address in IPv6 is the IPv4 address."""
-    if ":" not in text:
-        return text
-    try:
-        address = ipaddress.IPv6Address(text.partition("%")[0])
-    except ValueError:
-        return text
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return ":".join(format(int(group, 16), "x") for group in address.exploded.split(":"))

@@ -16,6 +16,7 @@ from twofold.controller.levels import METADATA_VERSION as METADATA_VERSION
 from twofold.controller.records import NO_LEADER, RECOVERED, EndPoint, FeatureRange, MetadataRecord
 from twofold.controller.security_records import UserScramCredential
 from twofold.machine.maps import Map
+from twofold.security.scram import ScramCredential, ScramMechanism
 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
@@ -134,6 +135,13 @@ class MetadataImage:
         """What was set for one broker, or without an id for all of them."""
         name = CLUSTER_DEFAULT if broker_id is None else str(broker_id)
         return self.configs.get(ConfigOwner(BROKER_RESOURCE, name), _NO_CONFIGS)
+
+    def scram_credential(self, name: str, mechanism: ScramMechanism) -> ScramCredential | None:
+        """What a user's password is checked against, with one of the mechanisms."""
+        found = self.scram.get(ScramKey(name, mechanism))
+        if found is None:
+            return None
+        return ScramCredential(found.salt, found.stored_key, found.server_key, found.iterations)
 
     def topics_in_order(self) -> Iterator[TopicImage]:
         """By name: the order of a map depends on the process."""

@@ -70,7 +70,7 @@ def _row(services: Services, context: RequestContext, transactional_id: str, out
         topics=[
             TopicData(topic=topic, partitions=partitions)
             for topic, partitions in found.topics.items()
-            if authorize(context, Operation.DESCRIBE, AclResourceType.TOPIC, topic)
+            if authorize(context, Operation.DESCRIBE, AclResourceType.TOPIC, topic, quiet=True)
         ],
         last_two_phase_producer_id=ended.producer_id,
         last_two_phase_epoch=ended.producer_epoch,

@@ -26,9 +26,9 @@ from twofold.controller.acls import (
     AclSubject,
     PatternType,
     Permission,
-    comparable_host,
 )
 from twofold.controller.security_records import AccessControlEntry
+from twofold.security.addresses import java_address
 
 MOST_DECISIONS = 20_000
 # Kafka asks about a resource of this name whether a principal may do everything anyway.
@@ -79,7 +79,7 @@ def decide(
 
 
 def is_for(entry: AccessControlEntry, host: str) -> bool:
-    return entry.host == ANY_HOST or entry.host == host or comparable_host(entry.host) == host
+    return entry.host == ANY_HOST or entry.host == host or java_address(entry.host) == host
 
 
 def decide_any(acls: AclSet, principal: str, host: str, operation: Operation, resource_type: AclResourceType) -> bool:

@@ -22,7 +22,7 @@ def authorizer_settings(settings: Settings) -> AuthorizerSettings | None:
     """None where no authorizer is asked for; ConfigError for what cannot be obeyed."""
     given = {name: settings.given.get(name) for name in (SUPER_USERS, ALLOW_EVERYONE)}
     texts = {name: found.text.strip() if found else "" for name, found in given.items()}
-    if settings.string(CLASS_NAME) != STANDARD_AUTHORIZER:
+    if settings.string("authorizer.class.name") != STANDARD_AUTHORIZER:
         for name, text in texts.items():
             if text:
                 advice = f"without {CLASS_NAME} no authorizer obeys it: set {CLASS_NAME}={STANDARD_AUTHORIZER} as well"

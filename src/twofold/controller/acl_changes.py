@@ -14,11 +14,12 @@ from collections.abc import Iterator
 from typing import Protocol
 from uuid import UUID
 
-from twofold.controller.acls import ANY_NAME, AclPattern, AclSet, AclSubject, PatternType, Permission
+from twofold.controller.acls import AclPattern, AclSet, AclSubject
 from twofold.controller.context import Context, error_row, new_id
 from twofold.controller.image import MetadataImage
 from twofold.controller.operation import Operation
 from twofold.controller.security_records import AccessControlEntry, RemoveAccessControlEntry
+from twofold.security.acl_codes import ANY_NAME, CLUSTER_NAME, AclResourceType, PatternType, Permission
 from twofold.wire.errors import NONE, InvalidRequest, KafkaError
 from twofold.wire.messages.create_acls import AclCreation, AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from twofold.wire.messages.delete_acls import (
@@ -28,7 +29,6 @@ from twofold.wire.messages.delete_acls import (
     DeleteAclsResponse,
 )
 
-CLUSTER, CLUSTER_NAME = 4, "kafka-cluster"
 ANY = 1
 RESOURCE_TYPES = range(2, 8)
 OPERATIONS = range(2, 16)
@@ -79,7 +79,7 @@ def check_creation(row: AclCreation) -> None:
         raise InvalidRequest(f"an entry allows or denies: permission {row.permission_type} does neither")
     if not row.resource_name:
         raise InvalidRequest("the name of a resource is not empty")
-    if row.resource_type == CLUSTER and row.resource_name != CLUSTER_NAME:
+    if row.resource_type == AclResourceType.CLUSTER and row.resource_name != CLUSTER_NAME:
         raise InvalidRequest(f"the only resource of type CLUSTER is {CLUSTER_NAME}, not {row.resource_name!r}")
     if ":" not in row.principal:
         raise InvalidRequest(f"a principal has a type and a name, such as User:alice, not {row.principal!r}")

@@ -9,31 +9,12 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import NamedTuple
 from uuid import UUID
 
 from twofold.controller.security_records import AccessControlEntry
 from twofold.machine.maps import Map, MapMutation
-
-ANY_HOST = "*"
-ANY_PRINCIPAL = "User:*"
-ANY_NAME = "*"
-
-
-class PatternType(IntEnum):
-    UNKNOWN = 0
-    ANY = 1
-    MATCH = 2
-    LITERAL = 3
-    PREFIXED = 4
-
-
-class Permission(IntEnum):
-    UNKNOWN = 0
-    ANY = 1
-    DENY = 2
-    ALLOW = 3
+from twofold.security.acl_codes import ANY_NAME, PatternType
 
 
 class AclPattern(NamedTuple):
@@ -143,7 +124,10 @@ class AclSetMutation:
         counts[length] = counts.get(length, 0) + change
         if not counts[length]:
             del counts[length]
-        self._lengths[pattern.resource_type] = counts
+        if counts:
+            self._lengths[pattern.resource_type] = counts
+        else:
+            self._lengths.pop(pattern.resource_type, None)
 
     def finish(self) -> AclSet:
         for key, changed in self._principals.items():

@@ -1,7 +1,9 @@
 """What the entries of the metadata allow: the rules one by one, beside a naive form of them, and what a check costs."""
 
 import logging
+import os
 import time
+from functools import cache
 from random import Random
 from uuid import UUID
 
@@ -243,7 +245,7 @@ def naive(entries, operation, kind, name, who, host, everyone) -> bool:
     return any(one.permission_type == ALLOW and one.operation in enough for one in mine)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3000 if os.environ.get("TWOFOLD_LONG") else 100, deadline=None)
 @given(st.lists(ENTRIES, max_size=12), st.lists(ENTRIES, max_size=4), st.booleans())
 def test_random_entries_decide_as_the_naive_rules(first, more, everyone):
     """Also where entries come and go: the indexes are those of a set that was made at once."""
@@ -311,6 +313,7 @@ def test_a_flood_of_refusals_writes_few_lines_and_hides_no_other_api(caplog):
 # --- what it costs
 
 
+@cache
 def many(count: int) -> AclSet:
     random = Random(1)
     rows = [

@@ -99,7 +99,10 @@ ROWS = [
         ({"resource_name_filter": "topic", "pattern_type_filter": LITERAL}, {("topic", 3)}),
         ({"resource_name_filter": "topic", "pattern_type_filter": PREFIXED}, {("topic", 4)}),
         ({"pattern_type_filter": PREFIXED}, {("topic", 4), ("to", 4), ("*", 4)}),
-        ({"resource_name_filter": "topic", "pattern_type_filter": MATCH}, {("topic", 3), ("topic", 4), ("to", 4), ("*", 3)}),
+        (
+            {"resource_name_filter": "topic", "pattern_type_filter": MATCH},
+            {("topic", 3), ("topic", 4), ("to", 4), ("*", 3)},
+        ),
         ({"resource_name_filter": "*", "pattern_type_filter": MATCH}, {("*", 3), ("*", 4)}),
         ({"principal_filter": "User:*"}, {("other", 3)}),
         ({"principal_filter": "User:alice"}, set()),

@@ -77,6 +77,7 @@ def _row(services: Services, context: RequestContext, transactional_id: str, out
         last_two_phase_ending=ended.ending,
         decided_producer_id=pair.producer_id,
         decided_epoch=pair.producer_epoch,
+        opened_by=found.opened_by,
         decided_outcome=NOT_DECIDED if decided is None else COMMITTED if committed else ABORTED,
     )
 

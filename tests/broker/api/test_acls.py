@@ -80,7 +80,7 @@ async def test_an_entry_that_exists_is_a_success_and_not_made_twice(node: Guarde
     assert len(node.broker.image.acls) == 1
 
 
-ROWS = [
+ROWS: list[dict[str, Any]] = [
     {"resource_name": "topic"},
     {"resource_name": "topic", "resource_pattern_type": PREFIXED},
     {"resource_name": "to", "resource_pattern_type": PREFIXED},

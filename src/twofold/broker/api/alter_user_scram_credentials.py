@@ -36,10 +36,10 @@ async def handle(
 def error_response(
     request: AlterUserScramCredentialsRequest, error: KafkaError, version: int
 ) -> AlterUserScramCredentialsResponse:
-    names = dict.fromkeys(row.name for row in (*request.deletions, *request.upsertions))
+    deleted, changed = [row.name for row in request.deletions], [row.name for row in request.upsertions]
     return AlterUserScramCredentialsResponse(
         results=[
             AlterUserScramCredentialsResult(user=name, error_code=error.code, error_message=error.message or None)
-            for name in names
+            for name in dict.fromkeys(deleted + changed)
         ]
     )

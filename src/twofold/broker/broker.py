@@ -11,6 +11,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -22,11 +23,15 @@ from twofold.broker.core import BrokerCore
 from twofold.broker.fetch.entry import Entry
 from twofold.broker.fetch.sessions import FetchSessionCache
 from twofold.broker.lifecycle import Lifecycle
+from twofold.broker.network.admission import ConnectionLimits, ListenerLimits
 from twofold.broker.network.aside import Aside
 from twofold.broker.network.audit import DenialAudit
 from twofold.broker.network.context import ANONYMOUS
 from twofold.broker.network.dispatch import Dispatcher, Wrap
-from twofold.broker.network.server import MAX_REQUEST_MEMORY, Server, ServerOptions
+from twofold.broker.network.entrance import EntranceOptions
+from twofold.broker.network.guard import ListenerGuards
+from twofold.broker.network.options import MAX_REQUEST_MEMORY, ServerOptions
+from twofold.broker.network.server import Server
 from twofold.broker.network.standard_authorizer import StandardAuthorizer
 from twofold.broker.partitions.first_look import FirstLook
 from twofold.broker.partitions.held_lso import HeldLso
@@ -35,6 +40,7 @@ from twofold.broker.topics.auto_creation import AutoTopics
 from twofold.broker.topics.rows import TopicRowCache
 from twofold.config.authorization import CLASS_NAME as AUTHORIZER_CLASS
 from twofold.config.authorization import AuthorizerSettings, authorizer_settings
+from twofold.config.listener_security import listener_securities, per_ip_overrides
 from twofold.config.listeners import EVERYWHERE, ListenerAddress, advertised_addresses, listen_addresses
 from twofold.config.servable import check_servable
 from twofold.config.settings import Settings
@@ -50,6 +56,7 @@ from twofold.log.segments.files import pool_size
 from twofold.metadata_log.errors import UnusableMetadata
 from twofold.quorum.controller import Controller
 from twofold.runtime.api import Runtime
+from twofold.security.scram import ScramCredential, ScramMechanism
 from twofold.types import TopicPartition
 from twofold.wire.errors import KafkaError
 from twofold.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
@@ -112,13 +119,14 @@ class Broker:
         )
         heartbeats = settings.bool("transaction.heartbeat.enable")
         dispatcher = Dispatcher(self.services, runtime.spawn, runtime.clock.monotonic, heartbeats=heartbeats, wrap=wrap)
-        options = server_options(settings, runtime.disk.open_file_limit())
-        self.server = Server(runtime, dispatcher, options, self.attention.monotonic)
+        self.guards = ListenerGuards(runtime, self._credential_of, self._salt_secret)
+        self.server = Server(runtime, dispatcher, ServerOptions(), self.attention.monotonic)
         self.listeners: list[ListenerAddress] = []
         self.advertised: list[ListenerAddress] = []  # in their order
         self._static_settings = settings
         self._authorizer_settings: AuthorizerSettings | None = None
         self._hostname = hostname
+        self._directory_id: UUID | None = None  # until the data folder is identified
         self._lifecycle: Lifecycle | None = None
         self._background: list[asyncio.Task[None]] = []
         self._failure: KafkaError | None = None
@@ -149,6 +157,8 @@ class Broker:
         self._on_failure = on_failure
         check_servable(self._static_settings, hostname=self._hostname)
         self._authorizer_settings = authorizer_settings(self._static_settings)
+        self.guards.renew(self._static_settings)
+        self.server.apply(server_options(self._static_settings, self.runtime.disk.open_file_limit()))
         addresses = listen_addresses(self._static_settings)
         advertised_addresses(self._static_settings, addresses, self._hostname)  # what is wrong there is said now
         self.logs.take()
@@ -163,6 +173,7 @@ class Broker:
         meta = identity.meta
         directory_id = decode_uuid(meta.directory_id)
         self.core.cluster_id = meta.cluster_id
+        self._directory_id = directory_id
         controller = Controller(
             self.runtime,
             self._static_settings,
@@ -224,6 +235,10 @@ class Broker:
         if ANONYMOUS in chosen.super_users:
             log.warning("%s is a super user: every client that does not log in may do everything", ANONYMOUS)
 
+    def _credential_of(self, name: str, mechanism: ScramMechanism) -> ScramCredential | None:
+        """Of the newest image: a password that was changed counts at the next login."""
+        return self.core.image.scram_credential(name, mechanism)
+
     async def _load_logs(self) -> None:
         """In turns: a probe that asks for the state of the broker is answered while many logs are recovered."""
         clock = self.runtime.clock
@@ -235,7 +250,8 @@ class Broker:
 
     async def _listen(self, addresses: list[ListenerAddress]) -> None:
         for address in addresses:
-            listener = await self.server.listen(address.host, address.port, address.name)
+            guard = partial(self.guards.of, address.name)
+            listener = await self.server.listen(address.host, address.port, address.name, guard)
             host = address.host or listener.host
             self.listeners.append(ListenerAddress(address.name, host, listener.port))
 
@@ -252,6 +268,7 @@ class Broker:
             cluster_id=self.cluster_id,
             directory_id=directory_id,
             listeners=self.advertised,
+            protocols=self.guards.protocols(),
             features=[
                 Feature(
                     name=feature.name,
@@ -296,6 +313,11 @@ class Broker:
             timer = self.runtime.timers.call_later(LOADING_S, over.set)
             await over.wait()
             timer.cancel()
+
+    def _salt_secret(self) -> bytes:
+        """What only this data folder knows: a user that does not exist has the same salt after a restart."""
+        assert self._directory_id is not None
+        return self._directory_id.bytes
 
     def _run(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self._background.append(self.runtime.spawn(work, name=name))
@@ -345,7 +367,8 @@ class Broker:
                 broker=image.broker_configs(self.node_id), cluster=image.broker_configs()
             )
             self.logs.apply_settings(self.settings)
-            self.server.options = server_options(self.settings, self.runtime.disk.open_file_limit())
+            self.server.apply(server_options(self.settings, self.runtime.disk.open_file_limit()))
+            self.guards.try_to_renew(self.settings)
         self.core.image = image
         self.replicas.apply(delta, image, self.settings)
         self.groups.apply(delta, image)
@@ -364,8 +387,21 @@ def server_options(settings: Settings, open_file_limit: int) -> ServerOptions:
         max_request_bytes=settings.int("socket.request.max.bytes"),
         max_queued_requests=settings.int("queued.max.requests"),
         max_request_memory=queued_bytes if queued_bytes > 0 else MAX_REQUEST_MEMORY,
-        max_connections=settings.int("max.connections"),
-        max_open_sockets=max(1, open_file_limit - pool_size(open_file_limit) - OTHER_FILES),
-        max_connections_per_ip=settings.int("max.connections.per.ip"),
         max_idle_ms=settings.int("connections.max.idle.ms"),
+        limits=ConnectionLimits(
+            max_connections=settings.int("max.connections"),
+            max_open_sockets=max(1, open_file_limit - pool_size(open_file_limit) - OTHER_FILES),
+            max_per_ip=settings.int("max.connections.per.ip"),
+            per_ip_overrides=per_ip_overrides(settings),
+            max_creation_rate=settings.int("max.connection.creation.rate"),
+            listeners={
+                one.name: ListenerLimits(one.max_connections, one.max_creation_rate)
+                for one in listener_securities(settings)
+            },
+        ),
+        entrance=EntranceOptions(
+            timeout_ms=settings.int("authentication.timeout.ms"),
+            failure_delay_ms=settings.int("connection.failed.authentication.delay.ms"),
+            max_waiting=settings.int("max.unauthenticated.connections"),
+        ),
     )

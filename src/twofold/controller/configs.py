@@ -238,6 +238,8 @@ def _check_broker(
 def _check_believed(given: Mapping[str, str]) -> None:
     """Refuse what would be relied on and has no effect, as the start does."""
     for key, text in given.items():
+        if key in SETTINGS and SETTINGS[key].is_sensitive and text:
+            raise InvalidConfig(f"{key}: a secret is not kept in the metadata log; set it in server.properties")
         try:
             missing = refusal(key, text)
         except ConfigError:

@@ -4,8 +4,9 @@ Two defaults differ, so that a broker starts without any setting: `node.id` is 1
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from twofold.config.keys import controller, coordinators, foreign, log, server
+from twofold.config.keys import controller, coordinators, foreign, log, security, server
 from twofold.config.keys.foreign import FOREIGN_FAMILIES, REFUSED_NAMES, SECURITY_FAMILIES, foreign_family
 from twofold.config.keys.key import SettingKey
 from twofold.config.keys.missing import MissingPart, Refused, unless_empty
@@ -16,8 +17,12 @@ __all__ = [
     "REFUSED_NAMES",
     "SECTIONS",
     "SYNONYMS",
+    "LISTENER_PREFIX",
+    "ListenerKey",
     "SettingKey",
     "foreign_family",
+    "is_known",
+    "listener_key",
     "refusal",
     "refused_key",
 ]
@@ -26,6 +31,7 @@ LISTENER_PREFIX = "listener.name."
 
 SECTIONS: Mapping[str, tuple[SettingKey, ...]] = {
     "Server": server.KEYS,
+    "Security": security.KEYS,
     "Topics and logs": log.KEYS,
     "Coordinators": coordinators.KEYS,
     "Controller": controller.KEYS,
@@ -45,6 +51,33 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = {
     )
     for name in group
 }
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerKey:
+    """A key of one listener, perhaps of one of its mechanisms. The names are in capitals."""
+
+    listener: str
+    mechanism: str | None
+    key: SettingKey
+
+
+def listener_key(name: str) -> ListenerKey | None:
+    """`listener.name.external.scram-sha-256.sasl.jaas.config` in its parts, if it has an effect for a listener."""
+    if not name.startswith(LISTENER_PREFIX):
+        return None
+    listener, _, rest = name.removeprefix(LISTENER_PREFIX).partition(".")
+    if rest in security.PER_LISTENER:
+        return ListenerKey(listener.upper(), None, DEFINITIONS[rest])
+    mechanism, _, rest = rest.partition(".")
+    if rest in security.PER_MECHANISM:
+        return ListenerKey(listener.upper(), mechanism.upper(), DEFINITIONS[rest])
+    return None
+
+
+def is_known(name: str) -> bool:
+    """Whether a setting is read, or refused."""
+    return name in DEFINITIONS or listener_key(name) is not None or refused_key(name) is not None
 
 
 def refused_key(name: str) -> tuple[Refused, SettingKey | None] | None:

@@ -2,8 +2,10 @@
 
 import pytest
 
+from twofold.config.authorization import AuthorizerSettings, authorizer_settings
 from twofold.config.definition import ConfigError, ConfigType, text_of
 from twofold.config.keys import DEFINITIONS, refusal
+from twofold.config.keys.missing import STANDARD_AUTHORIZER
 from twofold.config.servable import check_servable
 from twofold.config.settings import Settings, Source
 
@@ -44,10 +46,7 @@ def test_the_file_of_a_single_node_of_apache_kafka_is_accepted():
 @pytest.mark.parametrize(
     ("texts", "lacks"),
     [
-        ({"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}, "authorizer"),
-        ({"super.users": "User:admin"}, "authorizer"),
-        ({"allow.everyone.if.no.acl.found": "false"}, "authorizer"),
-        ({"allow.everyone.if.no.acl.found": "true"}, "authorizer"),
+        ({"authorizer.class.name": "com.example.Authorizer"}, "authorizer of that class"),
         ({"principal.builder.class": "com.example.Builder"}, "authorizer"),
         ({"sasl.from.the.future": "x"}, "Java classes for SASL"),
         ({"sasl.login.class": "com.example.Login"}, "Java classes for SASL"),
@@ -92,7 +91,8 @@ def test_a_setting_that_would_be_believed_stops_the_start(texts, lacks):
 @pytest.mark.parametrize(
     "texts",
     [
-        {"authorizer.class.name": ""},
+        {"authorizer.class.name": "", "allow.everyone.if.no.acl.found": ""},
+        {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:admin;User:CN=a,O=b"},
         {"super.users": ""},
         {"ssl.client.auth": "none", "ssl.keystore.type": "JKS", "ssl.endpoint.identification.algorithm": ""},
         {"sasl.enabled.mechanisms": "GSSAPI", "sasl.jaas.config": ""},
@@ -117,6 +117,32 @@ def test_a_value_that_asks_for_nothing_passes(texts):
     assert checked(texts) == ""
 
 
+@pytest.mark.parametrize("name", ["super.users", "allow.everyone.if.no.acl.found"])
+def test_a_setting_of_the_authorizer_without_one_stops_the_start(name):
+    said = checked({name: "User:admin"})
+    assert said.startswith(f"{name}=User:admin (from server.properties): without authorizer.class.name ")
+    assert STANDARD_AUTHORIZER in said
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        ("super.users", "admin", "'admin' is no principal such as User:alice; several are separated by semicolons"),
+        ("super.users", "User:", "'User:' is no principal such as User:alice; several are separated by semicolons"),
+        ("allow.everyone.if.no.acl.found", "yes", "must be true or false"),
+    ],
+)
+def test_a_setting_of_the_authorizer_that_cannot_be_read_stops_the_start(name, text, reason):
+    said = checked({"authorizer.class.name": STANDARD_AUTHORIZER, name: text})
+    assert said == f"{name}={text} (from server.properties): {reason}"
+
+
+def test_super_users_are_separated_by_semicolons_because_names_have_commas():
+    texts = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:CN=a,O=b; User:admin;"}
+    found = authorizer_settings(Settings.from_sources(Source("server.properties", texts, lenient=True)))
+    assert found == AuthorizerSettings(frozenset({"User:CN=a,O=b", "User:admin"}), allow_everyone=False)
+
+
 def test_all_that_is_refused_is_named_and_no_secret_is_shown():
     said = checked(
         SINGLE_NODE
@@ -131,7 +157,7 @@ def test_all_that_is_refused_is_named_and_no_secret_is_shown():
     assert said == (
         "sasl.kerberos.service.name (from server.properties): Twofold has no Kerberos (GSSAPI) yet, and no client "
         "could log in by it; remove the setting, and use PLAIN, SCRAM or OAUTHBEARER, or leave this node to Apache "
-        "Kafka. Refused as well: ssl.keystore.password, super.users, min.insync.replicas"
+        "Kafka. Refused as well: ssl.keystore.password, min.insync.replicas"
     )
 
 

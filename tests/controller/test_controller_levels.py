@@ -11,7 +11,7 @@ from controller.test_controller_records import RECORDS
 from kits.metadata.controller import broker_records, fold
 from twofold.controller.features import initial_levels, metadata_version, supports_transactions
 from twofold.controller.image import MetadataImage
-from twofold.controller.kept_records import DelegationToken, UserScramCredential
+from twofold.controller.kept_records import DelegationToken
 from twofold.controller.levels import LEVELS, changes_between, describe
 from twofold.controller.lowering import losses
 from twofold.controller.records import (
@@ -32,6 +32,7 @@ from twofold.controller.records import (
     encode_all,
     fitted,
 )
+from twofold.controller.security_records import UserScramCredential
 from twofold.controller.snapshot_records import snapshot_records, snapshot_values
 from twofold.wire.errors import UnsupportedVersion
 
@@ -158,7 +159,9 @@ def test_a_lowered_image_is_what_its_snapshot_says(level: int):
     records = [record for value in values if (record := decode(value)) is not None]
     assert records == list(snapshot_records(image))
     again = fold(records).image
-    assert (again.topics, again.features, again.kept) == (image.topics, image.features, image.kept)
+    assert (again.topics, again.features, again.kept, again.acls, again.scram) == (
+        image.topics, image.features, image.kept, image.acls, image.scram
+    )  # fmt: skip
     assert again.brokers[1].log_dirs == image.brokers[1].log_dirs
     assert values == [encode(record, level) for record in records]
     assert losses(image, level) == []
@@ -194,7 +197,7 @@ def test_a_partition_that_waits_for_an_eligible_replica_still_does_below_their_l
 
 def test_a_level_that_goes_up_again_brings_nothing_back():
     image = fold([*full(), FeatureLevel(MV, 7), FeatureLevel(MV, 30)]).image
-    assert image.brokers[1].log_dirs == () and not image.kept
+    assert image.brokers[1].log_dirs == () and not image.kept and not image.scram
     assert losses(image, 7) == []
 
 

@@ -16,16 +16,7 @@ from kits.metadata.controller import (
 from twofold.controller.brokers import lead_again
 from twofold.controller.delta import delta_between
 from twofold.controller.image import MetadataImage
-from twofold.controller.kept_records import (
-    AccessControlEntry,
-    ClientQuota,
-    DelegationToken,
-    QuotaEntity,
-    RemoveAccessControlEntry,
-    RemoveDelegationToken,
-    RemoveUserScramCredential,
-    UserScramCredential,
-)
+from twofold.controller.kept_records import ClientQuota, DelegationToken, QuotaEntity, RemoveDelegationToken
 from twofold.controller.openable import first_problem, without_effect
 from twofold.controller.records import (
     ClearElr,
@@ -40,6 +31,12 @@ from twofold.controller.records import (
     encode,
 )
 from twofold.controller.replay import ControllerState
+from twofold.controller.security_records import (
+    AccessControlEntry,
+    RemoveAccessControlEntry,
+    RemoveUserScramCredential,
+    UserScramCredential,
+)
 from twofold.controller.snapshot_records import snapshot_records
 
 ACL = AccessControlEntry(UUID(int=7), 2, "secret", 3, "User:eve", "*", 3, 2)
@@ -97,7 +94,8 @@ def test_what_is_kept_survives_its_encoding(record: MetadataRecord):
 def test_a_later_record_replaces_what_is_kept_and_removals_take_it_away():
     more = SCRAM._replace(iterations=8192)
     image = fold([*KEPT, more, ACL._replace(id=UUID(int=8))]).image
-    assert set(image.kept.values()) == {ACL, ACL._replace(id=UUID(int=8)), more, TOKEN, QUOTA}
+    assert set(image.kept.values()) == {TOKEN, QUOTA}
+    assert set(image.acls) == {ACL, ACL._replace(id=UUID(int=8))} and list(image.scram.values()) == [more]
     removals: list[MetadataRecord] = [
         RemoveAccessControlEntry(UUID(int=7)),
         RemoveAccessControlEntry(UUID(int=8)),
@@ -105,7 +103,8 @@ def test_a_later_record_replaces_what_is_kept_and_removals_take_it_away():
         RemoveDelegationToken("token"),
         QUOTA._replace(entity=QUOTA.entity[::-1], value=0.0, remove=True),
     ]
-    assert not fold(removals, ControllerState(image)).image.kept
+    left = fold(removals, ControllerState(image)).image
+    assert not left.kept and not len(left.acls) and not left.scram
 
 
 def test_a_delta_carries_what_is_kept_and_cleared():
@@ -136,7 +135,9 @@ def test_the_records_of_a_snapshot_give_the_image_again():
 
 
 def _timeless(image: MetadataImage) -> dict[str, object]:
-    found = {name: getattr(image, name) for name in ("topics", "topic_names", "configs", "features", "kept")}
+    found = {
+        name: getattr(image, name) for name in ("topics", "topic_names", "configs", "features", "acls", "scram", "kept")
+    }
     found["brokers"] = [(broker.broker_id, broker.epoch, broker.fenced) for broker in image.brokers.values()]
     return found | {"next": image.next_producer_id}
 
@@ -149,7 +150,7 @@ def test_a_folder_of_one_node_may_be_opened_with_what_has_no_effect():
     records = [*with_topic(), SCRAM, TOKEN, QUOTA, *levels(share_version=1, streams_version=1), *brokers]
     assert problem(records) is None
     assert [line.split(":")[0] for line in without_effect(fold(records).image)] == [
-        "1 client quotas", "1 delegation tokens", "1 SCRAM credentials",
+        "1 client quotas", "1 delegation tokens",
     ]  # fmt: skip
 
 
@@ -172,7 +173,7 @@ def test_settings_that_were_changed_while_running_and_would_be_believed_are_name
 @pytest.mark.parametrize(
     ("records", "words"),
     [
-        ([*levels(), ACL], ["1 access control entries", "AccessControlEntry", "kafka-acls.sh --remove"]),
+        ([*levels(), ACL], ["1 access control entries", "authorizer.class.name=", "twofold acl remove --data"]),
         (levels(metadata_version=31), ["metadata.version", "31", "from 7 to 30", "downgrade"]),
         (levels(metadata_version=5), ["metadata.version", "5", "from 7 to 30", "upgrade"]),
         (levels(transaction_version=4), ["transaction.version", "4", "from 0 to 3"]),

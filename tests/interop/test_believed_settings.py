@@ -20,9 +20,8 @@ OPEN = "remove the setting if the broker may be open to all, or leave this node 
 ALONE = "remove the setting if one node is meant, or leave this node to Apache Kafka"
 
 REFUSED = [
-    ("authorizer.class.name", AUTHORIZER, OPEN),
-    ("super.users", "User:admin", OPEN),
-    ("allow.everyone.if.no.acl.found", "false", OPEN),
+    ("authorizer.class.name", "com.example.Authorizer", f"use {AUTHORIZER}"),
+    ("principal.builder.class", "com.example.Builder", OPEN),
     ("sasl.enabled.mechanisms", "PLAIN", OPEN),
     ("ssl.keystore.location", "/etc/keystore.jks", OPEN),
     ("listener.name.outside.plain.sasl.jaas.config", "hidden", OPEN),
@@ -63,7 +62,7 @@ def test_a_file_is_refused_with_what_to_do(tmp_path: Path, name: str, value: str
     assert f"(from {file}): Twofold has no " in line and line.endswith(advice)
 
 
-@pytest.mark.parametrize("name", ["authorizer.class.name", "super.users", "sasl.enabled.mechanisms", "process.roles"])
+@pytest.mark.parametrize("name", ["authorizer.class.name", "sasl.enabled.mechanisms", "process.roles"])
 def test_the_environment_is_refused_with_what_to_do(tmp_path: Path, name: str) -> None:
     value, advice = BY_NAME[name]
     line = refused(tmp_path, environment={f"TWOFOLD_{name.upper().replace('.', '_')}": value})
@@ -94,14 +93,13 @@ def test_a_file_with_sasl_names_all_that_is_refused(tmp_path: Path) -> None:
         "listeners=SASL_PLAINTEXT://127.0.0.1:0\n"
         "sasl.enabled.mechanisms=PLAIN\n"
         "listener.name.sasl_plaintext.plain.sasl.jaas.config=hidden\n"
-        f"authorizer.class.name={AUTHORIZER}\n"
-        "super.users=User:admin\n"
+        "authorizer.class.name=com.example.Authorizer\n"
     )
     line = refused(tmp_path, "--config", str(file))
     assert line.startswith("twofold serve: listeners=SASL_PLAINTEXT://127.0.0.1:0 ")
     assert line.endswith(
         f"{OPEN}. Refused as well: sasl.enabled.mechanisms, listener.name.sasl_plaintext.plain.sasl.jaas.config, "
-        "authorizer.class.name, super.users"
+        "authorizer.class.name"
     )
 
 
@@ -138,8 +136,7 @@ def broker() -> Iterator[Broker]:
         ("principal.builder.class", "com.example.Builder"),
         ("max.connections.per.ip.overrides", "10.0.0.1:0"),
         ("min.insync.replicas", "2"),
-        ("authorizer.class.name", AUTHORIZER),
-        ("super.users", "User:admin"),
+        ("authorizer.class.name", "com.example.Authorizer"),
     ],
 )
 def test_a_change_while_running_is_refused_too(broker: Broker, resource: ConfigResource, name: str, value: str) -> None:

@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from oracle.kafka import Oracle, jars_or_skip
-from twofold.controller.kept_records import ClientQuota, DelegationToken, QuotaEntity, UserScramCredential
+from twofold.controller.kept_records import ClientQuota, DelegationToken, QuotaEntity
 from twofold.controller.levels import LEVELS
 from twofold.controller.records import (
     Config,
@@ -27,6 +27,7 @@ from twofold.controller.records import (
     encode,
 )
 from twofold.controller.replay import ControllerState, MetadataMachine
+from twofold.controller.security_records import UserScramCredential
 from twofold.controller.snapshot_records import snapshot_values
 
 pytestmark = [pytest.mark.interop, pytest.mark.oracle]

@@ -14,8 +14,8 @@ import pytest
 from kits.folders.story import Story
 from kits.processes import commands
 from twofold import Admin
-from twofold.controller.kept_records import AccessControlEntry
 from twofold.controller.records import FeatureLevel, MetadataRecord, encode
+from twofold.controller.security_records import AccessControlEntry
 from twofold.embedded import Broker
 from twofold.log.manager import DataDirectoryError
 from twofold.metadata_log.control import Voter, encode_voters

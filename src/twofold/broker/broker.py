@@ -25,16 +25,21 @@ from twofold.broker.fetch.sessions import FetchSessionCache
 from twofold.broker.lifecycle import Lifecycle
 from twofold.broker.network.admission import ListenerLimits, ServerLimits
 from twofold.broker.network.aside import Aside
+from twofold.broker.network.audit import DenialAudit
+from twofold.broker.network.context import ANONYMOUS
 from twofold.broker.network.dispatch import Dispatcher, Wrap
 from twofold.broker.network.entrance import EntranceOptions
 from twofold.broker.network.guard import ListenerGuards
 from twofold.broker.network.options import MAX_REQUEST_MEMORY, ServerOptions
 from twofold.broker.network.server import Server
+from twofold.broker.network.standard_authorizer import StandardAuthorizer
 from twofold.broker.partitions.first_look import FirstLook
 from twofold.broker.partitions.held_lso import HeldLso
 from twofold.broker.services import Services
 from twofold.broker.topics.auto_creation import AutoTopics
 from twofold.broker.topics.rows import TopicRowCache
+from twofold.config.authorization import CLASS_NAME as AUTHORIZER_CLASS
+from twofold.config.authorization import AuthorizerSettings, authorizer_settings
 from twofold.config.listener_security import listener_securities, per_ip_overrides
 from twofold.config.listeners import EVERYWHERE, ListenerAddress, advertised_addresses, listen_addresses
 from twofold.config.servable import check_servable
@@ -51,7 +56,7 @@ from twofold.log.segments.files import pool_size
 from twofold.metadata_log.errors import UnusableMetadata
 from twofold.quorum.controller import Controller
 from twofold.runtime.api import Runtime
-from twofold.security.scram import CredentialOf, no_credentials
+from twofold.security.scram import ScramCredential, ScramMechanism
 from twofold.types import TopicPartition
 from twofold.wire.errors import KafkaError
 from twofold.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
@@ -75,9 +80,7 @@ class Broker:
         *,
         hostname: str = "localhost",
         wrap: Wrap | None = None,
-        credential_of: CredentialOf = no_credentials,
     ) -> None:
-        """`credential_of` finds the credential that a user has for SCRAM."""
         self.runtime = runtime
         self.logs = LogManager(
             runtime, data_dir, LogOptions.from_settings(settings), default_config=LogConfig.resolve({}, settings)
@@ -116,11 +119,12 @@ class Broker:
         )
         heartbeats = settings.bool("transaction.heartbeat.enable")
         dispatcher = Dispatcher(self.services, runtime.spawn, runtime.clock.monotonic, heartbeats=heartbeats, wrap=wrap)
-        self.guards = ListenerGuards(runtime, credential_of, self._salt_secret)
+        self.guards = ListenerGuards(runtime, self._credential_of, self._salt_secret)
         self.server = Server(runtime, dispatcher, ServerOptions(), self.attention.monotonic)
         self.listeners: list[ListenerAddress] = []
         self.advertised: list[ListenerAddress] = []  # in their order
         self._static_settings = settings
+        self._authorizer_settings: AuthorizerSettings | None = None
         self._hostname = hostname
         self._directory_id: UUID | None = None  # until the data folder is identified
         self._lifecycle: Lifecycle | None = None
@@ -152,6 +156,7 @@ class Broker:
         """Return when clients are served. `on_failure` is told when the broker cannot go on and has to be stopped."""
         self._on_failure = on_failure
         check_servable(self._static_settings, hostname=self._hostname)
+        self._authorizer_settings = authorizer_settings(self._static_settings)
         self.guards.renew(self._static_settings)
         self.server.apply(server_options(self._static_settings, self.runtime.disk.open_file_limit()))
         addresses = listen_addresses(self._static_settings)
@@ -176,7 +181,9 @@ class Broker:
             cluster_id=meta.cluster_id,
             directory_id=directory_id,
             on_failure=self._fail,
-            check=lambda image: first_problem(image, node_id=self.node_id, directory_id=directory_id),
+            check=lambda image: first_problem(
+                image, node_id=self.node_id, directory_id=directory_id, authorizer=self._authorizer_settings
+            ),
             closed_cleanly=was_closed_cleanly(self.runtime.disk, self.logs.directory),
         )
         try:
@@ -185,6 +192,7 @@ class Broker:
             raise DataDirectoryError(str(error)) from error
         self.core.controller = controller
         identity.complete(self.runtime.disk, self.logs.directory)
+        self._authorize()
         for kept in without_effect(controller.image):
             log.warning("%s holds, and keeps, %s", self.logs.directory, kept)
         await self._load_logs()
@@ -211,6 +219,25 @@ class Broker:
         self._run(self.first_look.run(), "first look at partitions")
         self.producer_ids.prefetch()  # or the first idempotent producer would have to ask twice
         self.server.open()
+
+    def _authorize(self) -> None:
+        """From now on the entries of the newest image decide, if there is an authorizer."""
+        chosen = self._authorizer_settings
+        if chosen is None:
+            log.info("%s is not set: every client may do everything", AUTHORIZER_CLASS)
+            return
+        self.core.authorizer = StandardAuthorizer(
+            lambda: self.core.image.acls,
+            super_users=chosen.super_users,
+            without_entries=chosen.allow_everyone,
+            audit=DenialAudit(self.runtime.clock),
+        )
+        if ANONYMOUS in chosen.super_users:
+            log.warning("%s is a super user: every client that does not log in may do everything", ANONYMOUS)
+
+    def _credential_of(self, name: str, mechanism: ScramMechanism) -> ScramCredential | None:
+        """Of the newest image: a password that was changed counts at the next login."""
+        return self.core.image.scram_credential(name, mechanism)
 
     async def _load_logs(self) -> None:
         """In turns: a probe that asks for the state of the broker is answered while many logs are recovered."""

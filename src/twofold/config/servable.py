@@ -7,13 +7,15 @@ stops the start (`twofold.config.keys.missing`). Most are decided by their value
 2. the voters are this node, by its id;
 3. the addresses of the quorum are this node's: a host of its listeners or its own name, and the port of its listener
    for controllers, if it has one;
-4. the metadata log is in the data directory.
+4. the metadata log is in the data directory;
+5. the settings of the authorizer need one.
 """
 
 import posixpath
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from twofold.config.authorization import authorizer_settings
 from twofold.config.definition import ConfigError
 from twofold.config.keys import refusal
 from twofold.config.keys.missing import (
@@ -44,6 +46,7 @@ def check_servable(settings: Settings, *, hostname: str) -> None:
     """Raise a ConfigError that names what must not be believed, and what to do."""
     found = list(dict.fromkeys(_problems(settings, hostname)))
     if not found:
+        authorizer_settings(settings)
         listener_securities(settings)
         return
     setting, value, missing = found[0]

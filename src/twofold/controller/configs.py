@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias, TypeVar
 
 from twofold.config.definition import ConfigError, ConfigKey, ConfigType, text_of
-from twofold.config.keys import refusal
+from twofold.config.keys import REFUSED_NAMES, refusal
 from twofold.config.names import check_topic_name
 from twofold.config.settings import DEFINITIONS as SETTINGS
 from twofold.config.settings import Settings
@@ -220,7 +220,7 @@ def _check_broker(
             raise InvalidRequest(f"no broker {name} is registered")
     given = {key: text for key, text in changes.items() if text is not None}
     _check_believed(given)
-    fixed = [key for key in given if key in SETTINGS and not SETTINGS[key].dynamic]
+    fixed = [key for key in given if key in REFUSED_NAMES or (key in SETTINGS and not SETTINGS[key].dynamic)]
     if fixed:
         raise InvalidRequest(f"only a restart changes {fixed}: set them in server.properties")
     if name == CLUSTER_DEFAULT and (own := sorted(PER_BROKER & given.keys())):

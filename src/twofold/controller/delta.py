@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from twofold.config.names import collision_key
+from twofold.controller.acls import AclSet
 from twofold.controller.image import (
     METADATA_VERSION,
     TOPIC_RESOURCE,
@@ -18,6 +19,7 @@ from twofold.controller.image import (
     ConfigOwner,
     MetadataImage,
     PartitionState,
+    ScramKey,
     TopicImage,
 )
 from twofold.controller.kept_records import KeptKey
@@ -34,6 +36,7 @@ from twofold.controller.records import (
     Topic,
     UnregisterBroker,
 )
+from twofold.controller.security_records import UserScramCredential
 from twofold.machine.maps import Map
 
 K = TypeVar("K")
@@ -63,6 +66,8 @@ class ImageDelta:
     changed_brokers: Mapping[int, BrokerRegistration | None] = Map()
     features: Map[str, int] | None = None  # None where they did not change
     next_producer_id: int | None = None
+    acls: AclSet | None = None  # None where no entry changed
+    scram: Map[ScramKey, UserScramCredential] | None = None  # None where no credential changed
     kept: Map[KeptKey, MetadataRecord] | None = None  # None where nothing of it changed
 
     def apply(self, image: MetadataImage) -> MetadataImage:
@@ -93,6 +98,8 @@ class ImageDelta:
             brokers=_updated(image.brokers, self.changed_brokers),
             features=image.features if self.features is None else self.features,
             next_producer_id=image.next_producer_id if self.next_producer_id is None else self.next_producer_id,
+            acls=image.acls if self.acls is None else self.acls,
+            scram=image.scram if self.scram is None else self.scram,
             kept=image.kept if self.kept is None else self.kept,
             offset=self.offset,
         )
@@ -120,6 +127,8 @@ def full_delta(image: MetadataImage) -> ImageDelta:
         changed_brokers=image.brokers,
         features=image.features,
         next_producer_id=image.next_producer_id,
+        acls=image.acls,
+        scram=image.scram,
         kept=image.kept,
     )
 
@@ -192,6 +201,8 @@ def _difference(old: MetadataImage, new: MetadataImage, touched: "_Touched") -> 
         },
         features=None if new.features == old.features else new.features,
         next_producer_id=None if new.next_producer_id == old.next_producer_id else new.next_producer_id,
+        acls=None if new.acls is old.acls or new.acls == old.acls else new.acls,
+        scram=None if new.scram is old.scram or new.scram == old.scram else new.scram,
         kept=None if new.kept is old.kept or new.kept == old.kept else new.kept,
     )
 

@@ -10,16 +10,26 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from twofold.controller.acls import AclSet
 from twofold.controller.kept_records import KeptKey
 from twofold.controller.levels import METADATA_VERSION as METADATA_VERSION
 from twofold.controller.records import NO_LEADER, RECOVERED, EndPoint, FeatureRange, MetadataRecord
+from twofold.controller.security_records import UserScramCredential
 from twofold.machine.maps import Map
+from twofold.security.scram import ScramCredential, ScramMechanism
 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
 CLIENT_METRICS_RESOURCE = 16
 GROUP_RESOURCE = 32
 CLUSTER_DEFAULT = ""  # the name of the broker resource that holds for every broker
+
+
+class ScramKey(NamedTuple):
+    """Which credential of which user."""
+
+    name: str
+    mechanism: int
 
 
 class ConfigOwner(NamedTuple):
@@ -97,6 +107,8 @@ class MetadataImage:
     brokers: Map[int, BrokerRegistration] = field(default_factory=Map)
     configs: Map[ConfigOwner, Map[str, str]] = field(default_factory=Map)
     features: Map[str, int] = field(default_factory=Map)
+    acls: AclSet = field(default_factory=AclSet)
+    scram: Map[ScramKey, UserScramCredential] = field(default_factory=Map)
     kept: Map[KeptKey, MetadataRecord] = field(default_factory=Map)  # what has no meaning here (kept_records.py)
     next_producer_id: int = 0
     offset: int = -1  # of the last record in this image
@@ -123,6 +135,13 @@ class MetadataImage:
         """What was set for one broker, or without an id for all of them."""
         name = CLUSTER_DEFAULT if broker_id is None else str(broker_id)
         return self.configs.get(ConfigOwner(BROKER_RESOURCE, name), _NO_CONFIGS)
+
+    def scram_credential(self, name: str, mechanism: ScramMechanism) -> ScramCredential | None:
+        """What a user's password is checked against, with one of the mechanisms."""
+        found = self.scram.get(ScramKey(name, mechanism))
+        if found is None:
+            return None
+        return ScramCredential(found.salt, found.stored_key, found.server_key, found.iterations)
 
     def topics_in_order(self) -> Iterator[TopicImage]:
         """By name: the order of a map depends on the process."""

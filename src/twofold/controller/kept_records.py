@@ -7,47 +7,9 @@ Whether a directory that has them may be opened at all is decided in `openable.p
 
 from collections.abc import Hashable
 from typing import Any, NamedTuple
-from uuid import UUID
 
-from twofold.machine.schema import BOOL, BYTES, FLOAT64, INT8, INT32, INT64, NULLABLE_STRING, STRING, UUID_, Kind, array
+from twofold.machine.schema import BOOL, FLOAT64, INT64, NULLABLE_STRING, STRING, Kind, array
 from twofold.machine.schema import nested as _nested
-
-
-class AccessControlEntry(NamedTuple):
-    """What a principal may do, or may not."""
-
-    id: UUID
-    resource_type: int
-    resource_name: str
-    pattern_type: int
-    principal: str
-    host: str
-    operation: int
-    permission_type: int
-
-
-class RemoveAccessControlEntry(NamedTuple):
-    """An entry is gone."""
-
-    id: UUID
-
-
-class UserScramCredential(NamedTuple):
-    """What a user's password is checked against."""
-
-    name: str
-    mechanism: int
-    salt: bytes
-    stored_key: bytes
-    server_key: bytes
-    iterations: int
-
-
-class RemoveUserScramCredential(NamedTuple):
-    """A credential is gone."""
-
-    name: str
-    mechanism: int
 
 
 class DelegationToken(NamedTuple):
@@ -96,40 +58,20 @@ KEPT: tuple[tuple[int, type[Any], dict[str, Kind]], ...] = (
         },
     ),
     (
-        11, UserScramCredential,
-        {
-            "name": STRING, "mechanism": INT8, "salt": BYTES, "stored_key": BYTES, "server_key": BYTES,
-            "iterations": INT32,
-        },
-    ),
-    (
         14, ClientQuota,
         {
             "entity": array(_nested(QuotaEntity, entity_type=STRING, entity_name=NULLABLE_STRING)), "key": STRING,
             "value": FLOAT64, "remove": BOOL,
         },
     ),
-    (
-        18, AccessControlEntry,
-        {
-            "id": UUID_, "resource_type": INT8, "resource_name": STRING, "pattern_type": INT8, "principal": STRING,
-            "host": STRING, "operation": INT8, "permission_type": INT8,
-        },
-    ),
-    (19, RemoveAccessControlEntry, {"id": UUID_}),
-    (22, RemoveUserScramCredential, {"name": STRING, "mechanism": INT8}),
     (26, RemoveDelegationToken, {"token_id": STRING}),
 )  # fmt: skip
 
-ACL, SCRAM, TOKEN, QUOTA = "AccessControlEntry", "UserScramCredential", "DelegationToken", "ClientQuota"
+TOKEN, QUOTA = "DelegationToken", "ClientQuota"
 
 
 def kept_key(record: Any) -> KeptKey:
     """Under which name a record is kept, or what it takes away."""
-    if isinstance(record, AccessControlEntry | RemoveAccessControlEntry):
-        return ACL, record.id
-    if isinstance(record, UserScramCredential | RemoveUserScramCredential):
-        return SCRAM, (record.name, record.mechanism)
     if isinstance(record, DelegationToken | RemoveDelegationToken):
         return TOKEN, record.token_id
     if isinstance(record, ClientQuota):
@@ -141,4 +83,4 @@ def takes_away(record: Any) -> bool:
     """Whether the record ends what another one began."""
     if isinstance(record, ClientQuota):
         return record.remove
-    return isinstance(record, RemoveAccessControlEntry | RemoveUserScramCredential | RemoveDelegationToken)
+    return isinstance(record, RemoveDelegationToken)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from twofold.controller.image import BrokerRegistration, MetadataImage, PartitionState
-from twofold.controller.kept_records import SCRAM, TOKEN
+from twofold.controller.kept_records import TOKEN
 from twofold.controller.levels import (
     CORDONED_LOG_DIRECTORIES,
     DELEGATION_TOKENS,
@@ -20,7 +20,7 @@ from twofold.controller.levels import (
 )
 from twofold.machine.maps import Map
 
-_KEPT_SINCE = {SCRAM: SCRAM_CREDENTIALS, TOKEN: DELEGATION_TOKENS}
+_KEPT_SINCE = {TOKEN: DELEGATION_TOKENS}
 
 
 def lowered(image: MetadataImage, level: int) -> MetadataImage:
@@ -41,6 +41,7 @@ def lowered(image: MetadataImage, level: int) -> MetadataImage:
         image,
         topics=topics.finish(),
         brokers=Map({broker_id: _lower_broker(broker, level) for broker_id, broker in image.brokers.items()}),
+        scram=image.scram if level >= SCRAM_CREDENTIALS else Map(),
         kept=Map({key: record for key, record in image.kept.items() if level >= _KEPT_SINCE.get(key[0], 0)}),
     )
 
@@ -97,5 +98,5 @@ _LOSSES: tuple[tuple[str, int, Found], ...] = (
         lambda image: (p for p in _partitions(image) if any(one.int for one in p.directories)),
     ),
     ("delegation tokens", DELEGATION_TOKENS, lambda image: (key for key in image.kept if key[0] == TOKEN)),
-    ("SCRAM credentials", SCRAM_CREDENTIALS, lambda image: (key for key in image.kept if key[0] == SCRAM)),
+    ("SCRAM credentials", SCRAM_CREDENTIALS, lambda image: iter(image.scram)),
 )

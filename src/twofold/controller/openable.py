@@ -3,7 +3,8 @@
 The directory may come from Apache Kafka. What is kept without effect is named in the log; what cannot be is refused:
 
 1. features above the levels that this software knows: their records may mean something else;
-2. access control lists: serving without them would allow every client what they forbid;
+2. access control entries without an authorizer: serving without it would allow every client what they forbid; and an
+   authorizer that allows no principal anything, because nothing but a stopped folder could change that;
 3. other brokers, and partitions that are not, or not only, in this directory: others have newer records, or there are
    none here;
 4. topics with remote storage: their older records are where nothing here can read them.
@@ -13,37 +14,36 @@ from collections import Counter
 from collections.abc import Iterator
 from uuid import UUID
 
+from twofold.config.authorization import CLASS_NAME, SUPER_USERS, AuthorizerSettings
 from twofold.config.definition import ConfigError
 from twofold.config.keys import refusal
-from twofold.config.keys.missing import MissingPart
+from twofold.config.keys.missing import STANDARD_AUTHORIZER, MissingPart
 from twofold.controller.features import KEPT_FEATURES, SUPPORTED_FEATURES
 from twofold.controller.image import BROKER_RESOURCE, METADATA_VERSION, TOPIC_RESOURCE, MetadataImage, PartitionState
-from twofold.controller.kept_records import ACL, QUOTA, SCRAM, TOKEN
+from twofold.controller.kept_records import QUOTA, TOKEN
 from twofold.log.recovery.checkpoints import encode_uuid
 
 REMOTE_STORAGE = "remote.storage.enable"
 RESERVED_DIRECTORIES = 100  # ids below it name no directory: unassigned, lost, migrating
 
 _NO_EFFECT = {
-    SCRAM: "SCRAM credentials: there is no SASL here",
     TOKEN: "delegation tokens: there is no SASL here",
     QUOTA: "client quotas: they are not enforced here",
 }
 
 
-def first_problem(image: MetadataImage, *, node_id: int, directory_id: UUID) -> str | None:
+def first_problem(
+    image: MetadataImage, *, node_id: int, directory_id: UUID, authorizer: AuthorizerSettings | None = None
+) -> str | None:
     """What keeps this node from serving the image: what was found, and what to do."""
-    return next(_problems(image, node_id, directory_id), None)
+    return next(_problems(image, node_id, directory_id, authorizer), None)
 
 
-def _problems(image: MetadataImage, node_id: int, directory_id: UUID) -> Iterator[str]:
+def _problems(
+    image: MetadataImage, node_id: int, directory_id: UUID, authorizer: AuthorizerSettings | None
+) -> Iterator[str]:
     yield from _features(image)
-    entries = sum(kind == ACL for kind, _ in image.kept)
-    if entries:
-        yield (
-            f"it holds {entries} access control entries (metadata record {ACL}), and Twofold has no authorizer that "
-            "would obey them: remove them in Apache Kafka with kafka-acls.sh --remove, or leave the directory to it"
-        )
+    yield from _authorization(image, authorizer)
     yield from _placement(image, node_id, directory_id)
     for resource, configs in sorted(image.configs.items()):
         if resource.type == TOPIC_RESOURCE and configs.get(REMOTE_STORAGE, "false").lower() == "true":
@@ -66,6 +66,20 @@ def _features(image: MetadataImage) -> Iterator[str]:
                 else "downgrade it with kafka-features.sh downgrade first, or use a newer Twofold"
             )
             yield f"the feature {name} is finalized at {level}, and Twofold knows it {known}: {advice}"
+
+
+def _authorization(image: MetadataImage, authorizer: AuthorizerSettings | None) -> Iterator[str]:
+    if authorizer is None:
+        if image.acls:
+            yield (
+                f"it holds {len(image.acls)} access control entries, and no authorizer is set that obeys them: set "
+                f"{CLASS_NAME}={STANDARD_AUTHORIZER}, or remove the entries with `twofold acl remove --data`"
+            )
+    elif not (authorizer.super_users or authorizer.allow_everyone or image.acls):
+        yield (
+            f"{CLASS_NAME} is set, and no principal could do anything: there is neither a super user nor an access "
+            f"control entry. Set {SUPER_USERS}=User:NAME, or add an entry with `twofold acl add --data`"
+        )
 
 
 def _placement(image: MetadataImage, node_id: int, directory_id: UUID) -> Iterator[str]:

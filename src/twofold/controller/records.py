@@ -16,16 +16,7 @@ from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
-from twofold.controller.kept_records import (
-    KEPT,
-    AccessControlEntry,
-    ClientQuota,
-    DelegationToken,
-    RemoveAccessControlEntry,
-    RemoveDelegationToken,
-    RemoveUserScramCredential,
-    UserScramCredential,
-)
+from twofold.controller.kept_records import KEPT, ClientQuota, DelegationToken, RemoveDelegationToken
 from twofold.controller.levels import (
     CORDONED_LOG_DIRECTORIES,
     DELEGATION_TOKENS,
@@ -38,6 +29,13 @@ from twofold.controller.levels import (
     TRANSACTIONS,
     ZOOKEEPER_MIGRATION,
     describe,
+)
+from twofold.controller.security_records import (
+    SECURITY,
+    AccessControlEntry,
+    RemoveAccessControlEntry,
+    RemoveUserScramCredential,
+    UserScramCredential,
 )
 from twofold.machine.schema import (
     BOOL,
@@ -316,7 +314,7 @@ _ROWS = (
     _row(24, EndTransaction, 0),
     _row(25, AbortTransaction, 0, reason=tagged(0, NULLABLE_STRING)),
     _row(28, ClearElr, 0, topic_name=STRING),
-    *(RecordType(key, 0, Schema(cls, **fields), lambda record, level: 0) for key, cls, fields in KEPT),
+    *(RecordType(key, 0, Schema(cls, **fields), lambda record, level: 0) for key, cls, fields in (*KEPT, *SECURITY)),
 )  # fmt: skip
 # Records of neighbouring partitions differ only in the number of the partition, which comes first in both types: so one
 # of them is read and written for all.

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from twofold.config.names import collision_key
+from twofold.controller.acls import AclSetMutation
 from twofold.controller.delta import condensed
 from twofold.controller.image import (
     METADATA_VERSION,
@@ -23,6 +24,7 @@ from twofold.controller.image import (
     ConfigOwner,
     MetadataImage,
     PartitionState,
+    ScramKey,
     TopicImage,
 )
 from twofold.controller.kept_records import KEPT, kept_key, takes_away
@@ -48,6 +50,12 @@ from twofold.controller.records import (
     Topic,
     UnregisterBroker,
     fitted,
+)
+from twofold.controller.security_records import (
+    AccessControlEntry,
+    RemoveAccessControlEntry,
+    RemoveUserScramCredential,
+    UserScramCredential,
 )
 from twofold.machine.maps import Map, MapMutation
 from twofold.machine.runtime import Machine
@@ -133,12 +141,15 @@ def _step_transaction(state: ControllerState, record: MetadataRecord, offset: in
 class _Draft:
     """An image that is being changed. Maps are opened for mutation when first touched, once per batch."""
 
-    __slots__ = ("_base", "_latest", "_open", "_partitions", "_state", "changed", "level", "next_producer_id", "offset")
+    __slots__ = (
+        "_acls", "_base", "_latest", "_open", "_partitions", "_state", "changed", "level", "next_producer_id", "offset",
+    )  # fmt: skip
 
     def __init__(self, base: MetadataImage) -> None:
         self._base = base
         self.level = base.features.get(METADATA_VERSION, NEWEST)
         self._open: dict[str, MapMutation[Any, Any]] = {}
+        self._acls: AclSetMutation | None = None
         self._partitions: dict[UUID, MapMutation[int, PartitionState]] = {}
         self._latest: tuple[UUID, MapMutation[int, PartitionState]] | None = None
         self._state: PartitionState | None = None  # the one set last
@@ -152,6 +163,12 @@ class _Draft:
         if opened is None:
             opened = self._open[name] = getattr(self._base, name).mutate()
         return opened
+
+    def acls(self) -> AclSetMutation:
+        """The access control entries, to change."""
+        if self._acls is None:
+            self._acls = self._base.acls.mutate()
+        return self._acls
 
     def partitions(self, topic_id: UUID) -> MapMutation[int, PartitionState]:
         if self._latest is not None and self._latest[0] is topic_id:
@@ -193,8 +210,11 @@ class _Draft:
             topics[name] = TopicImage(name, topic_id, partitions.finish())
         self._partitions.clear()
         self._latest = None
-        tables = {name: opened.finish() for name, opened in self._open.items()}
+        tables: dict[str, Any] = {name: opened.finish() for name, opened in self._open.items()}
         self._open.clear()
+        if self._acls is not None:
+            tables["acls"] = self._acls.finish()
+            self._acls = None
         self._base = replace(self._base, next_producer_id=self.next_producer_id, offset=self.offset, **tables)
         return self._base
 
@@ -365,6 +385,22 @@ def _clear_elr(draft: _Draft, record: ClearElr, offset: int) -> None:
                 )
 
 
+def _add_acl(draft: _Draft, record: AccessControlEntry, offset: int) -> None:
+    draft.acls().add(record)
+
+
+def _remove_acl(draft: _Draft, record: RemoveAccessControlEntry, offset: int) -> None:
+    draft.acls().discard(record.id)
+
+
+def _set_credential(draft: _Draft, record: UserScramCredential, offset: int) -> None:
+    draft.table("scram")[ScramKey(record.name, record.mechanism)] = record
+
+
+def _remove_credential(draft: _Draft, record: RemoveUserScramCredential, offset: int) -> None:
+    draft.table("scram").pop(ScramKey(record.name, record.mechanism), None)
+
+
 def _keep(draft: _Draft, record: Any, offset: int) -> None:
     if takes_away(record):
         draft.table("kept").pop(kept_key(record), None)
@@ -389,5 +425,9 @@ _APPLY: dict[type, Callable[[_Draft, Any, int], None]] = {
     ProducerIds: _set_producer_ids,
     NoOp: _nothing,
     ClearElr: _clear_elr,
+    AccessControlEntry: _add_acl,
+    RemoveAccessControlEntry: _remove_acl,
+    UserScramCredential: _set_credential,
+    RemoveUserScramCredential: _remove_credential,
     **dict.fromkeys((cls for _, cls, _ in KEPT), _keep),
 }

@@ -4,7 +4,8 @@
 2. The records have what the image's metadata.version can carry, as the image does, and their bytes are those of that
    level: features stand first, and hold for what follows.
 3. The order is Kafka's, and the same image gives the same records in every process: features, brokers, topics with
-   their partitions, configurations, quotas, producer ids, and what is kept.
+   their partitions, configurations, quotas, producer ids, access control
+   entries, SCRAM credentials, and what is kept.
 """
 
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from typing import Any
 
 from twofold.controller.features import metadata_version
 from twofold.controller.image import METADATA_VERSION, BrokerRegistration, MetadataImage, PartitionState, TopicImage
-from twofold.controller.kept_records import ACL, QUOTA, SCRAM, TOKEN
+from twofold.controller.kept_records import QUOTA, TOKEN
 from twofold.controller.records import (
     Config,
     FeatureLevel,
@@ -40,8 +41,9 @@ def snapshot_records(image: MetadataImage) -> Iterator[MetadataRecord]:
     yield from _kept(image, QUOTA)
     if image.next_producer_id:
         yield ProducerIds(NO_BROKER, NO_BROKER, image.next_producer_id)
-    for kind in (ACL, SCRAM, TOKEN):
-        yield from _kept(image, kind)
+    yield from sorted(image.acls)
+    yield from (credential for _, credential in sorted(image.scram.items()))
+    yield from _kept(image, TOKEN)
 
 
 def snapshot_values(image: MetadataImage) -> Iterator[bytes]:

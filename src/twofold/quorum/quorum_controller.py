@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias, TypeVar
 
 from twofold.config.settings import Settings
+from twofold.controller.acl_changes import create_acls, delete_acls
 from twofold.controller.activation import activate
 from twofold.controller.brokers import allocate_producer_ids, heartbeat, register_broker
 from twofold.controller.configs import alter_configs, incremental_alter_configs
@@ -26,6 +27,7 @@ from twofold.controller.image import METADATA_VERSION, MetadataImage
 from twofold.controller.operation import Operation
 from twofold.controller.records import MetadataRecord, encode_all
 from twofold.controller.replay import ControllerState, MetadataMachine, OpenMetadataTransaction
+from twofold.controller.scram_changes import alter_scram
 from twofold.controller.topics import UNGUARDED, DeletionGuard, create_partitions, create_topics, delete_topics
 from twofold.machine.runtime import NO_OFFSET, MachineRuntime
 from twofold.quorum.loader import Entry, refuse_transactions, segments
@@ -34,10 +36,16 @@ from twofold.runtime.api import Runtime
 from twofold.wire.errors import InvalidUpdateVersion, KafkaError, NotController
 from twofold.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from twofold.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from twofold.wire.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+)
 from twofold.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from twofold.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from twofold.wire.messages.create_acls import CreateAclsRequest, CreateAclsResponse
 from twofold.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from twofold.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from twofold.wire.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
 from twofold.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from twofold.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
@@ -198,6 +206,17 @@ class QuorumController:
 
     async def alter_configs(self, request: AlterConfigsRequest) -> AlterConfigsResponse:
         return await self._handle(alter_configs, request)
+
+    async def create_acls(self, request: CreateAclsRequest) -> CreateAclsResponse:
+        return await self._handle(create_acls, request)
+
+    async def delete_acls(self, request: DeleteAclsRequest) -> DeleteAclsResponse:
+        return await self._handle(delete_acls, request)
+
+    async def alter_user_scram_credentials(
+        self, request: AlterUserScramCredentialsRequest
+    ) -> AlterUserScramCredentialsResponse:
+        return await self._handle(alter_scram, request)
 
     async def update_features(self, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
         if self._writer.is_busy:

@@ -162,15 +162,29 @@ async def test_deletion_can_be_disabled(version: int) -> None:
 @pytest.mark.parametrize("version", [1, 6])
 @scenario
 async def test_deletion_needs_permission(operation: Operation, version: int) -> None:
-    world = World(authorizer=Deny((operation, "no")))
+    world = World(authorizer=Deny((operation, "no"), (Operation.DELETE, CLUSTER_NAME)))
     await world.create("no")
     await world.create("yes")
-    assert codes(await delete(world, version, "no", "yes", "no"), "responses") == {"no": 29, "yes": 0}
+    assert codes(await delete(world, version, "no", "yes"), "responses") == {"no": 29, "yes": 0}
     assert world.image.topic("no") is not None and world.image.topic("yes") is None
     if version == 6:
         rows = [{"name": None, "topic_id": world.topic_id("no")}]
         answer = await world.ask("DeleteTopics", 6, topics=rows, timeout=1000)
-        assert [(row["name"], row["error_code"]) for row in answer["responses"]] == [(None, 29)]
+        named = None if operation is Operation.DESCRIBE else "no"
+        assert [(row["name"], row["error_code"]) for row in answer["responses"]] == [(named, 29)]
+
+
+@scenario
+async def test_delete_on_the_cluster_permits_the_deletion_of_every_topic() -> None:
+    world = World(authorizer=Deny((Operation.DELETE, "t"), (Operation.DESCRIBE, "t")))
+    await world.create("t")
+    assert codes(await delete(world, 1, "t"), "responses") == {"t": 0}
+
+
+@scenario
+async def test_a_missing_topic_looks_like_a_forbidden_one_to_a_client_that_may_not_describe_it() -> None:
+    world = World(authorizer=Deny((Operation.DESCRIBE, "none"), (Operation.DELETE, CLUSTER_NAME)))
+    assert codes(await delete(world, 1, "none"), "responses") == {"none": 29}
 
 
 # CreatePartitions

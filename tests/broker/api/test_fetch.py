@@ -326,7 +326,7 @@ def test_read_committed_stops_at_the_last_stable_offset_and_names_the_aborted(tm
 
 def test_topics_that_may_not_be_read_are_refused_alone(tmp_path):
     class NoSecrets(AllowAll):
-        def authorize(self, context, operation, resource_type, resource_name):
+        def authorize(self, context, operation, resource_type, resource_name, *, quiet=False):
             return resource_name != "secret"
 
     @on_loop

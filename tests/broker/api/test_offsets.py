@@ -107,7 +107,7 @@ def test_a_time_beyond_the_stable_offset_is_not_found_by_read_committed(tmp_path
 
 def test_errors_stand_in_their_rows(tmp_path):
     class NoSecrets(AllowAll):
-        def authorize(self, context, operation, resource_type, resource_name):
+        def authorize(self, context, operation, resource_type, resource_name, *, quiet=False):
             return resource_name != "secret"
 
     @on_loop

@@ -313,7 +313,7 @@ def test_acks_0_is_never_answered_and_hangs_up_only_on_an_error(tmp_path):
 
 
 class NoTransactionalIds(AllowAll):
-    def authorize(self, context, operation, resource_type, resource_name):
+    def authorize(self, context, operation, resource_type, resource_name, *, quiet=False):
         return resource_type.name != "TRANSACTIONAL_ID" and resource_name != "secret"
 
 

@@ -86,7 +86,7 @@ def test_validate_only_changes_nothing(tmp_path):
 
 def test_needs_alter_on_the_cluster(tmp_path):
     class NoAlter(AllowAll):
-        def authorize(self, context, operation, resource_type, resource_name):
+        def authorize(self, context, operation, resource_type, resource_name, *, quiet=False):
             return operation is not Operation.ALTER
 
     @on_loop

@@ -349,7 +349,7 @@ def test_a_client_that_goes_away_leaves_no_records_in_its_session(tmp_path):
 
 def test_topics_that_may_not_be_read_any_more_are_refused_in_a_session(tmp_path):
     class NoSecrets(AllowAll):
-        def authorize(self, context, operation, resource_type, resource_name):
+        def authorize(self, context, operation, resource_type, resource_name, *, quiet=False):
             return resource_name != "secret"
 
     @on_loop

@@ -64,6 +64,14 @@ VECTORS = {
         "0001 0000000000000008 0000 0000ea60 04 01 0000018bcfe56800 0000018bcfe56800 "
         "04 00 08 0000000000000007 02 02 0002 04 02 7ffe 64 04 00001388",
     ),
+    "v1 ongoing, opened by a principal": (
+        1,
+        TransactionMetadata(
+            7, 1, 60000, ONGOING, partitions("t-0"), T, T, 7, client_version=2, opened_by="User:J\u00fcrgen"
+        ),
+        "0001 0000000000000007 0001 0000ea60 01 02 0274 02 00000000 00 0000018bcfe56800 0000018bcfe56800 "
+        "03 00 08 0000000000000007 02 02 0002 67 0c 557365723a4ac3bc7267656e",
+    ),
     "v1 ongoing, two-phase, kept": (
         1,
         TransactionMetadata(42, 5, NEVER, ONGOING, partitions("t-1"), T, T, 42, 73, 2, 6),

@@ -7,6 +7,7 @@ from interop.cases.api_versions import served
 from interop.cases.cluster import found
 from interop.cases.log_dirs import without_places
 from interop.cases.producers import allotted
+from kits.security.rights import ACL_FILTER, NEW_ACL
 from oracle.batches import T0, batch
 from oracle.compare import Cases, Probe, Topic
 from oracle.wire import fit
@@ -82,6 +83,18 @@ REQUESTS: dict[str, tuple[int, int, Body]] = {
     "DescribeLogDirs": (1, 5, lambda topic: {"topics": [{"topic": topic.name, "partitions": [0]}]}),
     "DescribeCluster": (0, 2, lambda _: {}),
     "DescribeProducers": (0, 0, lambda topic: {"topics": [{"name": topic.name, "partition_indexes": [0]}]}),
+    "DescribeAcls": (1, 3, lambda _: ACL_FILTER),
+    "CreateAcls": (1, 3, lambda topic: {"creations": [{**NEW_ACL, "resource_name": topic.name}]}),
+    "DeleteAcls": (1, 3, lambda _: {"filters": [ACL_FILTER]}),
+    "DescribeUserScramCredentials": (0, 0, lambda topic: {"users": [{"name": topic.name}]}),
+    "AlterUserScramCredentials": (
+        0,
+        0,
+        lambda topic: {
+            "deletions": [{"name": topic.name, "mechanism": 1}],
+            "upsertions": [],
+        },
+    ),
     "FindCoordinator": (0, 6, lambda _: {"key": "group", "key_type": 0, "coordinator_keys": ["group"]}),
 }
 

@@ -80,7 +80,13 @@ class Deny:
         self.asked: list[tuple[Operation, AclResourceType, str]] = []
 
     def authorize(
-        self, context: RequestContext, operation: Operation, resource_type: AclResourceType, resource_name: str
+        self,
+        context: RequestContext,
+        operation: Operation,
+        resource_type: AclResourceType,
+        resource_name: str,
+        *,
+        quiet: bool = False,
     ) -> bool:
         self.asked.append((operation, resource_type, resource_name))
         return (operation, resource_name) not in self.denied

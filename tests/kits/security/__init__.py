@@ -1,0 +1,1 @@
+"""Which right each API needs, as data, and what asks for it."""

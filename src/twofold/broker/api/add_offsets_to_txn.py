@@ -48,6 +48,7 @@ def handle(
         ProducerEpoch(request.producer_epoch),
         frozenset({offsets_partition(services, group_id)}),
         FIRST_PROTOCOL,
+        context.principal,
     )
     return when_done(decided, lambda _: AddOffsetsToTxnResponse(error_code=NONE))
 

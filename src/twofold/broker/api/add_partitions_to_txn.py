@@ -69,7 +69,7 @@ def handle(
         return _handle_one(services, context, request)
     if not cluster_allows(services.authorizer, context, Operation.CLUSTER_ACTION):
         raise ClusterAuthorizationFailed("adding partitions for many transactions is for brokers: no CLUSTER_ACTION")
-    return _handle_many(services, request.transactions)
+    return _handle_many(services, context.principal, request.transactions)
 
 
 def error_response(request: AddPartitionsToTxnRequest, error: KafkaError, version: int) -> AddPartitionsToTxnResponse:
@@ -108,6 +108,7 @@ def _handle_one(
         ProducerEpoch(request.v3_and_below_producer_epoch),
         partitions,
         _client_version(context.version),
+        context.principal,
     )
     if not is_done(decided):
         return _one_later(decided, topics)
@@ -129,9 +130,9 @@ def _response(rows: list[AddPartitionsToTxnTopicResult]) -> AddPartitionsToTxnRe
 
 
 def _handle_many(
-    services: Services, transactions: Sequence[AddPartitionsToTxnTransaction]
+    services: Services, principal: str, transactions: Sequence[AddPartitionsToTxnTransaction]
 ) -> AddPartitionsToTxnResponse | Awaitable[AddPartitionsToTxnResponse]:
-    outcomes = [_start(services, transaction) for transaction in transactions]
+    outcomes = [_start(services, principal, transaction) for transaction in transactions]
     if any(isinstance(outcome, Awaitable) for outcome in outcomes):
         return _many_later(transactions, outcomes)
     return _many(transactions, outcomes)  # type: ignore[arg-type]
@@ -160,7 +161,9 @@ def _many(
     )
 
 
-def _start(services: Services, transaction: AddPartitionsToTxnTransaction) -> "Outcome | Awaitable[Outcome]":
+def _start(
+    services: Services, principal: str, transaction: AddPartitionsToTxnTransaction
+) -> "Outcome | Awaitable[Outcome]":
     refused: dict[TopicPartition, int] = {}
     partitions = _partitions(services, transaction.topics, refused)
     if refused:
@@ -170,6 +173,7 @@ def _start(services: Services, transaction: AddPartitionsToTxnTransaction) -> "O
         ProducerId(transaction.producer_id),
         ProducerEpoch(transaction.producer_epoch),
         partitions,
+        principal,
         adds=not transaction.verify_only,
     )
     return _coded(outcome) if isinstance(outcome, Admission) else _coded_later(outcome)

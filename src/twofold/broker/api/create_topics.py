@@ -27,7 +27,7 @@ KEY = 19
 
 
 async def handle(services: Services, context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
-    may_all = cluster_allows(services.authorizer, context, Operation.CREATE)
+    may_all = cluster_allows(services.authorizer, context, Operation.CREATE, quiet=True)
     allowed = [topic for topic in request.topics if may_all or _may(services, context, Operation.CREATE, topic.name)]
     if not request.validate_only:
         services.logs.reserve.check()
@@ -55,7 +55,9 @@ def _failed(name: str, error: KafkaError) -> CreatableTopicResult:
 def _without_hidden_configs(
     services: Services, context: RequestContext, result: CreatableTopicResult
 ) -> CreatableTopicResult:
-    if result.error_code != NONE or _may(services, context, Operation.DESCRIBE_CONFIGS, result.name):
+    if result.error_code != NONE or services.authorizer.authorize(
+        context, Operation.DESCRIBE_CONFIGS, AclResourceType.TOPIC, result.name, quiet=True
+    ):
         return result
     return replace(
         result,

@@ -1,7 +1,8 @@
 """DeleteTopics: API key 20, versions 1-6.
 
-1. By name, or from version 6 on by name or id. A topic that the client may not describe looks like one it may not
-   delete: TOPIC_AUTHORIZATION_FAILED (29), under the name or id it was asked by.
+1. By name, or from version 6 on by name or id. Needs DELETE on the cluster, or DESCRIBE and DELETE on the topic, else
+   TOPIC_AUTHORIZATION_FAILED (29). A topic that is missing looks the same to a client that may not describe it. By id,
+   only a client that may describe the topic is told its name.
 2. The rest is for the controller, which decides all rows together (`controller.topics`): unknown names (3) and ids
    (100), rows with both or neither (42), topics asked for twice (42, and kept).
 3. `delete.topic.enable=false`: TOPIC_DELETION_DISABLED (73), INVALID_REQUEST (42) before version 3, which does not
@@ -12,9 +13,10 @@
    REQUEST_TIMED_OUT (7) for every topic.
 """
 
+from collections import Counter
 from uuid import UUID
 
-from twofold.broker.network.authorizer import AclResourceType, Operation
+from twofold.broker.network.authorizer import AclResourceType, Operation, cluster_allows
 from twofold.broker.network.context import RequestContext
 from twofold.broker.network.forwarding import forward
 from twofold.broker.services import Services
@@ -34,19 +36,19 @@ DELETION_DISABLED_SINCE = 3
 
 
 async def handle(services: Services, context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-    names = [name for name in request.topic_names if _may_delete(services, context, name)]
-    states = [state for state in request.topics if _may_delete(services, context, _name_of(services, state))]
+    counts = Counter((state.name, state.topic_id) for state in _all(request))
+    refused = {
+        state: _refused(services, context, state)
+        for state in dict.fromkeys(_all(request))
+        if counts[state.name, state.topic_id] == 1 and not _may_delete(services, context, state)
+    }
+    states = [state for state in request.topics if state not in refused]
+    names = [name for name in request.topic_names if DeleteTopicState(name=name, topic_id=None) not in refused]
     wanted = replace(request, topic_names=names, topics=states)
     call = services.controller.delete_topics(wanted, TopicDeletion(services.core, services.transactions))
     response = await forward(services.runtime, call, timeout_ms=request.timeout_ms, name="DeleteTopics")
-    allowed, allowed_names = set(states), set(names)  # there may be thousands
-    refused = [
-        _failed(state.name, state.topic_id, TopicAuthorizationFailed("no DELETE on the topic"))
-        for state in dict.fromkeys(_all(request))
-        if state not in allowed and state.name not in allowed_names
-    ]
     return DeleteTopicsResponse(
-        responses=[_in_version(row, context.version) for row in (*response.responses, *refused)]
+        responses=[_in_version(row, context.version) for row in (*response.responses, *refused.values())]
     )
 
 
@@ -67,12 +69,25 @@ def _name_of(services: Services, state: DeleteTopicState) -> str | None:
     return None if topic is None else topic.name
 
 
-def _may_delete(services: Services, context: RequestContext, name: str | None) -> bool:
-    """A row that is no topic's is for the controller to refuse."""
-    return name is None or all(
+def _may_delete(services: Services, context: RequestContext, state: DeleteTopicState) -> bool:
+    """A row that is no topic's, or is named in two ways, is for the controller to refuse."""
+    name = _name_of(services, state)
+    if name is None or (state.name is not None and state.topic_id is not None):
+        return True
+    if cluster_allows(services.authorizer, context, Operation.DELETE, quiet=True):
+        return True
+    return all(
         services.authorizer.authorize(context, operation, AclResourceType.TOPIC, name)
         for operation in (Operation.DESCRIBE, Operation.DELETE)
     )
+
+
+def _refused(services: Services, context: RequestContext, state: DeleteTopicState) -> DeletableTopicResult:
+    name = _name_of(services, state)
+    if state.name is None and name is not None:
+        may_see = services.authorizer.authorize(context, Operation.DESCRIBE, AclResourceType.TOPIC, name, quiet=True)
+        name = name if may_see else None
+    return _failed(name, state.topic_id, TopicAuthorizationFailed("no DELETE on the topic"))
 
 
 def _failed(name: str | None, topic_id: UUID | None, error: KafkaError) -> DeletableTopicResult:

@@ -78,6 +78,6 @@ def _fenced(services: Services, listener: str) -> list[DescribeClusterBroker]:
 def _operations(services: Services, context: RequestContext, request: DescribeClusterRequest) -> int:
     if not request.include_cluster_authorized_operations:
         return OPERATIONS_NOT_ASKED
-    if not cluster_allows(services.authorizer, context, Operation.DESCRIBE):
+    if not cluster_allows(services.authorizer, context, Operation.DESCRIBE, quiet=True):
         return 0
     return authorized_operations(services.authorizer, context, AclResourceType.CLUSTER, CLUSTER_NAME)

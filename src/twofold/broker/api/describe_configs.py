@@ -5,7 +5,8 @@
    exist. Needs DESCRIBE_CONFIGS on it, else TOPIC_AUTHORIZATION_FAILED (29).
 3. A broker (type 4): this one by its id, or "" for what was set for all brokers while they run. Any other name is
    INVALID_REQUEST (42). Needs DESCRIBE_CONFIGS on the cluster, else CLUSTER_AUTHORIZATION_FAILED (31).
-4. Any other type: INVALID_REQUEST (42).
+4. A group (type 32) needs DESCRIBE_CONFIGS on it, else GROUP_AUTHORIZATION_FAILED (30); loggers of a broker (8) and
+   client metrics (16) need it on the cluster, else 31. These and any other type: INVALID_REQUEST (42).
 5. Synonyms, documentation (version 3 on) only where asked for. A sensitive value is null.
 6. A success has the message "", as Kafka's has.
 """
@@ -17,10 +18,11 @@ from twofold.broker.network.context import RequestContext
 from twofold.broker.services import Services
 from twofold.config.describe import ConfigRow, describe_broker, describe_cluster_defaults, describe_topic
 from twofold.config.names import check_topic_name
-from twofold.controller.image import BROKER_RESOURCE, TOPIC_RESOURCE
+from twofold.controller.image import BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 from twofold.wire.errors import (
     NONE,
     ClusterAuthorizationFailed,
+    GroupAuthorizationFailed,
     InvalidRequest,
     KafkaError,
     TopicAuthorizationFailed,
@@ -36,6 +38,9 @@ from twofold.wire.messages.describe_configs import (
 )
 
 KEY = 32
+
+BROKER_LOGGER_RESOURCE = 8
+CLUSTER_RESOURCES = (BROKER_LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE)
 
 
 def handle(services: Services, context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
@@ -80,6 +85,7 @@ def _rows(services: Services, context: RequestContext, resource: DescribeConfigs
         return _topic_rows(services, context, resource.resource_name, resource.configuration_keys or None)
     if resource.resource_type == BROKER_RESOURCE:
         return _broker_rows(services, context, resource.resource_name)
+    authorize_other(services, context, Operation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name)
     raise InvalidRequest(f"resources of type {resource.resource_type} have no configurations here")
 
 
@@ -101,6 +107,17 @@ def _broker_rows(services: Services, context: RequestContext, name: str) -> Iter
         return describe_cluster_defaults(services.image.broker_configs())
     check_own_id(services, name, "this is broker {}, not {}; the empty name stands for all brokers")
     return describe_broker(services.settings)
+
+
+def authorize_other(
+    services: Services, context: RequestContext, operation: Operation, resource_type: int, name: str
+) -> None:
+    """Resources of Kafka that have no configurations here: a client without the right learns no more than that."""
+    if resource_type == GROUP_RESOURCE:
+        if not services.authorizer.authorize(context, operation, AclResourceType.GROUP, name):
+            raise GroupAuthorizationFailed(f"no {operation.name} on group {name}")
+    elif resource_type in CLUSTER_RESOURCES and not cluster_allows(services.authorizer, context, operation):
+        raise ClusterAuthorizationFailed(f"no {operation.name} on the cluster")
 
 
 def check_own_id(services: Services, name: str, expectation: str) -> None:

@@ -89,7 +89,9 @@ def _names(
     allowed: list[str] = []
     refused: list[str] = []
     for name in sorted(names):
-        may = services.authorizer.authorize(context, Operation.DESCRIBE, AclResourceType.TOPIC, name)
+        may = services.authorizer.authorize(
+            context, Operation.DESCRIBE, AclResourceType.TOPIC, name, quiet=not request.topics
+        )
         (allowed if may else refused).append(name)
     return allowed, refused if request.topics else []
 

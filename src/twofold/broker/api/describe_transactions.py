@@ -70,13 +70,14 @@ def _row(services: Services, context: RequestContext, transactional_id: str, out
         topics=[
             TopicData(topic=topic, partitions=partitions)
             for topic, partitions in found.topics.items()
-            if authorize(context, Operation.DESCRIBE, AclResourceType.TOPIC, topic)
+            if authorize(context, Operation.DESCRIBE, AclResourceType.TOPIC, topic, quiet=True)
         ],
         last_two_phase_producer_id=ended.producer_id,
         last_two_phase_epoch=ended.producer_epoch,
         last_two_phase_ending=ended.ending,
         decided_producer_id=pair.producer_id,
         decided_epoch=pair.producer_epoch,
+        opened_by=found.opened_by,
         decided_outcome=NOT_DECIDED if decided is None else COMMITTED if committed else ABORTED,
     )
 

@@ -31,7 +31,6 @@ from twofold.broker.services import Services
 from twofold.log.api import Bound
 from twofold.records.batch import iter_headers
 from twofold.wire.errors import (
-    ClusterAuthorizationFailed,
     FencedLeaderEpoch,
     InconsistentTopicId,
     KafkaError,
@@ -208,7 +207,7 @@ class _Fetch:
         authorizer = self._services.authorizer
         if self._is_replica:
             if not cluster_allows(authorizer, self._context, Operation.CLUSTER_ACTION):
-                raise ClusterAuthorizationFailed(f"{self._context.principal} may not fetch as a replica")
+                raise TopicAuthorizationFailed(f"{self._context.principal} may not fetch {name} as a replica")
         elif not authorizer.authorize(self._context, Operation.READ, AclResourceType.TOPIC, name):
             raise TopicAuthorizationFailed(f"{self._context.principal} may not read {name}")
 

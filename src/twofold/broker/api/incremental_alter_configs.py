@@ -1,7 +1,7 @@
 """IncrementalAlterConfigs: API key 44, versions 0-1.
 
 1. One row a resource. Needs ALTER_CONFIGS on the topic, else TOPIC_AUTHORIZATION_FAILED (29); on the cluster for a
-   broker, else CLUSTER_AUTHORIZATION_FAILED (31).
+   broker or client metrics, else CLUSTER_AUTHORIZATION_FAILED (31); on a group, else GROUP_AUTHORIZATION_FAILED (30).
 2. A broker's settings are changed at that broker: its id, or "" for all brokers; INVALID_REQUEST (42) for another's.
 3. The rest is for the controller, which decides each resource on its own (`controller.configs`): duplicates and nulls
    (42), unknown types (42), operations on what is no list (40), values (40 for a topic, 42 for a broker), unknown
@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
-from twofold.broker.api.describe_configs import check_own_id
+from twofold.broker.api.describe_configs import authorize_other, check_own_id
 from twofold.broker.network.authorizer import AclResourceType, Operation, cluster_allows
 from twofold.broker.network.context import RequestContext
 from twofold.broker.network.forwarding import forward
@@ -86,7 +86,9 @@ def authorize_alteration(services: Services, context: RequestContext, resource_t
         if not services.authorizer.authorize(context, Operation.ALTER_CONFIGS, AclResourceType.TOPIC, name):
             raise TopicAuthorizationFailed(f"no ALTER_CONFIGS on topic {name}")
         return
-    if not cluster_allows(services.authorizer, context, Operation.ALTER_CONFIGS):
+    if resource_type != BROKER_RESOURCE:
+        authorize_other(services, context, Operation.ALTER_CONFIGS, resource_type, name)
+    elif not cluster_allows(services.authorizer, context, Operation.ALTER_CONFIGS):
         raise ClusterAuthorizationFailed("no ALTER_CONFIGS on the cluster")
     if resource_type == BROKER_RESOURCE and name != CLUSTER_DEFAULT:
         check_own_id(services, name, "this is broker {}, not {}")

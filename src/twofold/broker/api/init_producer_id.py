@@ -107,7 +107,7 @@ def _authorize(services: Services, context: RequestContext, transactional_id: st
                 raise TransactionalIdAuthorizationFailed(
                     f"no {operation.name} on the transactional id {transactional_id}"
                 )
-    elif not cluster_allows(authorizer, context, Operation.IDEMPOTENT_WRITE) and not authorizer.authorize_any(
-        context, Operation.WRITE, AclResourceType.TOPIC
-    ):
+    elif not cluster_allows(
+        authorizer, context, Operation.IDEMPOTENT_WRITE, quiet=True
+    ) and not authorizer.authorize_any(context, Operation.WRITE, AclResourceType.TOPIC):
         raise ClusterAuthorizationFailed("neither IDEMPOTENT_WRITE on the cluster nor WRITE on any topic")

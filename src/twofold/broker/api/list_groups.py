@@ -20,7 +20,7 @@ KEY = 16
 
 def handle(services: Services, context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
     authorizer = services.authorizer
-    sees_all = cluster_allows(authorizer, context, Operation.DESCRIBE)
+    sees_all = cluster_allows(authorizer, context, Operation.DESCRIBE, quiet=True)
     groups = []
     for shard in services.groups.led():
         shard.check_active()
@@ -29,7 +29,8 @@ def handle(services: Services, context: RequestContext, request: ListGroupsReque
                 group_id=row.group_id, protocol_type=row.protocol_type, group_state=row.state, group_type=row.type
             )
             for row in list_groups(shard.committed, shard.membership, request.states_filter, request.types_filter)
-            if sees_all or authorizer.authorize(context, Operation.DESCRIBE, AclResourceType.GROUP, row.group_id)
+            if sees_all
+            or authorizer.authorize(context, Operation.DESCRIBE, AclResourceType.GROUP, row.group_id, quiet=True)
         ]
     return ListGroupsResponse(error_code=NONE, groups=sorted(groups, key=lambda row: row.group_id))
 

@@ -58,7 +58,9 @@ async def handle(
                 transactional_id=row.transactional_id, producer_id=row.producer_id, transaction_state=row.state
             )
             for row in found
-            if authorize(context, Operation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID, row.transactional_id)
+            if authorize(
+                context, Operation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID, row.transactional_id, quiet=True
+            )
         ],
     )
 

@@ -101,7 +101,7 @@ def _topics(
 ) -> Iterator[MetadataResponseTopic]:
     if request.topics is None or (context.version == 0 and not request.topics):
         for topic in services.image.topics.values():
-            if _may(services, context, Operation.DESCRIBE, topic.name):
+            if _may(services, context, Operation.DESCRIBE, topic.name, quiet=True):
                 yield rows.row(topic)
         return
     ids = _checked_ids(request, context.version)
@@ -178,12 +178,12 @@ def _missing(name: str | None, error_code: int, topic_id: UUID | None = None) ->
 # What the client may do
 
 
-def _may(services: Services, context: RequestContext, operation: Operation, topic: str) -> bool:
-    return services.authorizer.authorize(context, operation, AclResourceType.TOPIC, topic)
+def _may(services: Services, context: RequestContext, operation: Operation, topic: str, *, quiet: bool = False) -> bool:
+    return services.authorizer.authorize(context, operation, AclResourceType.TOPIC, topic, quiet=quiet)
 
 
 def _may_create(services: Services, context: RequestContext, topic: str) -> bool:
-    return cluster_allows(services.authorizer, context, Operation.CREATE) or _may(
+    return cluster_allows(services.authorizer, context, Operation.CREATE, quiet=True) or _may(
         services, context, Operation.CREATE, topic
     )
 
@@ -200,6 +200,6 @@ def _with_operations(
 def _cluster_operations(services: Services, context: RequestContext, request: MetadataRequest) -> int:
     if not request.include_cluster_authorized_operations or context.version not in CLUSTER_OPERATIONS_VERSIONS:
         return OPERATIONS_NOT_ASKED
-    if not cluster_allows(services.authorizer, context, Operation.DESCRIBE):
+    if not cluster_allows(services.authorizer, context, Operation.DESCRIBE, quiet=True):
         return 0
     return authorized_operations(services.authorizer, context, AclResourceType.CLUSTER, CLUSTER_NAME)

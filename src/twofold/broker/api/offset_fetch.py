@@ -180,7 +180,7 @@ def _all(
         topic = services.image.topic(name)
         if context.version >= TOPIC_IDS_SINCE and topic is None:
             continue  # there is no way to name it
-        if services.authorizer.authorize(context, Operation.DESCRIBE, AclResourceType.TOPIC, name):
+        if services.authorizer.authorize(context, Operation.DESCRIBE, AclResourceType.TOPIC, name, quiet=True):
             topic_id = None if topic is None else topic.topic_id
             topics.append(OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=_partitions(fetched)))
     return OffsetFetchResponseGroup(group_id=group_id, topics=topics)

@@ -4,7 +4,8 @@
    current one. For an unknown older one: the largest known epoch below it. For one that is yet to come, and for -1:
    (-1, -1).
 2. Leader epoch of the request older 74 or newer 75 than ours.
-3. Unknown topic or partition 3, not allowed 29, led by another broker 6.
+3. Unknown topic or partition 3, led by another broker 6. Needs DESCRIBE on the topic or CLUSTER_ACTION on the cluster,
+   else TOPIC_AUTHORIZATION_FAILED (29).
 """
 
 from twofold.broker.network.authorizer import AclResourceType, Operation, cluster_allows
@@ -29,9 +30,7 @@ def handle(
         topics=[
             OffsetForLeaderTopicResult(
                 topic=topic.topic,
-                partitions=[
-                    _row(services, context, request.replica_id, topic.topic, asked) for asked in topic.partitions
-                ],
+                partitions=[_row(services, context, topic.topic, asked) for asked in topic.partitions],
             )
             for topic in request.topics
         ]
@@ -52,11 +51,9 @@ def error_response(
     )
 
 
-def _row(
-    services: Services, context: RequestContext, replica_id: int, topic: str, asked: OffsetForLeaderPartition
-) -> EpochEndOffset:
+def _row(services: Services, context: RequestContext, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
-        _check_allowed(services, context, replica_id, topic)
+        _check_allowed(services, context, topic)
         partition = services.replicas.leader(topic, asked.partition)
         partition.check_leader(asked.current_leader_epoch)
         epoch, end_offset = partition.log.end_offset_for_epoch(asked.leader_epoch)
@@ -65,9 +62,9 @@ def _row(
     return EpochEndOffset(error_code=0, partition=asked.partition, leader_epoch=epoch, end_offset=end_offset)
 
 
-def _check_allowed(services: Services, context: RequestContext, replica_id: int, topic: str) -> None:
+def _check_allowed(services: Services, context: RequestContext, topic: str) -> None:
     authorizer = services.authorizer
-    if replica_id >= 0 and cluster_allows(authorizer, context, Operation.CLUSTER_ACTION):
+    if cluster_allows(authorizer, context, Operation.CLUSTER_ACTION, quiet=True):
         return
     if not authorizer.authorize(context, Operation.DESCRIBE, AclResourceType.TOPIC, topic):
         raise TopicAuthorizationFailed(f"{context.principal} may not describe {topic}")

@@ -198,7 +198,7 @@ class _Produce:
         assert transactional_id is not None
         batches = self._transactional_batches(targets)
         if operation is verification.SupportedOperation.ADD or enabled:
-            return verification.verify(transactions, transactional_id, batches, operation)
+            return verification.verify(transactions, transactional_id, self._context.principal, batches, operation)
         verification.remember(transactions, transactional_id, batches)
         return None
 

@@ -129,7 +129,7 @@ def _verify(
     ):
         verification.remember(services.transactions, request.transactional_id, [batch])
         return {}
-    return verification.verify(services.transactions, request.transactional_id, [batch], operation)
+    return verification.verify(services.transactions, request.transactional_id, context.principal, [batch], operation)
 
 
 def _guard(shard: GroupShard, verdicts: Verdicts) -> int | None:

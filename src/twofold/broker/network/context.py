@@ -9,6 +9,8 @@ from twofold.wire.message import Message
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
+ANONYMOUS = "User:ANONYMOUS"  # a client that did not log in
+
 FASTEST_S = OF_REQUESTS_S[0]
 
 
@@ -17,7 +19,7 @@ class Peer:
 
     __slots__ = ("client_host", "client_port", "listener", "principal", "software_name", "software_version")
 
-    def __init__(self, client_host: str, client_port: int, listener: str, principal: str = "User:ANONYMOUS") -> None:
+    def __init__(self, client_host: str, client_port: int, listener: str, principal: str = ANONYMOUS) -> None:
         self.client_host = client_host
         self.client_port = client_port
         self.listener = listener

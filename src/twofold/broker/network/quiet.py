@@ -20,6 +20,12 @@ class QuietLog:
         self._kinds: dict[str, tuple[float, int, int]] = {}
 
     def warning(self, kind: str, message: str, *arguments: object) -> None:
+        self._write(logging.WARNING, kind, message, *arguments)
+
+    def info(self, kind: str, message: str, *arguments: object) -> None:
+        self._write(logging.INFO, kind, message, *arguments)
+
+    def _write(self, level: int, kind: str, message: str, *arguments: object) -> None:
         now = self._clock.monotonic()
         start, written, left_out = self._kinds.get(kind, (now, 0, 0))
         if now - start >= PERIOD_S:
@@ -30,4 +36,4 @@ class QuietLog:
         self._kinds[kind] = (start, written + 1, 0)
         if left_out:
             message += f" ({left_out} lines like this one were left out)"
-        self._log.warning(message, *arguments)
+        self._log.log(level, message, *arguments)

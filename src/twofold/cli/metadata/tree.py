@@ -25,7 +25,7 @@ from twofold.controller.image import (
     MetadataImage,
     TopicImage,
 )
-from twofold.controller.kept_records import ACL, QUOTA, SCRAM, TOKEN, ClientQuota, QuotaEntity
+from twofold.controller.kept_records import QUOTA, TOKEN, ClientQuota, QuotaEntity
 from twofold.controller.levels import describe
 from twofold.log.recovery.checkpoints import decode_uuid, encode_uuid
 from twofold.version import VERSION
@@ -218,7 +218,7 @@ def _features(image: MetadataImage) -> Folder:
 
 
 class _Kept:
-    """What is kept for others, in tables, made when it is looked at."""
+    """Entries, credentials, tokens and quotas in tables, made when they are looked at."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
@@ -228,7 +228,7 @@ class _Kept:
 
     @cached_property
     def acls(self) -> Mapping[str, Any]:
-        return {encode_uuid(record.id): plain(record, MOST_BYTES) for record in self._of(ACL)}
+        return {encode_uuid(record.id): plain(record, MOST_BYTES) for record in self._image.acls}
 
     @cached_property
     def tokens(self) -> Mapping[str, Any]:
@@ -237,7 +237,7 @@ class _Kept:
     @cached_property
     def credentials(self) -> Mapping[str, Mapping[str, Any]]:
         tables: dict[str, dict[str, Any]] = {name: {} for name in _MECHANISMS.values()}
-        for record in self._of(SCRAM):
+        for record in self._image.scram.values():
             mechanism = _MECHANISMS.get(record.mechanism, f"mechanism {record.mechanism}")
             tables.setdefault(mechanism, {})[record.name] = without_secrets(plain(record, MOST_BYTES))
         return tables

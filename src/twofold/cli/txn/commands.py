@@ -441,6 +441,7 @@ def _described_json(row: TransactionDescription, now_ms: int) -> dict[str, objec
         "start_ms": row.start_ms if begun else None,
         "duration_ms": now_ms - row.start_ms if begun else None,
         "partitions": [str(tp) for tp in sorted(row.partitions)],
+        "opened_by": row.opened_by or None,
         "last_two_phase": None if ended is None else {"state": str(ended.state), "ending": ended.ending.name.lower()},
     }
 
@@ -486,4 +487,5 @@ def _blocked_json(row: Blocked, now_ms: int) -> dict[str, object]:
         "duration_ms": row.began.age_ms(now_ms),
         "duration_told_by": row.began.told_by.value,
         "groups": list(row.groups),
+        "opened_by": row.opened_by or None,
     }

@@ -173,6 +173,8 @@ def _print_one(row: TransactionDescription, now_ms: int) -> None:
     _wrapped("state", f"{STATE_WORDS[row.state]}{since}")
     _wrapped("timeout", timeout)
     _wrapped("producer", f"id {row.producer_id}, epoch {row.producer_epoch}")
+    if row.opened_by:
+        _wrapped("opened by", row.opened_by)
     _wrapped("coordinator", f"broker {row.coordinator_id}")
     names = ", ".join(map(str, sorted(row.partitions)))
     _wrapped("partitions", f"{len(row.partitions):,}: {names}" if names else "none")
@@ -209,6 +211,7 @@ BLOCKED = (
     "TransactionDurationMs",
     "DurationToldBy",
     "Groups",
+    "OpenedBy",
 )
 
 
@@ -218,7 +221,7 @@ def print_blocked(found: Sequence[Blocked], now_ms: int) -> None:
         return
     print(f"readers of committed records wait in {plural(len(found), 'partition')}")
     print_table(
-        ["PARTITION", "WAIT AT", "HIDDEN", "OPEN SINCE", "TRANSACTIONAL ID", "GROUPS"],
+        ["PARTITION", "WAIT AT", "HIDDEN", "OPEN SINCE", "TRANSACTIONAL ID", "OPENED BY", "GROUPS"],
         [
             (
                 row.tp,
@@ -226,6 +229,7 @@ def print_blocked(found: Sequence[Blocked], now_ms: int) -> None:
                 row.hidden,
                 _began(row.began, now_ms),
                 row.transactional_id or "unknown",
+                row.opened_by or "-",
                 ", ".join(row.groups) or "-",
             )
             for row in found
@@ -247,4 +251,5 @@ def _blocked_cells(row: Blocked, now_ms: int) -> Sequence[object]:
         NONE if age_ms is None else age_ms,
         row.began.told_by.value,
         ",".join(row.groups) or NONE,
+        row.opened_by or NONE,
     )

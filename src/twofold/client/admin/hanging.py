@@ -118,6 +118,8 @@ class Blocked:
     began: Began
     groups: tuple[str, ...]
     """Groups that have read everything before it."""
+    opened_by: str = ""
+    """The principal that opened the transaction, where the caller may describe it and the cluster tells."""
 
     @property
     def hidden(self) -> int:
@@ -344,6 +346,7 @@ async def find_blocked(
                 first_ms,
                 Began(NO_TIME_MS, ToldBy.NOBODY) if row is None else began(row, owner, first_ms),
                 tuple(waiting.get(tp, ())),
+                "" if owner is None else owner.opened_by,
             )
         )
     return blocked, errors

@@ -86,6 +86,8 @@ class TransactionDescription(NamedTuple):
     last_two_phase: EndedTwoPhase | None = None
     decided: Decided | None = None
     """The transaction whose outcome the record shows; None where it shows none, and from Apache Kafka."""
+    opened_by: str = ""
+    """The principal that opened the transaction; "" where a client opened it that did not log in, and from Kafka."""
 
     def outcome_of(self, producer_id: int, producer_epoch: int) -> bool | None:
         """Whether the transaction with this identity was committed, or aborted; None where the record does not say."""

@@ -407,6 +407,7 @@ def description(row: DescribedRow, coordinator_id: int) -> TransactionDescriptio
         Decided(row.decided_producer_id, row.decided_epoch, row.decided_outcome == COMMITTED)
         if row.decided_outcome in (COMMITTED, ABORTED)
         else None,
+        row.opened_by,
     )
 
 

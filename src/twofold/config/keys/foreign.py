@@ -33,6 +33,7 @@ from twofold.config.keys.missing import (
     TLS,
     MissingPart,
     Refused,
+    by_other_settings,
     unless_default,
     unless_empty,
     unless_equal,
@@ -64,8 +65,8 @@ def foreign_family(name: str) -> str | None:
 
 # Settings of Kafka's authorizer and of ZooKeeper: no keys of the broker, so DescribeConfigs does not show them.
 REFUSED_NAMES: Mapping[str, Refused] = {
-    "super.users": unless_empty(AUTHORIZER),
-    "allow.everyone.if.no.acl.found": unless_empty(AUTHORIZER),
+    "super.users": by_other_settings(AUTHORIZER, "authorizer.class.name is set"),
+    "allow.everyone.if.no.acl.found": by_other_settings(AUTHORIZER, "authorizer.class.name is set"),
     "zookeeper.connect": unless_empty(CLUSTER),
 }
 

@@ -35,6 +35,11 @@ class Refused:
 _OPEN = "remove the setting if the broker may be open to all, or leave this node to Apache Kafka"
 _ALONE = "remove the setting if one node is meant, or leave this node to Apache Kafka"
 
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
+OTHER_AUTHORIZER = MissingPart(
+    "authorizer of that class", "its rules would not be obeyed", f"use {STANDARD_AUTHORIZER}"
+)
 AUTHORIZER = MissingPart("authorizer", "every client could do everything", _OPEN)
 _OTHER_LOGIN = "remove the setting, and use PLAIN, SCRAM or OAUTHBEARER, or leave this node to Apache Kafka"
 SASL = MissingPart(
@@ -70,6 +75,10 @@ def unless_default(missing: MissingPart, default: Value) -> Refused:
 
 def unless_empty(missing: MissingPart) -> Refused:
     return Refused(missing, "empty", lambda value: value in ("", (), None))
+
+
+def unless_one_of(missing: MissingPart, *known: str) -> Refused:
+    return Refused(missing, " or ".join(known), lambda value: value in ("", None, *known))
 
 
 def unless_one(missing: MissingPart) -> Refused:

@@ -6,12 +6,15 @@ from twofold.config.keys.missing import (
     AUTHORIZER,
     BOTH_ROLES,
     METADATA_DIRECTORY,
+    OTHER_AUTHORIZER,
     POLICIES,
     PROVIDERS,
+    STANDARD_AUTHORIZER,
     TLS,
     by_other_settings,
     unless_default,
     unless_empty,
+    unless_one_of,
 )
 
 _PRINCIPAL_BUILDER = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
@@ -129,8 +132,10 @@ KEYS = (
     setting("compression.zstd.level", INT, 3, rule=between(-131_072, 22), dynamic=True,
             doc="Level used where compression.type is zstd."),
     # Security, policies, quotas, metrics
-    setting("authorizer.class.name", STRING, "", importance=LOW, effect=False, refused=unless_empty(AUTHORIZER),
-            doc="The authorizer."),
+    setting("authorizer.class.name", STRING, "", importance=LOW,
+            refused=unless_one_of(OTHER_AUTHORIZER, STANDARD_AUTHORIZER),
+            doc="The authorizer that decides what each principal may do; empty for none. super.users and "
+            "allow.everyone.if.no.acl.found belong to it."),
     setting("principal.builder.class", CLASS,
             _PRINCIPAL_BUILDER, dynamic=True, effect=False,
             refused=unless_default(AUTHORIZER, _PRINCIPAL_BUILDER),

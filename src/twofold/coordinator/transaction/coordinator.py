@@ -276,10 +276,11 @@ class Coordinator:
         *,
         pending: bool,
         server_version: int,
+        principal: str = "",
     ) -> Decision:
         decision = self._add(
             entry, transactional_id, producer_id, producer_epoch, partitions, client_version, now_ms, pending,
-            server_version,
+            server_version, principal,
         )  # fmt: skip
         if entry is not None and entry.heartbeat_interval_ms:
             return decision._replace(effects=(NoteSignOfLife(transactional_id),))
@@ -296,6 +297,7 @@ class Coordinator:
         now_ms: int,
         pending: bool,
         server_version: int,
+        principal: str,
     ) -> Decision:
         if not partitions:
             raise InvalidRequest(f"{transactional_id!r} adds no partitions to its transaction")
@@ -318,7 +320,8 @@ class Coordinator:
             raise busy(transactional_id)
         elif server_version < TV2 and is_two_phase(entry):
             raise too_old(transactional_id, "begins a two-phase transaction", server_version)
-        return Decision(self._with_topic_ids(added(entry, partitions, client_version, now_ms), entry, partitions))
+        value = added(entry, partitions, client_version, now_ms, principal)
+        return Decision(self._with_topic_ids(value, entry, partitions))
 
     def verify(
         self,

@@ -38,6 +38,8 @@ class Description(NamedTuple):
     last_two_phase: Ended | None = None
     decided: tuple[Pair, bool] | None = None
     """The transaction whose outcome the record proves, and whether it was committed."""
+    opened_by: str = ""
+    """The principal that opened the transaction; "" where none is open, or a client that did not log in opened it."""
 
 
 class Listing(NamedTuple):
@@ -65,6 +67,7 @@ def describe(
         topics,
         entry.last_two_phase,
         next(proven(entry), None),
+        entry.opened_by,
     )
 
 

@@ -6,7 +6,8 @@
    always the same bytes.
 3. Tags 0 to 3 are Kafka's (previous and next producer id, the client's transaction.version, next epoch). Tag 4 is the
    last epoch, tag 100 the heartbeat interval, tag 101 how the last two-phase transaction of the id ended, tag 102 the
-   terms that count after a kept transaction; readers pass over tags they do not know. A tag that says what would be
+   terms that count after a kept transaction, tag 103 the principal that opened the transaction; readers pass over tags
+   they do not know. A tag that says what would be
    assumed without it is not written. A topic of a two-phase transaction has a tag of its own, 100 with the topic's id,
    so that a topic that was deleted and created anew is known to be another.
 4. The reader logs keys and values of unknown versions and passes them over. Bytes that do
@@ -76,6 +77,7 @@ class TransactionMetadata(NamedTuple):
     heartbeat_interval_ms: int = 0
     last_two_phase: Ended | None = None  # stays until the id expires, so that a stored state can be asked about
     next_terms: NextTerms | None = None  # of the client that keeps a transaction; they count when that is complete
+    opened_by: str = ""  # the principal, while the transaction is not complete; "" for a client that did not log in
     topic_ids: TopicIds = NO_TOPIC_IDS  # of an open two-phase transaction: which topics they were
 
 
@@ -115,14 +117,15 @@ LAST_PRODUCER_EPOCH = 4
 HEARTBEAT_INTERVAL = 100
 LAST_TWO_PHASE = 101
 NEXT_TERMS = 102
+OPENED_BY = 103
 
 TOPIC_ID = 100  # of a topic
 _TOPIC_ID_TAG = bytes((1, TOPIC_ID, 16))  # the number of tags, the tag, the size of its value
 
 # Previous and next producer id, the client's version, next and last epoch, heartbeat interval, last two-phase
-# transaction, next terms.
-Tags: TypeAlias = tuple[int, int, int, int, int, int, Ended | None, NextTerms | None]
-NO_TAGS: Tags = (NO_PRODUCER_ID, NO_PRODUCER_ID, 0, NO_PRODUCER_EPOCH, NO_PRODUCER_EPOCH, 0, None, None)
+# transaction, next terms, principal.
+Tags: TypeAlias = tuple[int, int, int, int, int, int, Ended | None, NextTerms | None, str]
+NO_TAGS: Tags = (NO_PRODUCER_ID, NO_PRODUCER_ID, 0, NO_PRODUCER_EPOCH, NO_PRODUCER_EPOCH, 0, None, None, "")
 # The forms that nearly all values have: the number of tags, then tag and size of each, around the values.
 _ONE_FORM, _THREE_FORM = b"\x01\x00\x08", b"\x03\x00\x08"
 _CLIENT_VERSION_TAG, _LAST_EPOCH_TAG = b"\x02\x02", b"\x04\x02"
@@ -131,7 +134,7 @@ _THREE_TAGS = struct.Struct(">3sq2sh2sh")
 _STATES: tuple[State | None, ...] = tuple(state if state in RECORDED else None for state in State)
 
 # Of a transaction under TV1: all that can be tagged, but for the previous producer id.
-_USUAL_TAGS = (NO_PRODUCER_ID, 0, NO_PRODUCER_EPOCH, NO_PRODUCER_EPOCH, 0, None, None)
+_USUAL_TAGS = (NO_PRODUCER_ID, 0, NO_PRODUCER_EPOCH, NO_PRODUCER_EPOCH, 0, None, None, "")
 
 # --- writing ---
 
@@ -218,6 +221,9 @@ def _tags(value: TransactionMetadata) -> bytes:
         fields.append(_ENDED_TAG.pack(LAST_TWO_PHASE, _ENDED.size, *value.last_two_phase))
     if value.next_terms is not None:
         fields.append(_TERMS_TAG.pack(NEXT_TERMS, _TERMS.size, *value.next_terms))
+    if value.opened_by:
+        raw = value.opened_by.encode()
+        fields.append(bytes((OPENED_BY,)) + encode_uvarint(len(raw)) + raw)
     return bytes((len(fields),)) + b"".join(fields)
 
 
@@ -370,10 +376,10 @@ def _read_tags(data: bytes, at: int) -> Tags:
     if size == _THREE_TAGS.size:
         form, previous_id, second, client_version, third, last_epoch = _THREE_TAGS.unpack_from(data, at)
         if form == _THREE_FORM and second == _CLIENT_VERSION_TAG and third == _LAST_EPOCH_TAG:
-            return previous_id, NO_PRODUCER_ID, client_version, NO_PRODUCER_EPOCH, last_epoch, 0, None, None
+            return previous_id, NO_PRODUCER_ID, client_version, NO_PRODUCER_EPOCH, last_epoch, 0, None, None, ""
     elif size == 11 and data[at : at + 3] == _ONE_FORM:
         previous_id = _INT64.unpack_from(data, at + 3)[0]
-        return previous_id, NO_PRODUCER_ID, 0, NO_PRODUCER_EPOCH, NO_PRODUCER_EPOCH, 0, None, None
+        return previous_id, NO_PRODUCER_ID, 0, NO_PRODUCER_EPOCH, NO_PRODUCER_EPOCH, 0, None, None, ""
     return _read_any_tags(data, at)
 
 
@@ -381,6 +387,7 @@ def _read_any_tags(data: bytes, at: int) -> Tags:
     previous_id = next_id = NO_PRODUCER_ID
     next_epoch = last_epoch = NO_PRODUCER_EPOCH
     client_version = interval_ms = 0
+    opened_by = ""
     ended: Ended | None = None
     terms: NextTerms | None = None
     count, at = decode_uvarint(data, at)
@@ -406,5 +413,7 @@ def _read_any_tags(data: bytes, at: int) -> Tags:
             ended = Ended._make(_ENDED.unpack_from(data, at))
         elif tag == NEXT_TERMS:
             terms = NextTerms._make(_TERMS.unpack_from(data, at))
+        elif tag == OPENED_BY:
+            opened_by = data[at:end].decode()
         at = end
-    return previous_id, next_id, client_version, next_epoch, last_epoch, interval_ms, ended, terms
+    return previous_id, next_id, client_version, next_epoch, last_epoch, interval_ms, ended, terms, opened_by

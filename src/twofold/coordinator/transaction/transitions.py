@@ -13,7 +13,8 @@
    transaction (KIP-939) a plain one. What the client that keeps it has asked for counts from its next transaction on.
 6. How a two-phase transaction ended is in every record after it, until the next one ends or the id expires. One that
    ends under its own epoch (TV1) is not remembered, because the next transaction may have the same pair.
-7. No clock is compared with another: the wall clock may go backwards (KAFKA-5415, KAFKA-8803).
+7. The principal that opened a transaction is in its records until it is complete.
+8. No clock is compared with another: the wall clock may go backwards (KAFKA-5415, KAFKA-8803).
 
 Values are made with the constructor, by keywords. `_replace` takes five times as long.
 """
@@ -145,11 +146,16 @@ def kept(
         heartbeat_interval_ms=interval_ms,
         last_two_phase=entry.last_two_phase,
         next_terms=None if terms == (timeout_ms, interval_ms) else NextTerms._make(terms),
+        opened_by=entry.opened_by,
     )
 
 
 def added(
-    entry: TransactionMetadata, partitions: frozenset[TopicPartition], client_version: int, now_ms: int
+    entry: TransactionMetadata,
+    partitions: frozenset[TopicPartition],
+    client_version: int,
+    now_ms: int,
+    principal: str = "",
 ) -> TransactionMetadata:
     state = _ON_ADD[entry.state]
     opens = entry.state is not State.ONGOING
@@ -168,6 +174,7 @@ def added(
         last_producer_epoch=entry.last_producer_epoch,
         heartbeat_interval_ms=entry.heartbeat_interval_ms,
         last_two_phase=entry.last_two_phase,
+        opened_by=principal if opens else entry.opened_by,
     )
 
 
@@ -189,6 +196,7 @@ def ended_with_epoch_kept(entry: TransactionMetadata, commit: bool, now_ms: int)
         heartbeat_interval_ms=entry.heartbeat_interval_ms,
         last_two_phase=None if is_two_phase(entry) else entry.last_two_phase,
         next_terms=entry.next_terms,
+        opened_by=entry.opened_by,
     )
 
 
@@ -222,6 +230,7 @@ def ended_with_epoch_raised(
         heartbeat_interval_ms=entry.heartbeat_interval_ms,
         last_two_phase=_ended(entry, event),
         next_terms=entry.next_terms,
+        opened_by=entry.opened_by,
     )
 
 
@@ -255,6 +264,7 @@ def fenced_without_retry(
         heartbeat_interval_ms=entry.heartbeat_interval_ms,
         last_two_phase=_ended(entry, Event.FENCE),
         next_terms=entry.next_terms,
+        opened_by=entry.opened_by,
     )
 
 

@@ -77,6 +77,16 @@ def identify(disk: Disk, directory: str, node_id: int, random: Random) -> Direct
     return DirectoryIdentity(MetaProperties(node_id, meta.cluster_id, _new_id(random)), is_complete=False)
 
 
+def node_id_of(disk: Disk, directory: str) -> int | None:
+    """The node that a directory belongs to, if it says so."""
+    path = f"{directory}/{META_PROPERTIES}"
+    try:
+        text = _fields(path, read_file(disk, path)).get("node.id", "")
+    except FileNotFoundError:
+        return None
+    return int(text) if text.isdecimal() else None
+
+
 def parse_meta_properties(path: str, data: bytes, node_id: int) -> MetaProperties:
     """What the file says, which must be of this node; its `directory_id` is empty where it has none."""
     fields = _fields(path, data)

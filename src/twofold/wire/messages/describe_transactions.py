@@ -43,6 +43,7 @@ class TransactionState(Message):
         "decided_producer_id",
         "decided_epoch",
         "decided_outcome",
+        "opened_by",
     )
     error_code: int
     transactional_id: str
@@ -58,6 +59,7 @@ class TransactionState(Message):
     decided_producer_id: int
     decided_epoch: int
     decided_outcome: int
+    opened_by: str
 
     def __init__(
         self,
@@ -76,6 +78,7 @@ class TransactionState(Message):
         decided_producer_id: int = -1,
         decided_epoch: int = -1,
         decided_outcome: int = 0,
+        opened_by: str = "",
     ) -> None:
         self.error_code = error_code
         self.transactional_id = transactional_id
@@ -91,6 +94,7 @@ class TransactionState(Message):
         self.decided_producer_id = decided_producer_id
         self.decided_epoch = decided_epoch
         self.decided_outcome = decided_outcome
+        self.opened_by = opened_by
 
 
 class DescribeTransactionsResponse(Message):

@@ -53,6 +53,8 @@ class TransactionState:
     decided_producer_id: ProducerId = field(metadata={"kafka_type": "int64", "tag": 104}, default=ProducerId(i64(-1)))
     decided_epoch: i16 = field(metadata={"kafka_type": "int16", "tag": 105}, default=i16(-1))
     decided_outcome: i8 = field(metadata={"kafka_type": "int8", "tag": 106}, default=i8(0))
+    # The principal that opened the transaction; empty where none is open, or no client that logged in opened it.
+    opened_by: str = field(metadata={"kafka_type": "string", "tag": 107}, default="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

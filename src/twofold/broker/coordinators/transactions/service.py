@@ -27,7 +27,7 @@ from twofold.broker.coordinators.transactions.sweeps import TransactionSweeps
 from twofold.broker.coordinators.transactions.wholeness import damage_of, loss_of
 from twofold.broker.coordinators.waiting import is_done
 from twofold.broker.core import BrokerCore
-from twofold.broker.network.context import RequestContext
+from twofold.broker.network.context import ANONYMOUS, RequestContext
 from twofold.config.internal_topics import TRANSACTION_STATE
 from twofold.controller.delta import ImageDelta
 from twofold.controller.features import TRANSACTION_VERSION
@@ -217,15 +217,17 @@ class TransactionService(CoordinatorService[TransactionShard]):
         producer_epoch: ProducerEpoch,
         partitions: frozenset[TopicPartition],
         client_version: int,
+        principal: str,
     ) -> "Awaitable[Decision]":
         check_id(transactional_id)
+        opener = "" if principal == ANONYMOUS else principal
         if self._core.logs.reserve.is_short:
             raise CoordinatorNotAvailable("the disk is full: transactions can be ended and not extended")
 
         def decide(entry: TransactionMetadata | None, now_ms: int, pending: bool) -> Decision:
             decision = self.coordinator.add_partitions(
                 entry, transactional_id, producer_id, producer_epoch, partitions, client_version, now_ms,
-                pending=pending, server_version=self.server_version,
+                pending=pending, server_version=self.server_version, principal=opener,
             )  # fmt: skip
             if decision.value is not None and is_two_phase(decision.value):
                 self._check_may_begin()
@@ -335,6 +337,7 @@ class TransactionService(CoordinatorService[TransactionShard]):
         producer_id: ProducerId,
         producer_epoch: ProducerEpoch,
         partitions: frozenset[TopicPartition],
+        principal: str,
         *,
         adds: bool,
     ) -> "Admission | Awaitable[Admission]":
@@ -343,7 +346,7 @@ class TransactionService(CoordinatorService[TransactionShard]):
             if not adds:
                 codes = self.verify(transactional_id, producer_id, producer_epoch, partitions)
                 return Admission(codes, self.is_two_phase(transactional_id))
-            decided = self.add_partitions(transactional_id, producer_id, producer_epoch, partitions, 2)
+            decided = self.add_partitions(transactional_id, producer_id, producer_epoch, partitions, 2, principal)
         except KafkaError as error:
             return Admission(dict.fromkeys(partitions, error.code))
         if is_done(decided):

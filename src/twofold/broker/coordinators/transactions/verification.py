@@ -60,7 +60,11 @@ class Batch(NamedTuple):
 
 
 def verify(
-    transactions: TransactionService, transactional_id: str, batches: Iterable[Batch], operation: SupportedOperation
+    transactions: TransactionService,
+    transactional_id: str,
+    principal: str,
+    batches: Iterable[Batch],
+    operation: SupportedOperation,
 ) -> Verdicts | Awaitable[Verdicts]:
     """The verdict on each partition, of batches of one producer: at once where that is possible."""
     verdicts: Verdicts = {}
@@ -98,7 +102,7 @@ def verify(
         return verdicts
     names = frozenset(partition.topic_partition for partition in asked)
     admission = transactions.admit(
-        transactional_id, producer_id, producer_epoch, names, adds=operation is SupportedOperation.ADD
+        transactional_id, producer_id, producer_epoch, names, principal, adds=operation is SupportedOperation.ADD
     )
     if isinstance(admission, Admission):
         return _judged(verdicts, asked, producer_id, admission, operation)

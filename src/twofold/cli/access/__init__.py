@@ -1,0 +1,1 @@
+"""`twofold acl` and `twofold user`: who may do what, and who is known by a password."""

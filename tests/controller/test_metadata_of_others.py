@@ -18,15 +18,14 @@ from twofold.controller.delta import delta_between
 from twofold.controller.image import MetadataImage
 from twofold.controller.kept_records import (
     AccessControlEntry,
-    ClientQuota,
     DelegationToken,
-    QuotaEntity,
     RemoveAccessControlEntry,
     RemoveDelegationToken,
     RemoveUserScramCredential,
     UserScramCredential,
 )
 from twofold.controller.openable import first_problem, without_effect
+from twofold.controller.quota_records import ClientQuota, QuotaEntity
 from twofold.controller.records import (
     ClearElr,
     Config,
@@ -97,7 +96,8 @@ def test_what_is_kept_survives_its_encoding(record: MetadataRecord):
 def test_a_later_record_replaces_what_is_kept_and_removals_take_it_away():
     more = SCRAM._replace(iterations=8192)
     image = fold([*KEPT, more, ACL._replace(id=UUID(int=8))]).image
-    assert set(image.kept.values()) == {ACL, ACL._replace(id=UUID(int=8)), more, TOKEN, QUOTA}
+    assert set(image.kept.values()) == {ACL, ACL._replace(id=UUID(int=8)), more, TOKEN}
+    assert image.quotas == {frozenset(QUOTA.entity): {QUOTA.key: QUOTA.value}}
     removals: list[MetadataRecord] = [
         RemoveAccessControlEntry(UUID(int=7)),
         RemoveAccessControlEntry(UUID(int=8)),
@@ -105,7 +105,8 @@ def test_a_later_record_replaces_what_is_kept_and_removals_take_it_away():
         RemoveDelegationToken("token"),
         QUOTA._replace(entity=QUOTA.entity[::-1], value=0.0, remove=True),
     ]
-    assert not fold(removals, ControllerState(image)).image.kept
+    after = fold(removals, ControllerState(image)).image
+    assert not after.kept and not after.quotas
 
 
 def test_a_delta_carries_what_is_kept_and_cleared():

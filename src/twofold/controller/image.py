@@ -12,6 +12,7 @@ from uuid import UUID
 
 from twofold.controller.kept_records import KeptKey
 from twofold.controller.levels import METADATA_VERSION as METADATA_VERSION
+from twofold.controller.quota_records import QuotaOwner
 from twofold.controller.records import NO_LEADER, RECOVERED, EndPoint, FeatureRange, MetadataRecord
 from twofold.machine.maps import Map
 
@@ -97,6 +98,7 @@ class MetadataImage:
     brokers: Map[int, BrokerRegistration] = field(default_factory=Map)
     configs: Map[ConfigOwner, Map[str, str]] = field(default_factory=Map)
     features: Map[str, int] = field(default_factory=Map)
+    quotas: Map[QuotaOwner, Map[str, float]] = field(default_factory=Map)
     kept: Map[KeptKey, MetadataRecord] = field(default_factory=Map)  # what has no meaning here (kept_records.py)
     next_producer_id: int = 0
     offset: int = -1  # of the last record in this image

@@ -9,8 +9,7 @@ from collections.abc import Hashable
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from twofold.machine.schema import BOOL, BYTES, FLOAT64, INT8, INT32, INT64, NULLABLE_STRING, STRING, UUID_, Kind, array
-from twofold.machine.schema import nested as _nested
+from twofold.machine.schema import BYTES, INT8, INT32, INT64, STRING, UUID_, Kind, array
 
 
 class AccessControlEntry(NamedTuple):
@@ -68,22 +67,6 @@ class RemoveDelegationToken(NamedTuple):
     token_id: str
 
 
-class QuotaEntity(NamedTuple):
-    """What a quota binds: a user, a client id, an address; without a name all of that type that have no own quota."""
-
-    entity_type: str
-    entity_name: str | None
-
-
-class ClientQuota(NamedTuple):
-    """How much a client may take; `remove` takes the limit away."""
-
-    entity: tuple[QuotaEntity, ...]
-    key: str
-    value: float
-    remove: bool
-
-
 KeptKey = tuple[str, Hashable]
 
 # key on the wire, class, fields
@@ -103,13 +86,6 @@ KEPT: tuple[tuple[int, type[Any], dict[str, Kind]], ...] = (
         },
     ),
     (
-        14, ClientQuota,
-        {
-            "entity": array(_nested(QuotaEntity, entity_type=STRING, entity_name=NULLABLE_STRING)), "key": STRING,
-            "value": FLOAT64, "remove": BOOL,
-        },
-    ),
-    (
         18, AccessControlEntry,
         {
             "id": UUID_, "resource_type": INT8, "resource_name": STRING, "pattern_type": INT8, "principal": STRING,
@@ -121,7 +97,7 @@ KEPT: tuple[tuple[int, type[Any], dict[str, Kind]], ...] = (
     (26, RemoveDelegationToken, {"token_id": STRING}),
 )  # fmt: skip
 
-ACL, SCRAM, TOKEN, QUOTA = "AccessControlEntry", "UserScramCredential", "DelegationToken", "ClientQuota"
+ACL, SCRAM, TOKEN = "AccessControlEntry", "UserScramCredential", "DelegationToken"
 
 
 def kept_key(record: Any) -> KeptKey:
@@ -132,13 +108,9 @@ def kept_key(record: Any) -> KeptKey:
         return SCRAM, (record.name, record.mechanism)
     if isinstance(record, DelegationToken | RemoveDelegationToken):
         return TOKEN, record.token_id
-    if isinstance(record, ClientQuota):
-        return QUOTA, (frozenset(record.entity), record.key)
     raise TypeError(f"{type(record).__name__} is not kept")
 
 
 def takes_away(record: Any) -> bool:
     """Whether the record ends what another one began."""
-    if isinstance(record, ClientQuota):
-        return record.remove
     return isinstance(record, RemoveAccessControlEntry | RemoveUserScramCredential | RemoveDelegationToken)

@@ -18,7 +18,7 @@ from twofold.config.keys import refusal
 from twofold.config.keys.missing import MissingPart
 from twofold.controller.features import KEPT_FEATURES, SUPPORTED_FEATURES
 from twofold.controller.image import BROKER_RESOURCE, METADATA_VERSION, TOPIC_RESOURCE, MetadataImage, PartitionState
-from twofold.controller.kept_records import ACL, QUOTA, SCRAM, TOKEN
+from twofold.controller.kept_records import ACL, SCRAM, TOKEN
 from twofold.log.recovery.checkpoints import encode_uuid
 
 REMOTE_STORAGE = "remote.storage.enable"
@@ -27,7 +27,6 @@ RESERVED_DIRECTORIES = 100  # ids below it name no directory: unassigned, lost, 
 _NO_EFFECT = {
     SCRAM: "SCRAM credentials: there is no SASL here",
     TOKEN: "delegation tokens: there is no SASL here",
-    QUOTA: "client quotas: they are not enforced here",
 }
 
 

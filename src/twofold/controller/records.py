@@ -19,7 +19,6 @@ from uuid import UUID
 from twofold.controller.kept_records import (
     KEPT,
     AccessControlEntry,
-    ClientQuota,
     DelegationToken,
     RemoveAccessControlEntry,
     RemoveDelegationToken,
@@ -39,6 +38,7 @@ from twofold.controller.levels import (
     ZOOKEEPER_MIGRATION,
     describe,
 )
+from twofold.controller.quota_records import QUOTAS, ClientQuota
 from twofold.machine.schema import (
     BOOL,
     INT8,
@@ -316,7 +316,7 @@ _ROWS = (
     _row(24, EndTransaction, 0),
     _row(25, AbortTransaction, 0, reason=tagged(0, NULLABLE_STRING)),
     _row(28, ClearElr, 0, topic_name=STRING),
-    *(RecordType(key, 0, Schema(cls, **fields), lambda record, level: 0) for key, cls, fields in KEPT),
+    *(RecordType(key, 0, Schema(cls, **fields), lambda record, level: 0) for key, cls, fields in (*KEPT, *QUOTAS)),
 )  # fmt: skip
 # Records of neighbouring partitions differ only in the number of the partition, which comes first in both types: so one
 # of them is read and written for all.

@@ -24,6 +24,7 @@ from twofold.controller.feature_updates import update_features
 from twofold.controller.features import metadata_version
 from twofold.controller.image import METADATA_VERSION, MetadataImage
 from twofold.controller.operation import Operation
+from twofold.controller.quotas import alter_client_quotas
 from twofold.controller.records import MetadataRecord, encode_all
 from twofold.controller.replay import ControllerState, MetadataMachine, OpenMetadataTransaction
 from twofold.controller.topics import UNGUARDED, DeletionGuard, create_partitions, create_topics, delete_topics
@@ -33,6 +34,7 @@ from twofold.quorum.writer import MetadataWriter
 from twofold.runtime.api import Runtime
 from twofold.wire.errors import InvalidUpdateVersion, KafkaError, NotController
 from twofold.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from twofold.wire.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
 from twofold.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from twofold.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from twofold.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
@@ -198,6 +200,9 @@ class QuorumController:
 
     async def alter_configs(self, request: AlterConfigsRequest) -> AlterConfigsResponse:
         return await self._handle(alter_configs, request)
+
+    async def alter_client_quotas(self, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
+        return await self._handle(alter_client_quotas, request)
 
     async def update_features(self, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
         if self._writer.is_busy:

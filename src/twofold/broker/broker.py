@@ -27,6 +27,8 @@ from twofold.broker.network.dispatch import Dispatcher, Wrap
 from twofold.broker.network.server import MAX_REQUEST_MEMORY, Server, ServerOptions
 from twofold.broker.partitions.first_look import FirstLook
 from twofold.broker.partitions.held_lso import HeldLso
+from twofold.broker.quotas.ledger import QuotaLedger
+from twofold.broker.quotas.samples import Windows
 from twofold.broker.services import Services
 from twofold.broker.topics.auto_creation import AutoTopics
 from twofold.broker.topics.rows import TopicRowCache
@@ -106,7 +108,16 @@ class Broker:
             max_response_bytes=lambda: self.server.max_response_bytes(),
         )
         heartbeats = settings.bool("transaction.heartbeat.enable")
-        dispatcher = Dispatcher(self.services, runtime.spawn, runtime.clock.monotonic, heartbeats=heartbeats, wrap=wrap)
+        self.quotas = QuotaLedger(runtime.clock.monotonic)
+        configure_quotas(self.quotas, settings)
+        dispatcher = Dispatcher(
+            self.services,
+            runtime.spawn,
+            runtime.clock.monotonic,
+            heartbeats=heartbeats,
+            wrap=wrap,
+            quotas=self.quotas,
+        )
         options = server_options(settings, runtime.disk.open_file_limit())
         self.server = Server(runtime, dispatcher, options, self.attention.monotonic)
         self.listeners: list[ListenerAddress] = []
@@ -321,6 +332,8 @@ class Broker:
             )
             self.logs.apply_settings(self.settings)
             self.server.options = server_options(self.settings, self.runtime.disk.open_file_limit())
+        if delta.changed_quotas:
+            self.quotas.limit(image.quotas.items())
         self.core.image = image
         self.replicas.apply(delta, image, self.settings)
         self.groups.apply(delta, image)
@@ -331,6 +344,14 @@ class Broker:
         return await self.controller.allocate_producer_ids(
             AllocateProducerIdsRequest(broker_id=self.node_id, broker_epoch=epoch)
         )
+
+
+def configure_quotas(quotas: QuotaLedger, settings: Settings) -> None:
+    samples, seconds = settings.int("quota.window.num"), settings.int("quota.window.size.seconds")
+    of_changes = Windows(
+        settings.int("controller.quota.window.num"), 1000 * settings.int("controller.quota.window.size.seconds")
+    )
+    quotas.configure(Windows(samples, 1000 * seconds), of_changes, settings.float("quota.new.transactional.ids.rate"))
 
 
 def server_options(settings: Settings, open_file_limit: int) -> ServerOptions:

@@ -39,8 +39,8 @@ def snapshot_records(image: MetadataImage) -> Iterator[MetadataRecord]:
         for name, value in sorted(values.items()):
             yield Config(resource.type, resource.name, name, value)
     for owner, limits in sorted(image.quotas.items(), key=lambda item: owner_key(item[0])):
-        for key, value in sorted(limits.items()):
-            yield ClientQuota(in_order(owner), key, value, remove=False)
+        for key, limit in sorted(limits.items()):
+            yield ClientQuota(in_order(owner), key, limit, remove=False)
     if image.next_producer_id:
         yield ProducerIds(NO_BROKER, NO_BROKER, image.next_producer_id)
     for kind in (ACL, SCRAM, TOKEN):

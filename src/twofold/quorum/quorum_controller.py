@@ -27,7 +27,15 @@ from twofold.controller.operation import Operation
 from twofold.controller.quotas import alter_client_quotas
 from twofold.controller.records import MetadataRecord, encode_all
 from twofold.controller.replay import ControllerState, MetadataMachine, OpenMetadataTransaction
-from twofold.controller.topics import UNGUARDED, DeletionGuard, create_partitions, create_topics, delete_topics
+from twofold.controller.topics import (
+    UNGUARDED,
+    UNLIMITED,
+    DeletionGuard,
+    Permits,
+    create_partitions,
+    create_topics,
+    delete_topics,
+)
 from twofold.machine.runtime import NO_OFFSET, MachineRuntime
 from twofold.quorum.loader import Entry, refuse_transactions, segments
 from twofold.quorum.writer import MetadataWriter
@@ -177,21 +185,27 @@ class QuorumController:
 
     # -- requests
 
-    async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
-        return await self._handle(create_topics, request)
+    async def create_topics(self, request: CreateTopicsRequest, permits: Permits = UNLIMITED) -> CreateTopicsResponse:
+        return await self._handle(
+            lambda image, request, context: create_topics(image, request, context, permits), request
+        )
 
     async def delete_topics(
-        self, request: DeleteTopicsRequest, guard: DeletionGuard = UNGUARDED
+        self, request: DeleteTopicsRequest, guard: DeletionGuard = UNGUARDED, permits: Permits = UNLIMITED
     ) -> DeleteTopicsResponse:
         try:
             return await self._handle(
-                lambda image, request, context: delete_topics(image, request, context, guard), request
+                lambda image, request, context: delete_topics(image, request, context, guard, permits), request
             )
         finally:
             guard.release()
 
-    async def create_partitions(self, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
-        return await self._handle(create_partitions, request)
+    async def create_partitions(
+        self, request: CreatePartitionsRequest, permits: Permits = UNLIMITED
+    ) -> CreatePartitionsResponse:
+        return await self._handle(
+            lambda image, request, context: create_partitions(image, request, context, permits), request
+        )
 
     async def incremental_alter_configs(
         self, request: IncrementalAlterConfigsRequest

@@ -10,6 +10,8 @@
    (`broker.topic_deletion`).
 5. A deleted topic is gone when the answer goes out. Where that takes longer than `timeout_ms`, the answer is
    REQUEST_TIMED_OUT (7) for every topic.
+6. A client whose quota of changes is used up: THROTTLING_QUOTA_EXCEEDED (89) for every further topic, from version 5
+   on. Older versions have all of them done, and the client waits.
 """
 
 from uuid import UUID
@@ -17,6 +19,7 @@ from uuid import UUID
 from twofold.broker.network.authorizer import AclResourceType, Operation
 from twofold.broker.network.context import RequestContext
 from twofold.broker.network.forwarding import forward
+from twofold.broker.quotas.charge import permits_of
 from twofold.broker.services import Services
 from twofold.broker.topics.deletion import TopicDeletion
 from twofold.wire.errors import InvalidRequest, KafkaError, TopicAuthorizationFailed, TopicDeletionDisabled
@@ -29,6 +32,7 @@ from twofold.wire.messages.delete_topics import (
 )
 
 KEY = 20
+QUOTA_SINCE = 5  # THROTTLING_QUOTA_EXCEEDED
 
 DELETION_DISABLED_SINCE = 3
 
@@ -37,7 +41,8 @@ async def handle(services: Services, context: RequestContext, request: DeleteTop
     names = [name for name in request.topic_names if _may_delete(services, context, name)]
     states = [state for state in request.topics if _may_delete(services, context, _name_of(services, state))]
     wanted = replace(request, topic_names=names, topics=states)
-    call = services.controller.delete_topics(wanted, TopicDeletion(services.core, services.transactions))
+    guard = TopicDeletion(services.core, services.transactions)
+    call = services.controller.delete_topics(wanted, guard, permits_of(context, strict_since=QUOTA_SINCE))
     response = await forward(services.runtime, call, timeout_ms=request.timeout_ms, name="DeleteTopics")
     allowed, allowed_names = set(states), set(names)  # there may be thousands
     refused = [

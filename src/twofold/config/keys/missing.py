@@ -39,6 +39,9 @@ AUTHORIZER = MissingPart("authorizer", "every client could do everything", _OPEN
 SASL = MissingPart("SASL", "every client could connect without credentials", _OPEN)
 TLS = MissingPart("TLS", "every client could connect, and the network could be read", _OPEN)
 POLICIES = MissingPart("policies", "clients could do what the class forbids", _OPEN)
+QUOTA_CALLBACKS = MissingPart(
+    "classes that decide quotas", "only the quotas of the metadata would hold", "remove the setting, and set the quotas"
+)
 PER_ADDRESS = MissingPart(
     "limits of single addresses", "max.connections.per.ip would hold for these addresses too", "remove the setting"
 )

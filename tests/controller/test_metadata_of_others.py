@@ -150,7 +150,7 @@ def test_a_folder_of_one_node_may_be_opened_with_what_has_no_effect():
     records = [*with_topic(), SCRAM, TOKEN, QUOTA, *levels(share_version=1, streams_version=1), *brokers]
     assert problem(records) is None
     assert [line.split(":")[0] for line in without_effect(fold(records).image)] == [
-        "1 client quotas", "1 delegation tokens", "1 SCRAM credentials",
+        "1 delegation tokens", "1 SCRAM credentials",
     ]  # fmt: skip
 
 

@@ -1,8 +1,20 @@
 """Quotas on real sockets, with a clock that the test moves: who waits, for how long, and what is told."""
 
+import asyncio
+
 import pytest
 
-from kits.node.running import FETCH, PRODUCE, batch, fetch_request, fetched, produce_request, produced, records_of
+from kits.node.running import (
+    FETCH,
+    PRODUCE,
+    batch,
+    fetch_request,
+    fetched,
+    produce_request,
+    produced,
+    records_of,
+    running,
+)
 from kits.node.sockets import on_loop, settle, until
 from kits.node.throttled import api_versions, frame_of, throttled_node
 from twofold.wire import codec
@@ -10,10 +22,12 @@ from twofold.wire.apis import KEYS
 from twofold.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from twofold.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from twofold.wire.messages.delete_topics import DeleteTopicsRequest
+from twofold.wire.messages.find_coordinator import FindCoordinatorRequest
+from twofold.wire.messages.init_producer_id import InitProducerIdRequest
 from twofold.wire.messages.metadata import MetadataRequest
 
 API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS = KEYS["ApiVersions"], KEYS["CreateTopics"], KEYS["DeleteTopics"]
-CREATE_PARTITIONS = KEYS["CreatePartitions"]
+CREATE_PARTITIONS, INIT_PRODUCER_ID = KEYS["CreatePartitions"], KEYS["InitProducerId"]
 QUOTA_EXCEEDED = 89
 TEST = {"client-id": "test"}
 USER = {"user": "ANONYMOUS"}
@@ -434,5 +448,29 @@ def test_a_client_that_goes_away_while_it_is_muted_leaves_nothing(tmp_path):
                 connection.abort()
             assert node.broker.server.muted == 0
             assert len(node.timers.pending) == waiting - 1
+
+    scenario()
+
+
+# --- new transactional ids ---
+
+
+def test_new_transactional_ids_beyond_the_burst_are_given_and_paid_with_time(tmp_path):
+    @on_loop
+    async def scenario():
+        async with running(tmp_path, {"quota.new.transactional.ids.rate": 0.001, "quota.window.num": 1}) as node:
+            waits = []
+            for name in ("a", "a", "b", "a"):
+                client = await node.connect()
+                request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=1000)
+                find = FindCoordinatorRequest(key_type=1, coordinator_keys=[name])
+                while (await client.call(find, KEYS["FindCoordinator"], 4)).coordinators[0].error_code:
+                    await asyncio.sleep(0.01)
+                while (answer := await client.call(request, INIT_PRODUCER_ID, 4)).error_code in (14, 15, 16):
+                    await asyncio.sleep(0.01)
+                assert answer.error_code == 0
+                waits.append(answer.throttle_time_ms > 900_000)
+            assert waits == [False, False, True, False]
+            assert node.broker.server.muted == 1
 
     scenario()

@@ -16,8 +16,9 @@ from kits.metadata.controller import (
 from twofold.controller.brokers import lead_again
 from twofold.controller.delta import delta_between
 from twofold.controller.image import MetadataImage
-from twofold.controller.kept_records import ClientQuota, DelegationToken, QuotaEntity, RemoveDelegationToken
+from twofold.controller.kept_records import DelegationToken, RemoveDelegationToken
 from twofold.controller.openable import first_problem, without_effect
+from twofold.controller.quota_records import ClientQuota, QuotaEntity
 from twofold.controller.records import (
     ClearElr,
     Config,
@@ -94,8 +95,9 @@ def test_what_is_kept_survives_its_encoding(record: MetadataRecord):
 def test_a_later_record_replaces_what_is_kept_and_removals_take_it_away():
     more = SCRAM._replace(iterations=8192)
     image = fold([*KEPT, more, ACL._replace(id=UUID(int=8))]).image
-    assert set(image.kept.values()) == {TOKEN, QUOTA}
+    assert set(image.kept.values()) == {TOKEN}
     assert set(image.acls) == {ACL, ACL._replace(id=UUID(int=8))} and list(image.scram.values()) == [more]
+    assert image.quotas == {frozenset(QUOTA.entity): {QUOTA.key: QUOTA.value}}
     removals: list[MetadataRecord] = [
         RemoveAccessControlEntry(UUID(int=7)),
         RemoveAccessControlEntry(UUID(int=8)),
@@ -104,7 +106,7 @@ def test_a_later_record_replaces_what_is_kept_and_removals_take_it_away():
         QUOTA._replace(entity=QUOTA.entity[::-1], value=0.0, remove=True),
     ]
     left = fold(removals, ControllerState(image)).image
-    assert not left.kept and not len(left.acls) and not left.scram
+    assert not left.kept and not len(left.acls) and not left.scram and not left.quotas
 
 
 def test_a_delta_carries_what_is_kept_and_cleared():
@@ -150,7 +152,7 @@ def test_a_folder_of_one_node_may_be_opened_with_what_has_no_effect():
     records = [*with_topic(), SCRAM, TOKEN, QUOTA, *levels(share_version=1, streams_version=1), *brokers]
     assert problem(records) is None
     assert [line.split(":")[0] for line in without_effect(fold(records).image)] == [
-        "1 client quotas", "1 delegation tokens",
+        "1 delegation tokens",
     ]  # fmt: skip
 
 

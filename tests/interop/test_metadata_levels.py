@@ -11,8 +11,9 @@ from uuid import UUID
 import pytest
 
 from oracle.kafka import Oracle, jars_or_skip
-from twofold.controller.kept_records import ClientQuota, DelegationToken, QuotaEntity
+from twofold.controller.kept_records import DelegationToken
 from twofold.controller.levels import LEVELS
+from twofold.controller.quota_records import ClientQuota, QuotaEntity
 from twofold.controller.records import (
     Config,
     EndPoint,

@@ -35,6 +35,8 @@ from twofold.broker.network.server import Server
 from twofold.broker.network.standard_authorizer import StandardAuthorizer
 from twofold.broker.partitions.first_look import FirstLook
 from twofold.broker.partitions.held_lso import HeldLso
+from twofold.broker.quotas.ledger import QuotaLedger
+from twofold.broker.quotas.samples import Windows
 from twofold.broker.services import Services
 from twofold.broker.topics.auto_creation import AutoTopics
 from twofold.broker.topics.rows import TopicRowCache
@@ -118,7 +120,16 @@ class Broker:
             max_response_bytes=lambda: self.server.max_response_bytes(),
         )
         heartbeats = settings.bool("transaction.heartbeat.enable")
-        dispatcher = Dispatcher(self.services, runtime.spawn, runtime.clock.monotonic, heartbeats=heartbeats, wrap=wrap)
+        self.quotas = QuotaLedger(runtime.clock.monotonic)
+        configure_quotas(self.quotas, settings)
+        dispatcher = Dispatcher(
+            self.services,
+            runtime.spawn,
+            runtime.clock.monotonic,
+            heartbeats=heartbeats,
+            wrap=wrap,
+            quotas=self.quotas,
+        )
         self.guards = ListenerGuards(runtime, self._credential_of, self._salt_secret)
         self.server = Server(runtime, dispatcher, ServerOptions(), self.attention.monotonic)
         self.listeners: list[ListenerAddress] = []
@@ -369,6 +380,8 @@ class Broker:
             self.logs.apply_settings(self.settings)
             self.server.apply(server_options(self.settings, self.runtime.disk.open_file_limit()))
             self.guards.try_to_renew(self.settings)
+        if delta.changed_quotas:
+            self.quotas.limit(image.quotas.items())
         self.core.image = image
         self.replicas.apply(delta, image, self.settings)
         self.groups.apply(delta, image)
@@ -379,6 +392,14 @@ class Broker:
         return await self.controller.allocate_producer_ids(
             AllocateProducerIdsRequest(broker_id=self.node_id, broker_epoch=epoch)
         )
+
+
+def configure_quotas(quotas: QuotaLedger, settings: Settings) -> None:
+    samples, seconds = settings.int("quota.window.num"), settings.int("quota.window.size.seconds")
+    of_changes = Windows(
+        settings.int("controller.quota.window.num"), 1000 * settings.int("controller.quota.window.size.seconds")
+    )
+    quotas.configure(Windows(samples, 1000 * seconds), of_changes, settings.float("quota.new.transactional.ids.rate"))
 
 
 def server_options(settings: Settings, open_file_limit: int) -> ServerOptions:

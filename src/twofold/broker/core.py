@@ -5,8 +5,11 @@
 2. It knows no part that is built on it: neither a coordinator nor the API handlers (`broker/services.py` has those).
 """
 
+import logging
+
 from twofold.broker.network.attention import AttentionClock
 from twofold.broker.network.authorizer import AllowAll, Authorizer
+from twofold.broker.network.quiet import QuietLog
 from twofold.broker.partitions.replicas import ReplicaManager
 from twofold.config.settings import Settings
 from twofold.controller.image import MetadataImage
@@ -14,11 +17,13 @@ from twofold.log.manager import LogManager
 from twofold.quorum.controller import Controller
 from twofold.runtime.api import Runtime
 
+log = logging.getLogger(__name__)
+
 
 class BrokerCore:
     __slots__ = (
-        "attention", "authorizer", "cluster_id", "controller", "image", "logs", "node_id", "replicas", "runtime",
-        "settings",
+        "attention", "authorizer", "cluster_id", "controller", "image", "logs", "node_id", "quiet", "replicas",
+        "runtime", "settings",
     )  # fmt: skip
 
     def __init__(self, runtime: Runtime, settings: Settings, logs: LogManager) -> None:
@@ -28,6 +33,7 @@ class BrokerCore:
         self.image = MetadataImage()
         self.attention = AttentionClock(runtime.clock, runtime.timers)
         self.authorizer: Authorizer = AllowAll()
+        self.quiet = QuietLog(log, runtime.clock)
         self.logs = logs
         self.replicas = ReplicaManager(runtime, settings, logs, self.node_id)
         self.cluster_id = ""  # until the data folder is identified

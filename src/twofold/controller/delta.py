@@ -23,6 +23,7 @@ from twofold.controller.image import (
     TopicImage,
 )
 from twofold.controller.kept_records import KeptKey
+from twofold.controller.quota_records import ClientQuota, QuotaOwner, owner_key
 from twofold.controller.records import (
     BrokerRegistrationChange,
     ClearElr,
@@ -64,6 +65,7 @@ class ImageDelta:
     deleted_topics: tuple[TopicImage, ...] = ()
     changed_configs: Mapping[ConfigOwner, Map[str, str]] = Map()
     changed_brokers: Mapping[int, BrokerRegistration | None] = Map()
+    changed_quotas: Mapping[QuotaOwner, Map[str, float]] = Map()  # empty where none is left
     features: Map[str, int] | None = None  # None where they did not change
     next_producer_id: int | None = None
     acls: AclSet | None = None  # None where no entry changed
@@ -96,6 +98,7 @@ class ImageDelta:
             collidable=collidable.finish(),
             configs=_updated(image.configs, {k: v or None for k, v in self.changed_configs.items()}),
             brokers=_updated(image.brokers, self.changed_brokers),
+            quotas=_updated(image.quotas, {owner: values or None for owner, values in self.changed_quotas.items()}),
             features=image.features if self.features is None else self.features,
             next_producer_id=image.next_producer_id if self.next_producer_id is None else self.next_producer_id,
             acls=image.acls if self.acls is None else self.acls,
@@ -125,6 +128,7 @@ def full_delta(image: MetadataImage) -> ImageDelta:
         ),
         changed_configs=image.configs,
         changed_brokers=image.brokers,
+        changed_quotas=image.quotas,
         features=image.features,
         next_producer_id=image.next_producer_id,
         acls=image.acls,
@@ -176,6 +180,7 @@ def whole_difference(old: MetadataImage, new: MetadataImage) -> ImageDelta:
     for image in (old, new):
         touched.configs.update(image.configs)
         touched.brokers.update(image.brokers)
+        touched.quotas.update(image.quotas)
         for topic in image.topics.values():
             touched.partitions.setdefault(topic.topic_id, set()).update(topic.partitions)
     return _difference(old, new, touched)
@@ -199,6 +204,11 @@ def _difference(old: MetadataImage, new: MetadataImage, touched: "_Touched") -> 
             for broker_id in sorted(touched.brokers)
             if new.broker(broker_id) != old.broker(broker_id)
         },
+        changed_quotas={
+            owner: new.quotas.get(owner, Map())
+            for owner in sorted(touched.quotas, key=owner_key)
+            if new.quotas.get(owner) != old.quotas.get(owner)
+        },
         features=None if new.features == old.features else new.features,
         next_producer_id=None if new.next_producer_id == old.next_producer_id else new.next_producer_id,
         acls=None if new.acls is old.acls or new.acls == old.acls else new.acls,
@@ -214,6 +224,7 @@ class _Touched:
         self.partitions: dict[UUID, set[int]] = {}
         self.configs: set[ConfigOwner] = set()
         self.brokers: set[int] = set()
+        self.quotas: set[QuotaOwner] = set()
         for record in records:
             if isinstance(record, PartitionRun):
                 self.partitions.setdefault(record.topic_id, set()).update(record.partitions)
@@ -225,6 +236,8 @@ class _Touched:
                 self.configs.add(ConfigOwner(record.resource_type, record.resource_name))
             elif isinstance(record, RegisterBroker | UnregisterBroker | BrokerRegistrationChange):
                 self.brokers.add(record.broker_id)
+            elif isinstance(record, ClientQuota):
+                self.quotas.add(frozenset(record.entity))
             elif isinstance(record, FeatureLevel):
                 if record.name == METADATA_VERSION:  # a lower one cannot carry everything
                     self.brokers.update(image.brokers)

@@ -13,6 +13,7 @@ from uuid import UUID
 from twofold.controller.acls import AclSet
 from twofold.controller.kept_records import KeptKey
 from twofold.controller.levels import METADATA_VERSION as METADATA_VERSION
+from twofold.controller.quota_records import QuotaOwner
 from twofold.controller.records import NO_LEADER, RECOVERED, EndPoint, FeatureRange, MetadataRecord
 from twofold.controller.security_records import UserScramCredential
 from twofold.machine.maps import Map
@@ -109,6 +110,7 @@ class MetadataImage:
     features: Map[str, int] = field(default_factory=Map)
     acls: AclSet = field(default_factory=AclSet)
     scram: Map[ScramKey, UserScramCredential] = field(default_factory=Map)
+    quotas: Map[QuotaOwner, Map[str, float]] = field(default_factory=Map)
     kept: Map[KeptKey, MetadataRecord] = field(default_factory=Map)  # what has no meaning here (kept_records.py)
     next_producer_id: int = 0
     offset: int = -1  # of the last record in this image

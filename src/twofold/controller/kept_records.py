@@ -8,8 +8,7 @@ Whether a directory that has them may be opened at all is decided in `openable.p
 from collections.abc import Hashable
 from typing import Any, NamedTuple
 
-from twofold.machine.schema import BOOL, FLOAT64, INT64, NULLABLE_STRING, STRING, Kind, array
-from twofold.machine.schema import nested as _nested
+from twofold.machine.schema import INT64, STRING, Kind, array
 
 
 class DelegationToken(NamedTuple):
@@ -30,22 +29,6 @@ class RemoveDelegationToken(NamedTuple):
     token_id: str
 
 
-class QuotaEntity(NamedTuple):
-    """What a quota binds: a user, a client id, an address; without a name all of that type that have no own quota."""
-
-    entity_type: str
-    entity_name: str | None
-
-
-class ClientQuota(NamedTuple):
-    """How much a client may take; `remove` takes the limit away."""
-
-    entity: tuple[QuotaEntity, ...]
-    key: str
-    value: float
-    remove: bool
-
-
 KeptKey = tuple[str, Hashable]
 
 # key on the wire, class, fields
@@ -57,30 +40,19 @@ KEPT: tuple[tuple[int, type[Any], dict[str, Kind]], ...] = (
             "max_timestamp": INT64, "expiration_timestamp": INT64, "token_id": STRING,
         },
     ),
-    (
-        14, ClientQuota,
-        {
-            "entity": array(_nested(QuotaEntity, entity_type=STRING, entity_name=NULLABLE_STRING)), "key": STRING,
-            "value": FLOAT64, "remove": BOOL,
-        },
-    ),
     (26, RemoveDelegationToken, {"token_id": STRING}),
 )  # fmt: skip
 
-TOKEN, QUOTA = "DelegationToken", "ClientQuota"
+TOKEN = "DelegationToken"
 
 
 def kept_key(record: Any) -> KeptKey:
     """Under which name a record is kept, or what it takes away."""
     if isinstance(record, DelegationToken | RemoveDelegationToken):
         return TOKEN, record.token_id
-    if isinstance(record, ClientQuota):
-        return QUOTA, (frozenset(record.entity), record.key)
     raise TypeError(f"{type(record).__name__} is not kept")
 
 
 def takes_away(record: Any) -> bool:
     """Whether the record ends what another one began."""
-    if isinstance(record, ClientQuota):
-        return record.remove
     return isinstance(record, RemoveDelegationToken)

@@ -20,15 +20,14 @@ from twofold.config.keys import refusal
 from twofold.config.keys.missing import STANDARD_AUTHORIZER, MissingPart
 from twofold.controller.features import KEPT_FEATURES, SUPPORTED_FEATURES
 from twofold.controller.image import BROKER_RESOURCE, METADATA_VERSION, TOPIC_RESOURCE, MetadataImage, PartitionState
-from twofold.controller.kept_records import QUOTA, TOKEN
+from twofold.controller.kept_records import TOKEN
 from twofold.log.recovery.checkpoints import encode_uuid
 
 REMOTE_STORAGE = "remote.storage.enable"
 RESERVED_DIRECTORIES = 100  # ids below it name no directory: unassigned, lost, migrating
 
 _NO_EFFECT = {
-    TOKEN: "delegation tokens: there is no SASL here",
-    QUOTA: "client quotas: they are not enforced here",
+    TOKEN: "delegation tokens: no client can log in by them here",
 }
 
 

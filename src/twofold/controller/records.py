@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
-from twofold.controller.kept_records import KEPT, ClientQuota, DelegationToken, RemoveDelegationToken
+from twofold.controller.kept_records import KEPT, DelegationToken, RemoveDelegationToken
 from twofold.controller.levels import (
     CORDONED_LOG_DIRECTORIES,
     DELEGATION_TOKENS,
@@ -30,6 +30,7 @@ from twofold.controller.levels import (
     ZOOKEEPER_MIGRATION,
     describe,
 )
+from twofold.controller.quota_records import QUOTAS, ClientQuota
 from twofold.controller.security_records import (
     SECURITY,
     AccessControlEntry,
@@ -314,7 +315,10 @@ _ROWS = (
     _row(24, EndTransaction, 0),
     _row(25, AbortTransaction, 0, reason=tagged(0, NULLABLE_STRING)),
     _row(28, ClearElr, 0, topic_name=STRING),
-    *(RecordType(key, 0, Schema(cls, **fields), lambda record, level: 0) for key, cls, fields in (*KEPT, *SECURITY)),
+    *(
+        RecordType(key, 0, Schema(cls, **fields), lambda record, level: 0)
+        for key, cls, fields in (*KEPT, *SECURITY, *QUOTAS)
+    ),
 )  # fmt: skip
 # Records of neighbouring partitions differ only in the number of the partition, which comes first in both types: so one
 # of them is read and written for all.

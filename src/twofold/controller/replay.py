@@ -30,6 +30,7 @@ from twofold.controller.image import (
 from twofold.controller.kept_records import KEPT, kept_key, takes_away
 from twofold.controller.levels import NEWEST
 from twofold.controller.lowering import lowered
+from twofold.controller.quota_records import ClientQuota
 from twofold.controller.records import (
     LEADER_UNCHANGED,
     STATE_UNCHANGED,
@@ -401,6 +402,19 @@ def _remove_credential(draft: _Draft, record: RemoveUserScramCredential, offset:
     draft.table("scram").pop(ScramKey(record.name, record.mechanism), None)
 
 
+def _set_quota(draft: _Draft, record: ClientQuota, offset: int) -> None:
+    owner, table = frozenset(record.entity), draft.table("quotas")
+    values: Map[str, float] = table.get(owner, Map())
+    if not record.remove:
+        values = values.set(record.key, record.value)
+    elif record.key in values:
+        values = values.delete(record.key)
+    if values:
+        table[owner] = values
+    else:
+        table.pop(owner, None)
+
+
 def _keep(draft: _Draft, record: Any, offset: int) -> None:
     if takes_away(record):
         draft.table("kept").pop(kept_key(record), None)
@@ -429,5 +443,6 @@ _APPLY: dict[type, Callable[[_Draft, Any, int], None]] = {
     RemoveAccessControlEntry: _remove_acl,
     UserScramCredential: _set_credential,
     RemoveUserScramCredential: _remove_credential,
+    ClientQuota: _set_quota,
     **dict.fromkeys((cls for _, cls, _ in KEPT), _keep),
 }

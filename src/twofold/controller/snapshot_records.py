@@ -13,7 +13,8 @@ from typing import Any
 
 from twofold.controller.features import metadata_version
 from twofold.controller.image import METADATA_VERSION, BrokerRegistration, MetadataImage, PartitionState, TopicImage
-from twofold.controller.kept_records import QUOTA, TOKEN
+from twofold.controller.kept_records import TOKEN
+from twofold.controller.quota_records import ClientQuota, in_order, owner_key
 from twofold.controller.records import (
     Config,
     FeatureLevel,
@@ -38,7 +39,9 @@ def snapshot_records(image: MetadataImage) -> Iterator[MetadataRecord]:
     for resource, values in sorted(image.configs.items()):
         for name, value in sorted(values.items()):
             yield Config(resource.type, resource.name, name, value)
-    yield from _kept(image, QUOTA)
+    for owner, limits in sorted(image.quotas.items(), key=lambda item: owner_key(item[0])):
+        for key, limit in sorted(limits.items()):
+            yield ClientQuota(in_order(owner), key, limit, remove=False)
     if image.next_producer_id:
         yield ProducerIds(NO_BROKER, NO_BROKER, image.next_producer_id)
     yield from sorted(image.acls)

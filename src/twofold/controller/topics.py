@@ -3,7 +3,7 @@
 Rules of CreateTopics, in the order in which the first to fail decides: a name given twice (42); the metadata topic
 (42); an existing topic (36); an illegal name or one that collides by '.' and '_' with an existing topic (17);
 configurations (40); then either the manual assignment (42, 39) or the replication factor (38) and the number of
-partitions (37).
+partitions (37); last, for all three requests, the client's quota of changes (89).
 """
 
 from collections import Counter
@@ -55,12 +55,28 @@ from twofold.wire.messages.delete_topics import (
 )
 
 USE_DEFAULT = -1
+
+
+class Permits:
+    """Whether a client may change topics any more: its quota, which only the broker knows. This one has no end."""
+
+    def begin(self) -> None:
+        """A request is decided from its beginning: what an earlier decision on it took is given back."""
+
+    def take(self, partitions: int) -> None:
+        """Raise where too much was taken already; else take what a topic gains or loses."""
+
+
+UNLIMITED = Permits()
+
+
 UNASSIGNED_DIRECTORY = UUID(int=1)  # 0 is a replica that was somewhere before there were directories
 
 
 def create_topics(
-    image: MetadataImage, request: CreateTopicsRequest, context: Context
+    image: MetadataImage, request: CreateTopicsRequest, context: Context, permits: Permits = UNLIMITED
 ) -> Operation[CreateTopicsResponse]:
+    permits.begin()
     counts = Counter(topic.name for topic in request.topics)
     placer = StripedPlacer(image.brokers.values(), context)
     settings = context.settings_at(image)
@@ -71,6 +87,7 @@ def create_topics(
             continue
         try:
             created = yield from _decide_topic(image, topic, context, settings, placer)
+            permits.take(created.placement.partitions)
         except KafkaError as error:
             results.append(_refused(topic.name, error))
         else:
@@ -246,8 +263,9 @@ def _partition_records(
 
 
 def create_partitions(
-    image: MetadataImage, request: CreatePartitionsRequest, context: Context
+    image: MetadataImage, request: CreatePartitionsRequest, context: Context, permits: Permits = UNLIMITED
 ) -> Operation[CreatePartitionsResponse]:
+    permits.begin()
     counts = Counter(topic.name for topic in request.topics)
     placer = StripedPlacer(image.brokers.values(), context)
     results: list[CreatePartitionsTopicResult] = []
@@ -257,6 +275,7 @@ def create_partitions(
         code, message = NONE, None
         try:
             found, placement = yield from _decide_growth(image, topic, placer)
+            permits.take(placement.partitions)
         except KafkaError as error:
             code, message = error_row(error)
         else:
@@ -318,19 +337,24 @@ UNGUARDED = DeletionGuard()
 
 
 def delete_topics(
-    image: MetadataImage, request: DeleteTopicsRequest, context: Context, guard: DeletionGuard = UNGUARDED
+    image: MetadataImage,
+    request: DeleteTopicsRequest,
+    context: Context,
+    guard: DeletionGuard = UNGUARDED,
+    permits: Permits = UNLIMITED,
 ) -> Operation[DeleteTopicsResponse]:
     """By name up to version 5, by name or id from version 6. A topic that is asked for twice, in any way, stays."""
     try:
-        return (yield from _delete_topics(image, request, context, guard))
+        return (yield from _delete_topics(image, request, context, guard, permits))
     except GeneratorExit:
         guard.release()  # it was only looked at, or the controller stops: nothing of it is written
         raise
 
 
 def _delete_topics(
-    image: MetadataImage, request: DeleteTopicsRequest, context: Context, guard: DeletionGuard
+    image: MetadataImage, request: DeleteTopicsRequest, context: Context, guard: DeletionGuard, permits: Permits
 ) -> Operation[DeleteTopicsResponse]:
+    permits.begin()
     asked = Counter((state.name, state.topic_id) for state in request.topics)
     asked.update((name, None) for name in request.topic_names)
     found: dict[UUID, list[tuple[str | None, UUID | None]]] = {}
@@ -348,6 +372,7 @@ def _delete_topics(
         try:
             if len(ways) > 1:
                 raise InvalidRequest("the topic is given by its name and by its id")
+            permits.take(len(image.topics[name].partitions))
             guard.hold(name)
         except KafkaError as error:
             results.append(_kept(name, found_id, error))

@@ -25,16 +25,26 @@ from twofold.controller.feature_updates import update_features
 from twofold.controller.features import metadata_version
 from twofold.controller.image import METADATA_VERSION, MetadataImage
 from twofold.controller.operation import Operation
+from twofold.controller.quotas import alter_client_quotas
 from twofold.controller.records import MetadataRecord, encode_all
 from twofold.controller.replay import ControllerState, MetadataMachine, OpenMetadataTransaction
 from twofold.controller.scram_changes import alter_scram
-from twofold.controller.topics import UNGUARDED, DeletionGuard, create_partitions, create_topics, delete_topics
+from twofold.controller.topics import (
+    UNGUARDED,
+    UNLIMITED,
+    DeletionGuard,
+    Permits,
+    create_partitions,
+    create_topics,
+    delete_topics,
+)
 from twofold.machine.runtime import NO_OFFSET, MachineRuntime
 from twofold.quorum.loader import Entry, refuse_transactions, segments
 from twofold.quorum.writer import MetadataWriter
 from twofold.runtime.api import Runtime
 from twofold.wire.errors import InvalidUpdateVersion, KafkaError, NotController
 from twofold.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from twofold.wire.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
 from twofold.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from twofold.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -183,21 +193,27 @@ class QuorumController:
 
     # -- requests
 
-    async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
-        return await self._handle(create_topics, request)
+    async def create_topics(self, request: CreateTopicsRequest, permits: Permits = UNLIMITED) -> CreateTopicsResponse:
+        return await self._handle(
+            lambda image, request, context: create_topics(image, request, context, permits), request
+        )
 
     async def delete_topics(
-        self, request: DeleteTopicsRequest, guard: DeletionGuard = UNGUARDED
+        self, request: DeleteTopicsRequest, guard: DeletionGuard = UNGUARDED, permits: Permits = UNLIMITED
     ) -> DeleteTopicsResponse:
         try:
             return await self._handle(
-                lambda image, request, context: delete_topics(image, request, context, guard), request
+                lambda image, request, context: delete_topics(image, request, context, guard, permits), request
             )
         finally:
             guard.release()
 
-    async def create_partitions(self, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
-        return await self._handle(create_partitions, request)
+    async def create_partitions(
+        self, request: CreatePartitionsRequest, permits: Permits = UNLIMITED
+    ) -> CreatePartitionsResponse:
+        return await self._handle(
+            lambda image, request, context: create_partitions(image, request, context, permits), request
+        )
 
     async def incremental_alter_configs(
         self, request: IncrementalAlterConfigsRequest
@@ -217,6 +233,9 @@ class QuorumController:
         self, request: AlterUserScramCredentialsRequest
     ) -> AlterUserScramCredentialsResponse:
         return await self._handle(alter_scram, request)
+
+    async def alter_client_quotas(self, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
+        return await self._handle(alter_client_quotas, request)
 
     async def update_features(self, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
         if self._writer.is_busy:

@@ -104,13 +104,13 @@ class PureController:
         self.requests: list[Any] = []
         self.next_producer_id = 0
 
-    async def create_topics(self, request: Any) -> Any:
+    async def create_topics(self, request: Any, permits: Any = None) -> Any:
         return await self._run(topics.create_topics, request)
 
-    async def delete_topics(self, request: Any, guard: Any) -> Any:
+    async def delete_topics(self, request: Any, guard: Any, permits: Any = None) -> Any:
         return await self._run(topics.delete_topics, request)
 
-    async def create_partitions(self, request: Any) -> Any:
+    async def create_partitions(self, request: Any, permits: Any = None) -> Any:
         return await self._run(topics.create_partitions, request)
 
     async def incremental_alter_configs(self, request: Any) -> Any:

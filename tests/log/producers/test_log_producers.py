@@ -8,7 +8,7 @@ from kits.log.partition import DATA, NOW, TP, Kit, data_batch, headers, marker
 from twofold.log.api import AbortedTransaction, Bound, Origin, ProducerRow
 from twofold.log.indexes.txn_index import AbortedEntry, TxnIndex
 from twofold.log.manager import LogOptions
-from twofold.log.producers.entry import BatchMetadata, ProducerEntry
+from twofold.log.producers.entry import BatchMetadata, ForeignBatch, ProducerEntry
 from twofold.log.producers.snapshots import CorruptProducerSnapshot, decode_snapshot, encode_snapshot
 from twofold.records.batch import SEQUENCE_MAX
 from twofold.types import ProducerEpoch, ProducerId
@@ -125,8 +125,8 @@ def test_marker_no_state() -> None:
     kit = Kit()
     assert kit.mark(P, epoch=3, tv=2) == 0
     assert row(kit) == ProducerRow(P, ProducerEpoch(3), -1, NOW, 0, -1)
-    refused(OutOfOrderSequenceNumber, kit.data, P, 1, epoch=3)
-    assert kit.data(P, 0, epoch=3) == 1
+    refused(OutOfOrderSequenceNumber, kit.data, P, 1, epoch=3, txn=True)
+    assert kit.data(P, 0, epoch=3, txn=True) == 1
 
 
 def test_marker_bumps_epoch() -> None:
@@ -135,7 +135,7 @@ def test_marker_bumps_epoch() -> None:
     kit.mark(P, epoch=1, tv=2)
     refused(InvalidProducerEpoch, kit.data, P, 1, epoch=0)
     refused(InvalidProducerEpoch, kit.data, P, 0, epoch=0, txn=True)
-    assert kit.data(P, 0, epoch=1) == 2
+    assert kit.data(P, 0, epoch=1, txn=True) == 2
 
 
 def test_marker_tv2_strict() -> None:
@@ -156,7 +156,17 @@ def test_marker_tv0_equal() -> None:
     kit.mark(P, epoch=5, tv=0, commit=False)
     assert row(kit).current_txn_start_offset == -1
     refused(InvalidProducerEpoch, kit.mark, P, epoch=4, tv=0)
-    assert kit.data(P, 1, epoch=5) == 2, "the same epoch keeps the window"
+    assert kit.data(P, 1, epoch=5, txn=True) == 2, "the same epoch keeps the window"
+
+
+def test_a_plain_batch_of_a_transactional_producer_id_is_foreign() -> None:
+    kit = Kit()
+    kit.data(P, 0, epoch=5, txn=True)
+    refused(ForeignBatch, kit.data, P, 0, epoch=6)
+    kit.mark(P, epoch=6, tv=2)
+    refused(ForeignBatch, kit.data, P, 0, epoch=6)
+    refused(ForeignBatch, kit.data, P, 0, epoch=7)
+    refused(InvalidProducerEpoch, kit.data, P, 0, epoch=5)
 
 
 def test_coordinator_fencing() -> None:

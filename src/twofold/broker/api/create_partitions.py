@@ -6,11 +6,14 @@
 3. New partitions can be used when the answer goes out. Where that takes longer than `timeout_ms`, the answer is
    REQUEST_TIMED_OUT (7) for every topic.
 4. A full disk: KAFKA_STORAGE_ERROR (56) for every topic, unless `validate_only`.
+5. A client whose quota of changes is used up: THROTTLING_QUOTA_EXCEEDED (89) for every further topic, from version 3
+   on. Older versions have all of them done, and the client waits.
 """
 
 from twofold.broker.network.authorizer import AclResourceType, Operation
 from twofold.broker.network.context import RequestContext
 from twofold.broker.network.forwarding import forward
+from twofold.broker.quotas.charge import permits_of
 from twofold.broker.services import Services
 from twofold.wire.errors import KafkaError, TopicAuthorizationFailed
 from twofold.wire.message import replace
@@ -21,6 +24,7 @@ from twofold.wire.messages.create_partitions import (
 )
 
 KEY = 37
+QUOTA_SINCE = 3  # THROTTLING_QUOTA_EXCEEDED
 
 
 async def handle(
@@ -34,7 +38,8 @@ async def handle(
     allowed = [topic for topic in request.topics if topic.name not in refused]
     if not request.validate_only:
         services.logs.reserve.check()
-    call = services.controller.create_partitions(replace(request, topics=allowed))
+    permits = permits_of(context, strict_since=QUOTA_SINCE)
+    call = services.controller.create_partitions(replace(request, topics=allowed), permits)
     response = await forward(services.runtime, call, timeout_ms=request.timeout_ms, name="CreatePartitions")
     failed = [_failed(name, TopicAuthorizationFailed(f"no ALTER on topic {name}")) for name in refused]
     return CreatePartitionsResponse(results=[*response.results, *failed])

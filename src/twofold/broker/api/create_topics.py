@@ -9,11 +9,14 @@
    the code for that (29) instead.
 5. A full disk: KAFKA_STORAGE_ERROR (56) for every topic, and nothing is created; what is left of the disk is for the
    end of transactions. `validate_only` is answered as ever.
+6. A client whose quota of changes is used up: THROTTLING_QUOTA_EXCEEDED (89) for every further topic, from version 6
+   on. Older versions have all of them done, and the client waits.
 """
 
 from twofold.broker.network.authorizer import AclResourceType, Operation, cluster_allows
 from twofold.broker.network.context import RequestContext
 from twofold.broker.network.forwarding import forward
+from twofold.broker.quotas.charge import permits_of
 from twofold.broker.services import Services
 from twofold.wire.errors import NONE, KafkaError, TopicAuthorizationFailed
 from twofold.wire.message import replace
@@ -24,6 +27,7 @@ from twofold.wire.messages.create_topics import (
 )
 
 KEY = 19
+QUOTA_SINCE = 6  # THROTTLING_QUOTA_EXCEEDED
 
 
 async def handle(services: Services, context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
@@ -31,7 +35,8 @@ async def handle(services: Services, context: RequestContext, request: CreateTop
     allowed = [topic for topic in request.topics if may_all or _may(services, context, Operation.CREATE, topic.name)]
     if not request.validate_only:
         services.logs.reserve.check()
-    call = services.controller.create_topics(replace(request, topics=allowed))
+    permits = permits_of(context, strict_since=QUOTA_SINCE)
+    call = services.controller.create_topics(replace(request, topics=allowed), permits)
     response = await forward(services.runtime, call, timeout_ms=request.timeout_ms, name="CreateTopics")
     results = [_without_hidden_configs(services, context, result) for result in response.topics]
     known = {topic.name for topic in allowed}

@@ -11,6 +11,8 @@
    (`broker.topic_deletion`).
 5. A deleted topic is gone when the answer goes out. Where that takes longer than `timeout_ms`, the answer is
    REQUEST_TIMED_OUT (7) for every topic.
+6. A client whose quota of changes is used up: THROTTLING_QUOTA_EXCEEDED (89) for every further topic, from version 5
+   on. Older versions have all of them done, and the client waits.
 """
 
 from collections import Counter
@@ -19,6 +21,7 @@ from uuid import UUID
 from twofold.broker.network.authorizer import AclResourceType, Operation, cluster_allows
 from twofold.broker.network.context import RequestContext
 from twofold.broker.network.forwarding import forward
+from twofold.broker.quotas.charge import permits_of
 from twofold.broker.services import Services
 from twofold.broker.topics.deletion import TopicDeletion
 from twofold.wire.errors import InvalidRequest, KafkaError, TopicAuthorizationFailed, TopicDeletionDisabled
@@ -31,6 +34,7 @@ from twofold.wire.messages.delete_topics import (
 )
 
 KEY = 20
+QUOTA_SINCE = 5  # THROTTLING_QUOTA_EXCEEDED
 
 DELETION_DISABLED_SINCE = 3
 
@@ -45,7 +49,8 @@ async def handle(services: Services, context: RequestContext, request: DeleteTop
     states = [state for state in request.topics if state not in refused]
     names = [name for name in request.topic_names if DeleteTopicState(name=name, topic_id=None) not in refused]
     wanted = replace(request, topic_names=names, topics=states)
-    call = services.controller.delete_topics(wanted, TopicDeletion(services.core, services.transactions))
+    guard = TopicDeletion(services.core, services.transactions)
+    call = services.controller.delete_topics(wanted, guard, permits_of(context, strict_since=QUOTA_SINCE))
     response = await forward(services.runtime, call, timeout_ms=request.timeout_ms, name="DeleteTopics")
     return DeleteTopicsResponse(
         responses=[_in_version(row, context.version) for row in (*response.responses, *refused.values())]

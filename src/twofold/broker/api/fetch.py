@@ -15,6 +15,8 @@
    with ids 106. An answer in a session has the partitions with news; what was told and has not moved is not read.
    A topic of a session that was named by its id and is gone: 3; if another has its name now: 103.
 8. The same partition twice: the last entry counts. A topic without partitions has no row.
+9. With a quota on what consumers read, no more is given than the quota allows a silent client at once. A client that
+   has to wait gets an answer without rows; its session, if it had one, goes on.
 """
 
 import asyncio
@@ -23,7 +25,7 @@ from uuid import UUID
 from twofold.broker.codec import fetch as fetch_codec
 from twofold.broker.codec.fetch import FetchRow
 from twofold.broker.fetch.entry import Entry
-from twofold.broker.fetch.sessions import FetchContext, PartitionKey, TopicKey
+from twofold.broker.fetch.sessions import NO_SESSION, FetchContext, PartitionKey, TopicKey
 from twofold.broker.network.authorizer import AclResourceType, Operation, cluster_allows
 from twofold.broker.network.context import Answer, Later, RequestContext
 from twofold.broker.partitions.partition import Partition
@@ -31,8 +33,10 @@ from twofold.broker.services import Services
 from twofold.log.api import Bound
 from twofold.records.batch import iter_headers
 from twofold.wire.errors import (
+    NONE,
     FencedLeaderEpoch,
     InconsistentTopicId,
+    InvalidFetchSessionEpoch,
     KafkaError,
     NotLeaderOrFollower,
     OffsetOutOfRange,
@@ -77,6 +81,8 @@ def handle(services: Services, context: RequestContext, request: FetchRequest) -
             UnknownServerError(f"isolation level {request.isolation_level}: 0 and 1 are known"),
             context.version,
         )
+    if is_replica and context.charge is not None:
+        context.charge.exempt()
     fetch = _Fetch(services, context, request, asked, is_replica)
     fetch.resolve()
     fetch.read()
@@ -153,6 +159,10 @@ class _Fetch:
         self._max_bytes = min(
             request.max_bytes, services.settings.int("fetch.max.bytes"), services.max_response_bytes()
         )
+        if context.charge is not None and not is_replica:
+            most = context.charge.most_fetch_bytes()
+            if most is not None:
+                self._max_bytes = min(self._max_bytes, most)
         self._answer: asyncio.Future[Answer] | None = None
 
     # --- which partitions ---
@@ -359,6 +369,9 @@ class _Fetch:
 
     def encode(self) -> Answer:
         rows = [(entry, entry.row) for entry in self._entries if entry.row is not None and not entry.quiet]
+        charge = self._context.charge
+        if charge is not None and not charge.fetched(self._size(rows)):
+            return self._encode_throttled()
         told = self._services.fetch_sessions.answer(self._asked, rows)
         if self._bytes:
             for entry, row in told.rows:
@@ -393,6 +406,29 @@ class _Fetch:
             return frame
         codes = (told.error_code, *(row.error_code for _, row in told.rows))
         return frame._replace(errors=[code for code in codes if code])
+
+    def _size(self, rows: list[tuple[Entry, FetchRow]]) -> int:
+        """Of the answer with these rows, as Apache Kafka counts it: the body, and four bytes for its length."""
+        by_topic: dict[TopicKey, list[FetchRow]] = {}
+        for entry, row in rows:
+            by_topic.setdefault(entry.key[0], []).append(row)
+        frame = fetch_codec.encode_response(0, self._context.version, list(by_topic.items()))
+        return sum(map(len, frame.parts)) - 4 - (self._context.version >= fetch_codec.FLEXIBLE)
+
+    def _encode_throttled(self) -> Answer:
+        """No rows: what was read is read again when the client may have it."""
+        for entry in self._entries:
+            entry.drop()
+        session = self._asked.session
+        error_code = InvalidFetchSessionEpoch.code if self._asked.is_superseded else NONE
+        frame = fetch_codec.encode_response(
+            self._context.correlation_id,
+            self._context.version,
+            (),
+            error_code=error_code,
+            session_id=NO_SESSION if session is None else session.id,
+        )
+        return frame._replace(errors=[error_code]) if error_code else frame
 
 
 def _diverging_epoch(partition: Partition, asked: FetchPartition) -> tuple[int, int] | None:

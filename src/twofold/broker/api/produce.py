@@ -15,6 +15,8 @@
    with REQUEST_TIMED_OUT.
 8. A full disk: KAFKA_STORAGE_ERROR (56), before the room that is kept for the end of transactions is used up.
 9. A batch of another codec than the topic's compression.type is compressed anew.
+10. A plain batch under a producer id that was transactional in the partition: INVALID_TXN_STATE (48), and a line in the
+    broker's log. Apache Kafka takes it, and a stranger that may write fences the owner of the id with its epoch.
 """
 
 import asyncio
@@ -35,6 +37,7 @@ from twofold.broker.partitions.preparation import must_prepare, prepare_batch
 from twofold.broker.partitions.purgatory import DelayedProduce
 from twofold.broker.services import Services
 from twofold.config.internal_topics import is_internal
+from twofold.log.producers.entry import ForeignBatch
 from twofold.records.batch import CODEC_MASK, TRANSACTIONAL, attributes_of, producer_of
 from twofold.records.client_batch_checks import NotOneBatch
 from twofold.records.compression import Codec
@@ -253,6 +256,11 @@ class _Produce:
             durable = bool(partition.two_phase) and _is_two_phase(partition, records)
             result = partition.append(records, acks, guard=guard, durable=durable)
         except KafkaError as error:
+            if isinstance(error, ForeignBatch):
+                self._services.core.quiet.warning(
+                    "foreign batch", "refused a batch of %s (%s, client id %s) to %s: %s",
+                    self._context.principal, self._context.peer, self._context.client_id, partition, error,
+                )  # fmt: skip
             rows.append(self._error_row(index, error, partition))
             return
         except Exception as error:

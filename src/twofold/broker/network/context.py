@@ -2,10 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from twofold.broker.metrics.durations import OF_REQUESTS_S, Durations
 from twofold.wire.message import Message
+
+if TYPE_CHECKING:
+    from twofold.broker.quotas.charge import Charge
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -17,13 +20,16 @@ FASTEST_S = OF_REQUESTS_S[0]
 class Peer:
     """The other end of a connection; what is learned about it later (its software, its user) is written here."""
 
-    __slots__ = ("client_host", "client_port", "listener", "principal", "software_name", "software_version")
+    __slots__ = (
+        "client_host", "client_port", "listener", "mute_ms", "principal", "software_name", "software_version",
+    )  # fmt: skip
 
     def __init__(self, client_host: str, client_port: int, listener: str, principal: str = ANONYMOUS) -> None:
         self.client_host = client_host
         self.client_port = client_port
         self.listener = listener
         self.principal = principal
+        self.mute_ms = 0  # that the connection is to be muted for, by the request that is handled now
         self.software_name = ""
         self.software_version = ""
 
@@ -39,6 +45,7 @@ class RequestContext(NamedTuple):
     correlation_id: int
     client_id: str | None
     peer: Peer
+    charge: "Charge | None" = None  # what it costs the client, where quotas are enforced
 
     @property
     def principal(self) -> str:
@@ -104,18 +111,22 @@ class Later:
     same kind may be handled meanwhile. Answers leave in request order all the same.
     """
 
-    __slots__ = ("answer", "overlaps", "calls", "started_s")
+    __slots__ = ("answer", "overlaps", "calls", "charge", "started_s")
 
     def __init__(self, answer: "asyncio.Future[Frame | NoResponse]", overlaps: bool = False) -> None:
         self.answer = answer
         self.overlaps = overlaps
         self.calls: Calls | None = None  # the dispatcher says where the call is to be counted, and since when it lasts
+        self.charge: Charge | None = None
         self.started_s = 0.0
 
-    def end(self, now_s: float, answer: "Answer | CloseConnection") -> None:
-        """The answer goes out."""
+    def end(self, now_s: float, answer: "Answer | CloseConnection") -> "Answer | CloseConnection":
+        """The answer goes out, with the wait for what the request has cost."""
+        if self.charge is not None and not isinstance(answer, CloseConnection):
+            answer = self.charge.settle(answer)
         if self.calls is not None:
             self.calls.add(now_s - self.started_s, answer)
+        return answer
 
     def give_up(self) -> None:
         """The client is gone: end what only waits. A task has begun its work, which goes on to its end."""

@@ -6,7 +6,8 @@
 3. The arrays of a request are counted before it is decoded: what a client makes us hold is in proportion to what it
    sends (`wire/entries.py`). A large one is decoded in a thread.
 4. Nothing but `CloseConnection` escapes from here, whatever a handler raises.
-5. How long each call took is counted, from here until its answer goes out; so are the error codes of answers.
+5. Where quotas are enforced, a request has a charge (`broker/quotas`): what it takes, and how long its client waits.
+6. How long each call took is counted, from here until its answer goes out; so are the error codes of answers.
 """
 
 import asyncio
@@ -14,10 +15,10 @@ import importlib
 import logging
 import pkgutil
 import struct
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from twofold.broker import api as api_package
 from twofold.broker.network.context import (
@@ -32,6 +33,8 @@ from twofold.broker.network.context import (
     Peer,
     RequestContext,
 )
+from twofold.broker.quotas.charge import Charge, timed
+from twofold.broker.quotas.ledger import QuotaLedger
 from twofold.broker.services import Services
 from twofold.runtime.api import Spawn
 from twofold.wire import codec
@@ -53,6 +56,8 @@ _unpack_header = _HEADER.unpack_from
 
 _new_tuple = tuple.__new__
 _AT_ONCE = (Frame, Later, Message, NoResponse)  # a tuple, because `A | B` is made anew at each request
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +121,7 @@ class Handler:
 class Dispatcher:
     """Handles requests for one broker."""
 
-    __slots__ = ("_services", "_spawn", "_served", "_handlers", "_client_ids", "_now_s", "_wrap")
+    __slots__ = ("_services", "_spawn", "_served", "_handlers", "_client_ids", "_now_s", "_quotas", "_wrap")
 
     def __init__(
         self,
@@ -126,6 +131,7 @@ class Dispatcher:
         *,
         heartbeats: bool = True,
         wrap: Wrap | None = None,
+        quotas: QuotaLedger | None = None,
     ) -> None:
         """`now_s` is a clock that only goes ahead."""
         self._services = services
@@ -135,6 +141,7 @@ class Dispatcher:
         self._client_ids: dict[bytes, str] = {}
         self._now_s = now_s
         self._wrap = wrap
+        self._quotas = quotas or QuotaLedger(now_s)
 
     def dispatch(self, peer: Peer, frame: Request) -> Result:
         """Start handling one request (without its length)."""
@@ -165,8 +172,13 @@ class Dispatcher:
                 position = _slow_header(frame).body_offset
         elif id_length < -1:
             raise CloseConnection(f"a client id of negative length {id_length}")
-        context = _new_tuple(RequestContext, (api_key, version, correlation_id, client_id, peer))
+        charge = None
+        if self._quotas.enforced:
+            charge = Charge(self._quotas, peer, client_id, api_key, version, len(frame))
+        context = _new_tuple(RequestContext, (api_key, version, correlation_id, client_id, peer, charge))
         result = self._handle(handler, context, frame, position)
+        if charge is not None:
+            result = charge.handled(result)
         calls = handler.calls
         if type(result) is Frame and not result.errors:
             # What `Calls.add` does with most requests, without the call.
@@ -238,7 +250,7 @@ class Dispatcher:
         """Decode and encode in a thread: a hundred thousand entries take a second, and others want to be served."""
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         work = self._answer_large(handler, context, frame, position, answer)
-        self._spawn(work, name=handler.api.name)
+        self._spawn(self._timed(context, work), name=handler.api.name)
         return Later(answer)
 
     async def _answer_large(
@@ -280,7 +292,13 @@ class Dispatcher:
             return self._failed(handler, context, request, error)
         if isinstance(result, _AT_ONCE):
             return result
-        return Later(self._spawn(self._wait(handler, context, request, result), name=handler.api.name))
+        return Later(
+            self._spawn(self._timed(context, self._wait(handler, context, request, result)), name=handler.api.name)
+        )
+
+    def _timed(self, context: RequestContext, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+        """The work, with its time on the request's charge if it has one."""
+        return work if context.charge is None else timed(work, context.charge, self._now_s)
 
     async def _wait(
         self, handler: Handler, context: RequestContext, request: Any, result: Awaitable[Message | Answer]

@@ -14,7 +14,8 @@
 5. Where a listener has TLS or SASL, a client first passes the entrance (`entrance.py`); until it is inside, nothing of
    it but that is handled. How many may come, and how fast, is decided before (`admission.py`).
 6. A byte now and then is no activity: only whole requests and large pieces keep `connections.max.idle.ms` from passing.
-7. Whatever ends a connection from our side leaves a log line that names the peer and, where there is one, the setting.
+7. A client that has to wait (quotas) has its answer, and then its connection is muted (`muting.py`).
+8. Whatever ends a connection from our side leaves a log line that names the peer and, where there is one, the setting.
 """
 
 import asyncio
@@ -31,6 +32,7 @@ from twofold.broker.network.context import NO_RESPONSE, Answer, CloseConnection,
 from twofold.broker.network.dispatch import Dispatcher, Request, Result
 from twofold.broker.network.entrance import Entrance, Guarded, Visitor
 from twofold.broker.network.guard import ListenerGuard
+from twofold.broker.network.muting import Mute
 from twofold.broker.network.options import ServerOptions
 from twofold.broker.network.quiet import QuietLog
 from twofold.broker.network.shedding import IdleSweep, shed_answers, shed_requests
@@ -90,6 +92,7 @@ class Server:
         self.connections: dict[ServerConnection, None] = {}  # in order: a set's would differ from run to run
         self.held_bytes = 0  # of answers, for clients that do not read them fast enough
         self.request_bytes = 0  # of requests that are not handled yet, whole or not
+        self.muted = 0  # connections
         self.draining = False
         self.is_open = False
         self.is_cut = False  # by a test: no client can connect
@@ -206,7 +209,7 @@ class ServerConnection(Guarded, asyncio.BufferedProtocol):
         "_head", "_frame", "_filled", "_size", "_parts", "_missing",
         "_queue", "_queued_bytes", "_counted_bytes", "_at_work_bytes", "_unanswered", "_exclusive", "_poison",
         "_writable", "_held_bytes", "_reading_paused", "_closing", "_draining", "_turn_scheduled",
-        "__weakref__",
+        "_mute", "__weakref__",
     )  # fmt: skip
 
     def __init__(self, server: Server, listener: str, guard: ListenerGuard | None = None) -> None:
@@ -240,6 +243,7 @@ class ServerConnection(Guarded, asyncio.BufferedProtocol):
         self._closing = False
         self._draining = False
         self._turn_scheduled = False
+        self._mute: Mute | None = None
 
     # --- what the transport calls ---
 
@@ -262,6 +266,7 @@ class ServerConnection(Guarded, asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
+        self._unmute()
         self._server.forget(self)
         if self._visitor is not None:
             self._server.entrance.leave(self._visitor)
@@ -482,7 +487,7 @@ class ServerConnection(Guarded, asyncio.BufferedProtocol):
         """Handle what may be handled now."""
         queue = self._queue
         turns = REQUESTS_PER_TURN if self._server.is_open and not self._is_held else 0
-        while turns and queue and self._writable and not self._exclusive and not self._closing:
+        while turns and queue and self._writable and not self._exclusive and not self._mute and not self._closing:
             if self._unanswered and (queue[0][:2] != PRODUCE or len(self._unanswered) >= MAX_OVERLAPPED):
                 break
             turns -= 1
@@ -531,8 +536,12 @@ class ServerConnection(Guarded, asyncio.BufferedProtocol):
             return
         if type(result) is Frame and not self._unanswered:
             self._write(result)
+            if self.peer.mute_ms:
+                self._be_muted()
             return
         if isinstance(result, Later):
+            if self.peer.mute_ms:
+                self._be_muted()
             self._exclusive = not result.overlaps
             self._unanswered.append(result)
             result.answer.add_done_callback(self._answered)
@@ -557,13 +566,15 @@ class ServerConnection(Guarded, asyncio.BufferedProtocol):
                 if not answer.answer.done():
                     return
                 later, answer = answer, self._result(answer.answer)
-                later.end(self._server.runtime.clock.monotonic(), answer)
+                answer = later.end(self._server.runtime.clock.monotonic(), answer)
             unanswered.popleft()
             if type(answer) is Frame:
                 self._write(answer)
             elif isinstance(answer, CloseConnection):
                 self._hang_up(answer)
                 return
+        if self.peer.mute_ms:
+            self._be_muted()
         self._exclusive = False
         self._at_work_bytes = 0
 
@@ -595,6 +606,7 @@ class ServerConnection(Guarded, asyncio.BufferedProtocol):
             or self._draining
             or self._is_held
             or self._poison is not None
+            or self._mute is not None
         )
         if full != self._reading_paused and not self._closing:
             self._reading_paused = full
@@ -603,11 +615,35 @@ class ServerConnection(Guarded, asyncio.BufferedProtocol):
             else:
                 self.transport.resume_reading()
 
+    # --- waiting for a quota ---
+
+    def _be_muted(self) -> None:
+        ms, self.peer.mute_ms = self.peer.mute_ms, 0
+        if self._closing or self._draining:
+            return
+        if self._mute is not None:
+            self._mute.extend(ms)
+            return
+        self._mute = Mute(self._server.runtime, ms, self._end_mute)
+        self._server.muted += 1
+        self._regulate_reading()
+
+    def _end_mute(self) -> None:
+        self._unmute()
+        self.last_active = self._server.now()
+        self.advance()
+
+    def _unmute(self) -> None:
+        if self._mute is not None:
+            self._mute.cancel()
+            self._mute = None
+            self._server.muted -= 1
+
     # --- ending ---
 
     def is_idle(self) -> bool:
         """Nothing is being done for this client, unless it is the client that does not read its answers."""
-        return not self._writable or not (self._unanswered or self._queue)
+        return self._mute is None and (not self._writable or not (self._unanswered or self._queue))
 
     def holds_requests(self) -> bool:
         return self._counted_bytes > 0
@@ -616,11 +652,12 @@ class ServerConnection(Guarded, asyncio.BufferedProtocol):
         return self._held_bytes > 0
 
     def last_activity(self) -> float:
-        return self.last_active
+        return self.last_active if self._mute is None else self._server.now()
 
     def drain(self) -> None:
         """Read nothing more and close when everything is answered."""
         self._draining = True
+        self._unmute()
         self.advance()
 
     def close(self) -> None:
@@ -633,6 +670,7 @@ class ServerConnection(Guarded, asyncio.BufferedProtocol):
 
     def abort(self) -> None:
         self._closing = True
+        self._unmute()
         self._drop()
         if self._held_socket is None:
             self.transport.abort()

@@ -25,8 +25,9 @@ from twofold.controller.image import (
     MetadataImage,
     TopicImage,
 )
-from twofold.controller.kept_records import QUOTA, TOKEN, ClientQuota, QuotaEntity
+from twofold.controller.kept_records import TOKEN
 from twofold.controller.levels import describe
+from twofold.controller.quota_records import QuotaEntity, QuotaOwner
 from twofold.log.recovery.checkpoints import decode_uuid, encode_uuid
 from twofold.version import VERSION
 
@@ -244,15 +245,12 @@ class _Kept:
 
     @cached_property
     def quotas(self) -> Mapping[str, Mapping[str, Any]]:
-        tables: dict[str, dict[str, Any]] = {}
-        for record in self._of(QUOTA):
-            tables.setdefault(_quota_name(record), {})[record.key] = record.value
-        return tables
+        return {_quota_name(owner): dict(limits) for owner, limits in self._image.quotas.items()}
 
 
-def _quota_name(quota: ClientQuota) -> str:
+def _quota_name(owner: QuotaOwner) -> str:
     """As Apache Kafka's shell writes it: `clientId(loader)_user(alice)`; a default has no name."""
-    return "_".join(map(_entity_name, sorted(quota.entity)))
+    return "_".join(map(_entity_name, sorted(owner)))
 
 
 def _entity_name(entity: QuotaEntity) -> str:

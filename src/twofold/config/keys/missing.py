@@ -52,6 +52,9 @@ TLS = MissingPart(
     "connections would be secured in another way than the one that is meant",
     "remove the setting, and give keys and certificates in PEM, or leave this node to Apache Kafka",
 )
+QUOTA_CALLBACKS = MissingPart(
+    "classes that decide quotas", "only the quotas of the metadata would hold", "remove the setting, and set the quotas"
+)
 POLICIES = MissingPart("policies", "clients could do what the class forbids", _OPEN)
 CLUSTER = MissingPart("clusters of several nodes", "this node would start a cluster of its own", _ALONE)
 ROLES = MissingPart("nodes with one role", "this node would be broker and controller of a cluster of its own", _ALONE)

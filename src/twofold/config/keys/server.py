@@ -1,7 +1,7 @@
 """Node, listeners, connections, requests, quotas."""
 
 from twofold.config.definition import INT_MAX, LONG_MAX, at_least, between, level, one_of, some_of
-from twofold.config.keys.key import BOOLEAN, CLASS, HIGH, INT, LIST, LONG, LOW, STRING, setting
+from twofold.config.keys.key import BOOLEAN, CLASS, DOUBLE, HIGH, INT, LIST, LONG, LOW, STRING, setting
 from twofold.config.keys.missing import (
     AUTHORIZER,
     BOTH_ROLES,
@@ -9,6 +9,7 @@ from twofold.config.keys.missing import (
     OTHER_AUTHORIZER,
     POLICIES,
     PROVIDERS,
+    QUOTA_CALLBACKS,
     STANDARD_AUTHORIZER,
     TLS,
     by_other_settings,
@@ -152,11 +153,17 @@ KEYS = (
             refused=unless_empty(POLICIES),
             doc="A policy that may refuse new topics."),
     setting("client.quota.callback.class", CLASS, None, importance=LOW, effect=False,
+            refused=unless_empty(QUOTA_CALLBACKS),
             doc="A class that decides quotas."),
-    setting("quota.window.num", INT, 11, rule=at_least(1), importance=LOW, effect=False,
-            doc="Samples kept for quotas."),
-    setting("quota.window.size.seconds", INT, 1, rule=at_least(1), importance=LOW, effect=False,
+    setting("quota.window.num", INT, 11, rule=at_least(1), importance=LOW,
+            doc="Samples kept for quotas. A client that was silent may take what its quota allows in all of them but "
+                "one at once."),
+    setting("quota.window.size.seconds", INT, 1, rule=at_least(1), importance=LOW,
             doc="The length of such a sample."),
+    setting("quota.new.transactional.ids.rate", DOUBLE, 0.0, rule=at_least(0), importance=LOW,
+            doc="New transactional ids per second that one principal may make known, on average; all of "
+                "quota.window.num samples at once. A client that makes more has to wait, and nothing is refused. 0 "
+                "sets no limit. Twofold's own."),
     setting("replication.quota.window.num", INT, 11, rule=at_least(1), importance=LOW, effect=False,
             doc="Samples kept for replication quotas."),
     setting("replication.quota.window.size.seconds", INT, 1, rule=at_least(1), importance=LOW, effect=False,
@@ -166,9 +173,9 @@ KEYS = (
     setting("alter.log.dirs.replication.quota.window.size.seconds", INT, 1, rule=at_least(1), importance=LOW,
             effect=False,
             doc="The length of such a sample."),
-    setting("controller.quota.window.num", INT, 11, rule=at_least(1), importance=LOW, effect=False,
-            doc="Samples kept for quotas on changes of topics."),
-    setting("controller.quota.window.size.seconds", INT, 1, rule=at_least(1), importance=LOW, effect=False,
+    setting("controller.quota.window.num", INT, 11, rule=at_least(1), importance=LOW,
+            doc="Samples kept for quotas on changes of topics: so much may be changed at once."),
+    setting("controller.quota.window.size.seconds", INT, 1, rule=at_least(1), importance=LOW,
             doc="The length of such a sample."),
     setting("metric.reporters", LIST, ("org.apache.kafka.common.metrics.JmxReporter",), importance=LOW, dynamic=True,
             effect=False,

@@ -9,6 +9,9 @@
 5. Two times are kept. `last_timestamp` is that of the newest batch, by the client's clock: DescribeProducers tells it,
    as Apache Kafka does. `appended_ms` is when the newest batch was appended here, by our clock: a producer is forgotten
    by that time, because a client that writes the records of last year is active all the same.
+6. A producer id whose transaction ended here, or is open, is a transactional one: a plain batch under it, with whatever
+   epoch, comes from another client that would fence the owner. The epoch of a coordinator tells it, so that snapshots
+   and replay know it as well.
 """
 
 from typing import NamedTuple
@@ -30,6 +33,10 @@ NO_OFFSET = -1
 NO_COORDINATOR_EPOCH = -1
 
 _new_tuple = tuple.__new__
+
+
+class ForeignBatch(InvalidTxnState):
+    """A plain batch under the id of a transactional producer, which sends none."""
 
 
 class BatchMetadata(NamedTuple):
@@ -61,6 +68,10 @@ class ProducerEntry(NamedTuple):
     @property
     def last_sequence(self) -> int:
         return self.window[-1].last_sequence if self.window else NO_SEQUENCE
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.coordinator_epoch != NO_COORDINATOR_EPOCH or self.txn_first_offset != NO_OFFSET
 
     def has_open_transaction(self, epoch: ProducerEpoch) -> bool:
         return self.txn_first_offset != NO_OFFSET and self.epoch == epoch
@@ -120,6 +131,15 @@ def check_guard(
         raise InvalidTxnState(
             f"producer {header.producer_id} epoch {header.producer_epoch}: the first batch of a transaction must be "
             "verified with the transaction coordinator, and this one is not (transaction.partition.verification.enable)"
+        )
+
+
+def check_plain(entry: ProducerEntry, header: Header) -> None:
+    """Refuse what only a client can send that is not the producer: Kafka takes it, and its epoch fences the owner."""
+    if entry.is_transactional:
+        raise ForeignBatch(
+            f"a batch outside of any transaction has the producer id {header.producer_id}, epoch "
+            f"{header.producer_epoch}, and that id is a transactional one (epoch {entry.epoch})"
         )
 
 

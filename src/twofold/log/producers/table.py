@@ -28,6 +28,7 @@ from twofold.log.producers.entry import (
     after_marker,
     check_guard,
     check_marker,
+    check_plain,
     check_sequence,
     find_duplicate,
     is_expired,
@@ -129,8 +130,11 @@ class ProducerTable:
         if header.attributes & TRANSACTIONAL:
             verification = self._verifications.get(header.producer_id)
             check_guard(entry, header, verification, checks.guard, checks.verification_enabled)
-        if entry is not None and header.producer_epoch < entry.epoch:
-            raise stale_epoch(entry, header.producer_epoch)
+        if entry is not None:
+            if header.producer_epoch < entry.epoch:
+                raise stale_epoch(entry, header.producer_epoch)
+            if checks.origin is Origin.CLIENT and not header.attributes & TRANSACTIONAL:
+                check_plain(entry, header)
         if checks.origin is Origin.CLIENT:
             check_sequence(entry, header, verification)
 

@@ -173,7 +173,10 @@ class TransactionService(CoordinatorService[TransactionShard]):
     # --- what clients ask ---
 
     async def init_producer_id(self, request: InitRequest, asker: RequestContext) -> Decision:
-        decision = await self._init_producer_id(request, asker)
+        before: list[TransactionMetadata | None] = []
+        decision = await self._init_producer_id(request, asker, before)
+        if asker.charge is not None and before[-1:] == [None]:
+            asker.charge.new_transactional_id()
         value = decision.value
         if value is not None and decision.ongoing_producer_id != NO_PRODUCER_ID and is_two_phase(value):
             await self._sync(request.transactional_id, value)
@@ -192,11 +195,15 @@ class TransactionService(CoordinatorService[TransactionShard]):
             # The record is written. A client that asks again is answered when this has succeeded.
             raise CoordinatorNotAvailable(f"{transactional_id!r} is not on disk: {error}") from error
 
-    def _init_producer_id(self, request: InitRequest, asker: RequestContext) -> "Awaitable[Decision]":
+    def _init_producer_id(
+        self, request: InitRequest, asker: RequestContext, before: list[TransactionMetadata | None]
+    ) -> "Awaitable[Decision]":
+        """`before` gets what was known of the id when it was decided on."""
         transactional_id = request.transactional_id
         self.coordinator.check_init(request)
 
         def decide(entry: TransactionMetadata | None, now_ms: int, pending: bool) -> Decision:
+            before.append(entry)
             if request.enable_2pc:
                 self._check_may_begin()
             damage = UNDAMAGED

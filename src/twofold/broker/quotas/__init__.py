@@ -1,0 +1,1 @@
+"""Quotas: how much a client may take, what it took, and how long it has to wait."""

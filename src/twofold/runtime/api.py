@@ -18,6 +18,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from random import Random
+from ssl import SSLContext
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 T = TypeVar("T")
@@ -153,9 +154,9 @@ class Network(Protocol):
         ...
 
     async def connect(
-        self, factory: ProtocolFactory, host: str, port: int
+        self, factory: ProtocolFactory, host: str, port: int, *, tls: SSLContext | None = None
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        """OSError when no node listens there."""
+        """OSError when no node listens there, or when the TLS handshake fails."""
         ...
 
 

@@ -17,6 +17,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
+from ssl import SSLContext
 from typing import Any, ClassVar, TypeVar
 
 from twofold.runtime.api import Data, File, ProtocolFactory, Runtime, Volume
@@ -26,6 +27,7 @@ T = TypeVar("T")
 Address = tuple[socket.AddressFamily, Any]
 
 LISTEN_BACKLOG = 1024
+TLS_SHUTDOWN_S = 1  # that the other end may take to say goodbye
 PORT_ATTEMPTS = 16
 
 log = logging.getLogger(__name__)
@@ -365,9 +367,13 @@ class RealNetwork:
         return RealListener(bound_host, bound_port, list(servers))
 
     async def connect(
-        self, factory: ProtocolFactory, host: str, port: int
+        self, factory: ProtocolFactory, host: str, port: int, *, tls: SSLContext | None = None
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        return await self._loop.create_connection(factory, host, port)
+        if tls is None:
+            return await self._loop.create_connection(factory, host, port)
+        return await self._loop.create_connection(
+            factory, host, port, ssl=tls, server_hostname=host, ssl_shutdown_timeout=TLS_SHUTDOWN_S
+        )
 
 
 def check_can_listen(host: str, port: int) -> None:

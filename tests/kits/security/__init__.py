@@ -1,0 +1,1 @@
+"""Certificates, tokens and an Apache Kafka with listeners of every security protocol."""

@@ -398,6 +398,11 @@ class ConsumerConfig(ClientConfig):
         return ISOLATION_LEVELS[self.isolation_level]
 
 
+def security_options(config: ClientConfig) -> dict[str, Any]:
+    """As keyword arguments, for another client of the same application."""
+    return {name: getattr(config, name) for name in SECURITY_SETTINGS}
+
+
 def _check_one_of(name: str, value: str, allowed: "list[str] | tuple[str, ...]") -> None:
     if value not in allowed:
         raise ValueError(f"{name}={value!r} is none of {', '.join(allowed)}")

@@ -109,7 +109,7 @@ class HeldWrites:
     def __init__(self) -> None:
         self._pieces: list[list[bytes | bytearray]] = []
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | bytearray) -> None:
         self._pieces.append([data])
 
     def writelines(self, pieces: "list[bytes | bytearray]") -> None:

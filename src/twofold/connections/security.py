@@ -236,6 +236,28 @@ class ConnectionSecurity:
 PLAINTEXT = ConnectionSecurity()
 
 
+def literal_secret(settings: Mapping[str, str]) -> str | None:
+    """The name of a setting that holds a secret itself, and not a reference to one; None where all is well."""
+    for name in SECRETS:
+        text = settings.get(name)
+        if text is None or is_reference(text):
+            continue
+        if name != JAAS or not _refers(text):
+            return name
+    return None
+
+
+def _refers(line: str) -> bool:
+    """Whether all that a jaas line says, except the name of the user, stands elsewhere."""
+    from twofold.security.jaas import JaasError, parse_jaas
+
+    try:
+        options = parse_jaas(line).options
+    except JaasError:
+        return False  # what it is cannot be told
+    return all(is_reference(value) for name, value in options.items() if name != "username")
+
+
 def _protocol(text: str) -> SecurityProtocol:
     try:
         return SecurityProtocol(text.upper())

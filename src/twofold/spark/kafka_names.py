@@ -39,14 +39,10 @@ COMMON_WITHOUT_EFFECT = frozenset(
         "metrics.recording.level",
         "metrics.sample.window.ms",
         "receive.buffer.bytes",
-        "security.providers",
         "send.buffer.bytes",
         "socket.connection.setup.timeout.max.ms",
     ]
 )
-# Only used with a security.protocol that is refused here.
-SECURITY_PREFIXES = ("sasl.", "ssl.")
-
 _READ = "what is read, and from where, is the query's to know"
 REFUSED_ON_READ = {
     "auto.offset.reset": f"set startingOffsets instead: {_READ}",

@@ -9,7 +9,14 @@ import pytest
 
 from kits.client.scripted_broker import PORT, FakeBroker, hang_up, silence
 from twofold.connections.connection import Address, Connection, ConnectionLimits, open_connection
-from twofold.connections.errors import BrokerUnreachable, ClientClosed, ConnectionLost, NoAnswer, UnsupportedByBroker
+from twofold.connections.errors import (
+    BrokerUnreachable,
+    ClientClosed,
+    ConnectionLost,
+    ListenerMismatch,
+    NoAnswer,
+    UnsupportedByBroker,
+)
 from twofold.runtime.sim import Simulation
 from twofold.wire.apis import APIS, KEYS
 from twofold.wire.messages.metadata import MetadataRequest
@@ -196,7 +203,6 @@ class _Garbage(asyncio.Protocol):
     ("answer", "message"),
     [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "web:80 does not speak Kafka in plain text: it speaks HTTP"),
-        (b"\x15\x03\x03\0\2\2\x28", "web:80 does not speak Kafka in plain text: it speaks TLS"),
         (b"SSH-2.0-OpenSSH_9.2\r\n", "it speaks SSH"),
         (b"\x7f\0\0\0", "it sent a frame of 2130706432 bytes"),
         (b"\0\0\0\x04\0\0\0\x63", "answered what was not asked"),
@@ -208,5 +214,17 @@ def test_what_is_not_kafka_ends_the_connection(answer: bytes, message: str) -> N
         await sim.runtime("web").network.listen(lambda: _Garbage(answer), "web", 80)
         with pytest.raises(ConnectionLost, match=message):
             await open_connection(sim.runtime("client"), Address("web", 80), ConnectionLimits())
+
+    play(story)
+
+
+def test_a_listener_with_tls_is_named_to_a_plain_client_that_does_not_try_again() -> None:
+    async def story(sim: Simulation, _: FakeBroker) -> None:
+        alert = b"\x15\x03\x03\0\2\2\x28"
+        await sim.runtime("web").network.listen(lambda: _Garbage(alert), "web", 80)
+        message = "web:80 does not speak Kafka in plain text: it speaks TLS.*set SSL or SASL_SSL"
+        with pytest.raises(ListenerMismatch, match=message) as caught:
+            await open_connection(sim.runtime("client"), Address("web", 80), ConnectionLimits())
+        assert not caught.value.retriable
 
     play(story)

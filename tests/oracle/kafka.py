@@ -85,6 +85,7 @@ class Oracle:
         self.jars = jars
         self.flags = oracle_flags(jars) if flags is None else flags
         self.more_jars: tuple[Path, ...] = ()
+        self.format_args: tuple[str, ...] = ()
         self.directory = directory
         self.settings = dict(settings)
         self.host = "127.0.0.1"
@@ -171,7 +172,7 @@ class Oracle:
         cluster_id = base64.urlsafe_b64encode(b"\x00" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
         args = ["format", "-t", cluster_id, "-c", str(self._properties), "--standalone"]
         # KIP-966 would store min.insync.replicas as a cluster-wide config; Twofold has no eligible leader replicas.
-        args += ["--feature", "eligible.leader.replicas.version=0"]
+        args += ["--feature", "eligible.leader.replicas.version=0", *self.format_args]
         done = self.tool("kafka.tools.StorageTool", args)
         if done.returncode != 0:
             raise RuntimeError(f"StorageTool could not format {self.data}:\n{done.stdout}\n{done.stderr}")

@@ -123,7 +123,6 @@ def test_options_of_the_other_side_and_of_spark_are_no_mistake() -> None:
         (BASE | {"includeHeaders": "1"}, "includeHeaders='1' is neither true nor false"),
         (BASE | {"kafka.isolation.level": "dirty"}, "kafka.isolation.level='dirty' is none of"),
         (BASE | {"kafka.fetch.max.bytes": "many"}, "kafka.fetch.max.bytes='many' is not a number"),
-        (BASE | {"kafka.security.protocol": "SASL_SSL"}, "kafka.security.protocol=SASL_SSL is not supported"),
         (
             BASE | {"kafka.ssl.truststore.location": "x"},
             "kafka.ssl.truststore.location has no effect without kafka.sec",
@@ -132,6 +131,8 @@ def test_options_of_the_other_side_and_of_spark_are_no_mistake() -> None:
             BASE | {"kafka.sasl.mechanism": "PLAIN"},
             "kafka.sasl.mechanism has no effect without kafka.security.protocol",
         ),
+        (BASE | {"kafka.security.protocol": "SASL_SSL"}, "kafka.sasl.mechanism is missing"),
+        (BASE | {"kafka.ssl.truststore.password": "x"}, "kafka.ssl.truststore.password is not supported"),
         (BASE | {"kafka.auto.offset.reset": "x"}, "kafka.auto.offset.reset is not supported: set startingOffsets"),
         (BASE | {"kafka.key.deserializer": "x"}, "kafka.key.deserializer is not supported"),
         (BASE | {"kafka.value.deserializer": "x"}, "kafka.value.deserializer is not supported"),

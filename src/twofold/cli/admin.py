@@ -3,8 +3,10 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from twofold.cli.command_config import make_config
 from twofold.cli.common import FAILED, OK, OutputFormat, complain, print_json
 from twofold.client.admin.admin import Admin
+from twofold.client.config import ClientConfig
 from twofold.wire.errors import KafkaError
 
 
@@ -16,7 +18,7 @@ class connected:  # noqa: N801 - reads as a verb: async with connected(...)
 
     async def __aenter__(self) -> Admin:
         server, timeout_ms = self._options
-        self._admin = Admin(bootstrap_servers=server, default_api_timeout_ms=timeout_ms, client_id="twofold-cli")
+        self._admin = Admin.of(make_config(ClientConfig, server, {"default.api.timeout.ms": timeout_ms}))
         try:
             await self._admin.bootstrap(min(2_000, timeout_ms))
         except BaseException:

@@ -33,6 +33,13 @@ class OutputFormat(StrEnum):
     JSON = "json"
 
 
+COMMAND_CONFIG = declare.Option(
+    "--command-config",
+    metavar="FILE",
+    envvar="TWOFOLD_COMMAND_CONFIG",
+    help="Settings of the client in a properties file, as security.protocol, sasl.* and ssl.*.",
+)
+"""Every command that asks a broker has it (`cli/command_config.py`)."""
 BootstrapServer = Annotated[
     str,
     declare.Option(
@@ -41,6 +48,7 @@ BootstrapServer = Annotated[
         metavar="HOST:PORT[,...]",
         envvar="TWOFOLD_BOOTSTRAP_SERVER",
         help="Brokers to ask first.",
+        beside=COMMAND_CONFIG,
     ),
 ]
 Format = Annotated[OutputFormat, declare.Option("--format", help="How to print: for people, or for programs.")]
@@ -105,8 +113,8 @@ def complain(message: str, code: int) -> int:
 
 def explain(error: "KafkaError", bootstrap_server: str) -> tuple[str, int]:
     """A message that says what to change, and the exit code."""
-    from twofold.connections.errors import BrokerUnreachable, ConnectionLost, GaveUp, NoAnswer
-    from twofold.wire.errors import UnknownTopicOrPartition
+    from twofold.connections.errors import BrokerUnreachable, ConnectionLost, GaveUp, NoAnswer, SecurityFailed
+    from twofold.wire.errors import SaslAuthenticationFailed, UnknownTopicOrPartition
 
     if isinstance(error, GaveUp) and isinstance(error.last, UnknownTopicOrPartition):
         return f"{error.last.message} at {bootstrap_server}; `twofold topic list` shows those that do", FAILED
@@ -115,6 +123,10 @@ def explain(error: "KafkaError", bootstrap_server: str) -> tuple[str, int]:
         whose = "" if profile is None else f" (profile {profile.name})"
         hint = f"Is a broker running at {bootstrap_server}{whose}? Name another with --bootstrap-server"
         return f"{error}\n{hint}, or allow more time with --timeout.", UNREACHABLE
+    if isinstance(error, SaslAuthenticationFailed | SecurityFailed):
+        from twofold.cli.command_config import where_from
+
+        return f"{error}\n{where_from()}", FAILED
     return str(error), FAILED
 
 

@@ -47,10 +47,14 @@ class _Declared:
     max: float | None
     show_default: bool
     hidden: bool
+    beside: "Option | None" = None
 
 
 class Option(_Declared):
-    """`names`: "--partitions", "-p"; "--commit/--abort" is a flag with two sides. Without: `--` and the parameter."""
+    """`names`: "--partitions", "-p"; "--commit/--abort" is a flag with two sides. Without: `--` and the parameter.
+
+    `beside` is an option that every command with this one has as well. No function takes it: `beside_value` tells it.
+    """
 
     def __init__(
         self,
@@ -62,8 +66,9 @@ class Option(_Declared):
         max: float | None = None,
         show_default: bool = True,
         hidden: bool = False,
+        beside: "Option | None" = None,
     ) -> None:
-        super().__init__(names, help, metavar, envvar, min, max, show_default, hidden)
+        super().__init__(names, help, metavar, envvar, min, max, show_default, hidden, beside)
 
 
 class Argument(_Declared):
@@ -186,7 +191,30 @@ def parameters_of(function: Callable[..., Any]) -> list[click.Parameter]:
         required = parameter.default is inspect.Parameter.empty
         make = _argument if isinstance(declared, Argument) else _option
         found.append(make(name, kind, declared, default, required))
+        if declared.beside is not None:
+            found.append(_beside(declared.beside))
     return found
+
+
+def _beside(declared: Option) -> click.Parameter:
+    def keep(context: Context, parameter: click.Parameter, value: str | None) -> None:
+        context.meta[declared.names[0]] = value
+
+    return click.Option(
+        [*declared.names],
+        expose_value=False,
+        callback=keep,
+        help=declared.help,
+        metavar=declared.metavar,
+        envvar=declared.envvar,
+        show_envvar=declared.envvar is not None,
+    )
+
+
+def beside_value(option: Option) -> str | None:
+    """What the running command was given for an option that stands beside another."""
+    context = click.get_current_context(silent=True)
+    return None if context is None else context.meta.get(option.names[0])
 
 
 def _declared(hint: Any) -> tuple[_Kind, _Declared]:

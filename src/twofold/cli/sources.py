@@ -35,7 +35,7 @@ class StartOptions:
 def collect_sources(options: StartOptions) -> "list[Source]":
     from twofold.config.settings import Source, data_settings, environment_values
 
-    file = {} if options.config is None else _read_properties(options.config)
+    file = {} if options.config is None else read_properties(options.config)
     sources = [
         Source(str(options.config), file, lenient=True),
         Source("the environment", environment_values(os.environ)),
@@ -60,16 +60,16 @@ def collect_sources(options: StartOptions) -> "list[Source]":
     return sources
 
 
-def _read_properties(path: str) -> dict[str, str]:
+def read_properties(path: str, option: str = "--config") -> dict[str, str]:
     from twofold.config.settings import parse_properties
 
     try:
         with open(path, encoding="utf-8") as file:
             return parse_properties(file.read())
     except OSError as error:
-        raise UsageError(f"cannot read --config {path}: {error.strerror}") from None
+        raise UsageError(f"cannot read {option} {path}: {error.strerror}") from None
     except ValueError as error:
-        raise UsageError(f"cannot read --config {path}: {error}") from None
+        raise UsageError(f"cannot read {option} {path}: {error}") from None
 
 
 def _listener(listen: str) -> str:

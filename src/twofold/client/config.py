@@ -6,11 +6,12 @@ that may be strings. What is wrong is refused here, before anything connects.
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, TypeAlias, TypedDict, TypeVar
 
 from twofold.client.consumer.assignors import assignor_named
 from twofold.connections.connection import Address, ConnectionLimits, parse_addresses
+from twofold.connections.security import REFUSED, WITHOUT_EFFECT, ConnectionSecurity, TokenProvider
 from twofold.connections.waiting import Backoff
 from twofold.records.compression import Codec
 
@@ -49,6 +50,26 @@ class ClientOptions(TypedDict, total=False):
     reconnect_backoff_max_ms: int
     socket_connection_setup_timeout_ms: int
     metadata_max_age_ms: int
+    security_protocol: str
+    sasl_mechanism: str | None
+    sasl_username: str | None
+    sasl_password: str | None
+    sasl_jaas_config: str | None
+    sasl_oauthbearer_token: str | None
+    sasl_oauthbearer_token_file: str | None
+    sasl_oauthbearer_token_endpoint_url: str | None
+    sasl_oauth_token_provider: TokenProvider | None
+    ssl_truststore_type: str | None
+    ssl_truststore_location: str | None
+    ssl_truststore_certificates: str | None
+    ssl_keystore_type: str | None
+    ssl_keystore_location: str | None
+    ssl_keystore_key: str | None
+    ssl_keystore_certificate_chain: str | None
+    ssl_key_password: str | None
+    ssl_endpoint_identification_algorithm: str | None
+    ssl_enabled_protocols: str | None
+    ssl_cipher_suites: str | None
 
 
 class ProducerOptions(ClientOptions, total=False):
@@ -111,15 +132,38 @@ class ClientConfig:
     reconnect_backoff_max_ms: int = 1_000
     socket_connection_setup_timeout_ms: int = 10_000
     metadata_max_age_ms: int = 300_000
+    security_protocol: str = "PLAINTEXT"
+    sasl_mechanism: str | None = None
+    sasl_username: str | None = None
+    sasl_password: str | None = field(default=None, repr=False)
+    sasl_jaas_config: str | None = field(default=None, repr=False)
+    sasl_oauthbearer_token: str | None = field(default=None, repr=False)
+    sasl_oauthbearer_token_file: str | None = None
+    sasl_oauthbearer_token_endpoint_url: str | None = None
+    sasl_oauth_token_provider: TokenProvider | None = None
+    ssl_truststore_type: str | None = None
+    ssl_truststore_location: str | None = None
+    ssl_truststore_certificates: str | None = field(default=None, repr=False)
+    ssl_keystore_type: str | None = None
+    ssl_keystore_location: str | None = None
+    ssl_keystore_key: str | None = field(default=None, repr=False)
+    ssl_keystore_certificate_chain: str | None = field(default=None, repr=False)
+    ssl_key_password: str | None = field(default=None, repr=False)
+    ssl_endpoint_identification_algorithm: str | None = None  # None: https, which compares the name
+    ssl_enabled_protocols: str | None = None
+    ssl_cipher_suites: str | None = None
 
     def __post_init__(self) -> None:
         parse_addresses(self.bootstrap_servers)
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name in MAY_BE_NEGATIVE or not isinstance(value, int | float) or isinstance(value, bool):
+        security = self.security
+        if not security.is_plain:
+            security.check()
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if one.name in MAY_BE_NEGATIVE or not isinstance(value, int | float) or isinstance(value, bool):
                 continue
             if value < 0:
-                raise ValueError(f"{field.name}={value} is negative")
+                raise ValueError(f"{one.name}={value} is negative")
 
     @property
     def addresses(self) -> tuple[Address, ...]:
@@ -134,8 +178,18 @@ class ClientConfig:
         return Backoff(self.reconnect_backoff_ms, self.reconnect_backoff_max_ms)
 
     @property
+    def security(self) -> ConnectionSecurity:
+        """How connections are made safe. What stands elsewhere is read by each of them."""
+        return ConnectionSecurity.of({name.replace("_", "."): getattr(self, name) for name in SECURITY_SETTINGS})
+
+    @property
     def limits(self) -> ConnectionLimits:
         return ConnectionLimits(self.client_id, self.socket_connection_setup_timeout_ms, self.request_timeout_ms)
+
+
+SECURITY_SETTINGS = tuple(
+    one.name for one in fields(ClientConfig) if one.name.startswith(("security_", "sasl_", "ssl_"))
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,10 +350,10 @@ class ConsumerConfig(ClientConfig):
             self._check_group()
 
     def _check_no_group(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name in GROUP_SETTINGS and value != field.default:
-                raise ValueError(f"{field.name}={value!r} is about groups: set group_id, too")
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if one.name in GROUP_SETTINGS and value != one.default:
+                raise ValueError(f"{one.name}={value!r} is about groups: set group_id, too")
         if self.enable_auto_commit:
             raise ValueError("enable_auto_commit=True commits the offsets of a group: set group_id, too")
 
@@ -344,6 +398,11 @@ class ConsumerConfig(ClientConfig):
         return ISOLATION_LEVELS[self.isolation_level]
 
 
+def security_options(config: ClientConfig) -> dict[str, Any]:
+    """As keyword arguments, for another client of the same application."""
+    return {name: getattr(config, name) for name in SECURITY_SETTINGS}
+
+
 def _check_one_of(name: str, value: str, allowed: "list[str] | tuple[str, ...]") -> None:
     if value not in allowed:
         raise ValueError(f"{name}={value!r} is none of {', '.join(allowed)}")
@@ -351,7 +410,7 @@ def _check_one_of(name: str, value: str, allowed: "list[str] | tuple[str, ...]")
 
 def from_keywords(config: type[C], values: Mapping[str, Any]) -> C:
     """A config from keyword arguments; TypeError names the one that is unknown and the nearest that is not."""
-    known = [field.name for field in fields(config)]
+    known = [one.name for one in fields(config)]
     for name in values:
         if name not in known:
             raise TypeError(f"unknown setting {name!r}{_nearest(name, known)}")
@@ -360,13 +419,17 @@ def from_keywords(config: type[C], values: Mapping[str, Any]) -> C:
 
 def from_dotted(config: type[C], values: Mapping[str, Any]) -> C:
     """A config from Kafka's own names, whose values may be strings as in a properties file."""
-    known = {field.name.replace("_", "."): field for field in fields(config)}
+    known = {one.name.replace("_", "."): one for one in fields(config)}
     keywords: dict[str, Any] = {}
     for name, value in values.items():
-        field = known.get(name)
-        if field is None:
+        setting = known.get(name)
+        if setting is None:
+            if name in WITHOUT_EFFECT:
+                continue
+            if name in REFUSED:
+                raise ValueError(f"{name} is not supported: {REFUSED[name]}")
             raise ValueError(f"unknown setting {name!r}{_nearest(name, list(known))}")
-        keywords[field.name] = _PARSERS[str(field.type)](name, value)
+        keywords[setting.name] = _PARSERS[str(setting.type)](name, value)
     return config(**keywords)
 
 
@@ -403,5 +466,6 @@ _PARSERS: dict[str, Callable[[str, Any], Any]] = {
     str(str | Sequence[str]): lambda _, value: value,
     str(Serializer | None): lambda _, value: value,
     str(Deserializer | None): lambda _, value: value,
+    str(TokenProvider | None): lambda _, value: value,
     str(int | None): lambda name, value: None if value is None else _parse_number(int)(name, value),
 }

@@ -5,19 +5,32 @@
 3. An answer that is overdue ends the connection: those behind it would be as late, and a late answer must not meet a
    caller that gave up.
 4. The number of requests in flight has a bound.
+5. A connection is handed out when it is logged in. While it logs in again, requests wait in their order.
 """
 
 import asyncio
 import os
+import ssl
 import struct
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
-from twofold.connections.errors import BrokerUnreachable, ClientClosed, ConnectionLost, NoAnswer, UnsupportedByBroker
+from twofold.connections.authentication import Session
+from twofold.connections.errors import (
+    BrokerUnreachable,
+    ClientClosed,
+    ConnectionLost,
+    ListenerMismatch,
+    NoAnswer,
+    UnsupportedByBroker,
+)
+from twofold.connections.security import PLAINTEXT, PROTOCOL, ConnectionSecurity
+from twofold.connections.tls_errors import no_tls_connection, tls_alert
 from twofold.connections.waiting import done_within
 from twofold.runtime.api import Runtime, TimerHandle
+from twofold.security.protocols import SecurityProtocol
 from twofold.version import VERSION
 from twofold.wire.apis import APIS
 from twofold.wire.codec import Undecodable, decode_response, encode_request
@@ -75,17 +88,54 @@ class _InFlight:
     timer: TimerHandle
 
 
+class JoinedWrites:
+    """Writes to TLS, where each piece would become a record of its own."""
+
+    __slots__ = ("_transport", "write")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self.write = transport.write
+
+    def writelines(self, pieces: "list[bytes | bytearray]") -> None:
+        self._transport.write(b"".join(pieces))
+
+
+class HeldWrites:
+    """Takes what is written until `release`. There is no more than the bound of requests in flight allows."""
+
+    __slots__ = ("_pieces",)
+
+    def __init__(self) -> None:
+        self._pieces: list[list[bytes | bytearray]] = []
+
+    def write(self, data: bytes | bytearray) -> None:
+        self._pieces.append([data])
+
+    def writelines(self, pieces: "list[bytes | bytearray]") -> None:
+        self._pieces.append(pieces)
+
+    def release(self, output: "asyncio.Transport | JoinedWrites") -> None:
+        for pieces in self._pieces:
+            output.writelines(pieces)
+
+
 class Connection(asyncio.Protocol):
     """Made by `open_connection`, which returns it ready for requests."""
 
-    def __init__(self, runtime: Runtime, label: str, limits: ConnectionLimits) -> None:
+    def __init__(
+        self, runtime: Runtime, label: str, limits: ConnectionLimits, security: ConnectionSecurity = PLAINTEXT
+    ) -> None:
         self.label = label
         self.limits = limits
+        self._security = security
         self.versions: Mapping[int, tuple[int, int]] = {API_VERSIONS: (0, APIS[API_VERSIONS].max_version)}
         self.finalized_features: Mapping[str, int] = {}
         self._runtime = runtime
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
+        self._output: asyncio.Transport | JoinedWrites | HeldWrites | None = None  # where requests are written to
+        self._timer: TimerHandle | None = None
         self._error: KafkaError | None = None
         self._in_flight: dict[int, _InFlight] = {}
         self._next_correlation_id = 0
@@ -94,6 +144,7 @@ class Connection(asyncio.Protocol):
         self._when_writable: list[Callable[[], None]] = []
         self._buffer = bytearray()
         self._is_negotiated = False
+        self._first_id = 0  # of the first request after the connection was ready
 
     @property
     def closed(self) -> bool:
@@ -151,29 +202,57 @@ class Connection(asyncio.Protocol):
         """Write now; the future is the answer. The caller keeps the number in flight below the bound."""
         if version is None:
             version = self.version(api_key)
-        transport = self._open_transport()
+        output = self._open_output()
         correlation_id = self._take_correlation_id()
         frame = encode_request(message, api_key, version, correlation_id, self.limits.client_id)
         future = self._expect(correlation_id, api_key, version, timeout_ms)
-        transport.write(frame)
+        output.write(frame)
         return future
 
     def send_body(self, body: "list[bytes | bytearray]", api_key: int, version: int) -> "asyncio.Future[Any]":
         """As `send`, for a body of a flexible version that is encoded already, in pieces that are not copied. They must
         stay as they are until the answer is there or the connection has ended."""
-        transport = self._open_transport()
+        output = self._open_output()
         correlation_id = self._take_correlation_id()
         name = (self.limits.client_id or "").encode()
         id_length = -1 if self.limits.client_id is None else len(name)
         size = _HEADER.size - 4 + len(name) + 1 + sum(map(len, body))
         head = _HEADER.pack(size, api_key, version, correlation_id, id_length) + name + b"\0"
         future = self._expect(correlation_id, api_key, version, -1)
-        transport.writelines([head, *body])
+        output.writelines([head, *body])
         return future
+
+    def send_past_hold(self, message: Any, api_key: int, version: int) -> "asyncio.Future[Any]":
+        """Of the login itself: it passes those that wait for it, and the bound."""
+        self._open_output()
+        assert self._transport is not None
+        correlation_id = self._take_correlation_id()
+        frame = encode_request(message, api_key, version, correlation_id, self.limits.client_id)
+        future = self._track(correlation_id, api_key, version, self.limits.request_timeout_ms)
+        self._transport.write(frame)
+        return future
+
+    def hold(self) -> None:
+        """Requests wait from now on, until `release`."""
+        if self._error is None:
+            self._output = HeldWrites()
+
+    def release(self) -> None:
+        held, self._output = self._output, self._direct_output()
+        if isinstance(held, HeldWrites) and self._error is None:
+            held.release(self._direct_output())
+
+    def when_open_in(self, delay_s: float, callback: Callable[[], None]) -> None:
+        """Call `callback` then, unless the connection has ended before."""
+        if self._error is None:
+            self._timer = self._runtime.timers.call_later(delay_s, callback)
 
     def _expect(self, correlation_id: int, api_key: int, version: int, timeout_ms: float) -> "asyncio.Future[Any]":
         if len(self._in_flight) >= self.limits.max_in_flight:
             raise RuntimeError(f"{self.limits.max_in_flight} requests are in flight to {self.label} already")
+        return self._track(correlation_id, api_key, version, timeout_ms)
+
+    def _track(self, correlation_id: int, api_key: int, version: int, timeout_ms: float) -> "asyncio.Future[Any]":
         if timeout_ms < 0:
             timeout_ms = self.limits.request_timeout_ms
         timer = self._runtime.timers.call_later(
@@ -187,8 +266,8 @@ class Connection(asyncio.Protocol):
         """For Produce with acks=0, the one request that a broker does not answer."""
         if version is None:
             version = self.version(api_key)
-        transport = self._open_transport()
-        transport.write(encode_request(message, api_key, version, self._take_correlation_id(), self.limits.client_id))
+        output = self._open_output()
+        output.write(encode_request(message, api_key, version, self._take_correlation_id(), self.limits.client_id))
 
     def close(self, error: KafkaError | None = None) -> None:
         """End the connection; what is in flight fails with `error`."""
@@ -197,6 +276,8 @@ class Connection(asyncio.Protocol):
         self._error = error or ClientClosed(f"the connection to {self.label} was closed")
         if self._transport is not None:
             self._transport.abort()
+        if self._timer is not None:
+            self._timer.cancel()
         in_flight, self._in_flight = self._in_flight, {}
         for entry in in_flight.values():
             entry.timer.cancel()
@@ -207,12 +288,16 @@ class Connection(asyncio.Protocol):
         while self._slots:
             self._offer_slot()
 
-    def _open_transport(self) -> asyncio.Transport:
+    def _open_output(self) -> "asyncio.Transport | JoinedWrites | HeldWrites":
         if self._error is not None:
             raise self._error
-        if self._transport is None:
+        if self._output is None:
             raise RuntimeError(f"{self.label} is not connected yet")
-        return self._transport
+        return self._output
+
+    def _direct_output(self) -> "asyncio.Transport | JoinedWrites":
+        assert self._transport is not None
+        return JoinedWrites(self._transport) if self._security.protocol.uses_tls else self._transport
 
     def _take_correlation_id(self) -> int:
         correlation_id = self._next_correlation_id
@@ -239,14 +324,29 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports do not extend asyncio's classes.
         self._transport = cast(asyncio.Transport, transport)
+        self._output = self._direct_output()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._error is not None:
+            return
+        if isinstance(exc, ssl.SSLError):
+            self.close(tls_alert(self.label, self._security, exc))
+            return
         reason = f": {describe_os_error(exc)}" if isinstance(exc, OSError) else ""
+        self.close(ConnectionLost(f"{self.label} closed the connection{self._what_was_lost()}{reason}"))
+
+    def _what_was_lost(self) -> str:
         count = len(self._in_flight)
-        waiting = f" with {count} request{'' if count == 1 else 's'} in flight" if count else ""
-        if count and not self._is_negotiated:
-            waiting = " instead of answering the first request: is it a Kafka broker with a PLAINTEXT listener?"
-        self.close(ConnectionLost(f"{self.label} closed the connection{waiting}{reason}"))
+        if not count:
+            return ""
+        protocol = self._security.protocol
+        if not self._is_negotiated:
+            return f" instead of answering the first request: is it a Kafka broker with a {protocol} listener?"
+        waiting = f" with {count} request{'' if count == 1 else 's'} in flight"
+        if self._first_id + count == self._next_correlation_id:
+            # So does a listener with SASL to a client that does not log in.
+            return f"{waiting} and none answered: does this listener speak {PROTOCOL}={protocol}?"
+        return waiting
 
     def pause_writing(self) -> None:
         self._writable = False
@@ -267,7 +367,7 @@ class Connection(asyncio.Protocol):
             if size > MAX_FRAME_BYTES:
                 spoken = other_protocol(bytes(buffer[position : position + LONGEST_GREETING]))
                 what = f"it speaks {spoken}" if spoken else f"it sent a frame of {size} bytes"
-                self.close(ConnectionLost(f"{self.label} does not speak Kafka in plain text: {what}"))
+                self.close(not_kafka(self.label, self._security, what))
                 return
             if len(buffer) - position - 4 < size:
                 break
@@ -303,7 +403,7 @@ class Connection(asyncio.Protocol):
         self._offer_slot()
 
     async def negotiate(self) -> None:
-        """Learn which versions the broker serves."""
+        """Learn which versions the broker serves, and log in."""
         version = APIS[API_VERSIONS].max_version
         response = await self._ask_versions(version)
         if response.error_code == UnsupportedVersion.code:
@@ -312,7 +412,10 @@ class Connection(asyncio.Protocol):
         raise_for(response.error_code, f"{self.label} refused ApiVersions")
         self.versions = {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
         self.finalized_features = {row.name: row.max_version_level for row in response.finalized_features}
+        if self._security.protocol.uses_sasl:
+            await Session(self._runtime, self, self._security).begin()
         self._is_negotiated = True
+        self._first_id = self._next_correlation_id
 
     async def _ask_versions(self, version: int) -> ApiVersionsResponse:
         message = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=VERSION)
@@ -325,26 +428,33 @@ async def open_connection(
     address: Address,
     limits: ConnectionLimits,
     *,
+    security: ConnectionSecurity = PLAINTEXT,
     node_id: int | None = None,
     on_connected: Callable[[], None] | None = None,
 ) -> Connection:
-    """Connect and negotiate; BrokerUnreachable or another KafkaError when either fails.
+    """Connect, negotiate and log in; BrokerUnreachable or another KafkaError when one of these fails.
 
     `on_connected` is called between the two.
     """
     label = str(address) if node_id is None else f"broker {node_id} ({address})"
+    tls = None if security.is_plain else await runtime.blocking(security.tls_context)
     connecting = runtime.spawn(
-        runtime.network.connect(lambda: Connection(runtime, label, limits), address.host, address.port),
+        runtime.network.connect(
+            lambda: Connection(runtime, label, limits, security), address.host, address.port, tls=tls
+        ),
         name=f"connect {label}",
     )
     try:
         if not await done_within(runtime, connecting, limits.connect_timeout_ms / 1000):
             raise BrokerUnreachable(
-                f"cannot connect to {label} within {limits.connect_timeout_ms:g} ms "
-                "(socket_connection_setup_timeout_ms)"
+                f"cannot connect to {label}{'' if tls is None else ' with TLS'} within "
+                f"{limits.connect_timeout_ms:g} ms (socket_connection_setup_timeout_ms)"
             )
         _, connection = connecting.result()
     except OSError as error:
+        why = None if tls is None else no_tls_connection(label, security, error)
+        if why is not None:
+            raise why from error
         raise BrokerUnreachable(f"cannot connect to {label}: {describe_os_error(error)}") from error
     except BaseException:
         # A caller that stops waiting must not leave a socket behind.
@@ -365,6 +475,16 @@ async def open_connection(
 def _close_unclaimed(connecting: "asyncio.Task[tuple[asyncio.Transport, asyncio.BaseProtocol]]") -> None:
     if not connecting.cancelled() and connecting.exception() is None:
         connecting.result()[0].abort()
+
+
+def not_kafka(label: str, security: ConnectionSecurity, what: str) -> KafkaError:
+    if security.protocol.uses_tls:
+        return ConnectionLost(f"{label} does not speak Kafka inside of TLS: {what}")
+    message = f"{label} does not speak Kafka in plain text: {what}"
+    if not what.endswith(" TLS"):
+        return ConnectionLost(message)
+    others = [other for other in SecurityProtocol if other.uses_tls]
+    return ListenerMismatch(f"{message}. This client has {PROTOCOL}={security.protocol}: set {' or '.join(others)}")
 
 
 def describe_os_error(error: OSError) -> str:

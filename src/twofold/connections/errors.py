@@ -8,11 +8,24 @@ RequestTimedOut
  +- GaveUp               all attempts together took too long
 UnsupportedVersion
  +- UnsupportedByBroker  the broker lacks the API, or every version of it that we speak
+SaslAuthenticationFailed
+ +- LoginRefused         the broker does not accept this client's credentials, or the client not the broker's proof
+SecurityFailed (fatal: another try fails in the same way)
+ +- TlsRefused           one side does not accept the other's certificate, or they have no version or cipher in common
+ +- ListenerMismatch     the listener does not speak the security_protocol of this client, or not its mechanism
+ +- SecretUnreadable     a file or a variable that a security setting names cannot be read
 KafkaError
  +- ClientClosed         the client was closed
 """
 
-from twofold.wire.errors import KafkaError, NetworkException, RequestTimedOut, UnsupportedVersion
+from twofold.wire.errors import (
+    FatalError,
+    KafkaError,
+    NetworkException,
+    RequestTimedOut,
+    SaslAuthenticationFailed,
+    UnsupportedVersion,
+)
 
 
 class PlainMessage:
@@ -53,3 +66,23 @@ class UnsupportedByBroker(PlainMessage, UnsupportedVersion):
 
 class ClientClosed(PlainMessage, KafkaError):
     name = "CLIENT_CLOSED"
+
+
+class LoginRefused(PlainMessage, SaslAuthenticationFailed):
+    pass
+
+
+class SecurityFailed(PlainMessage, FatalError):
+    name = "SECURITY_FAILED"
+
+
+class TlsRefused(SecurityFailed):
+    name = "SSL_AUTHENTICATION_FAILED"
+
+
+class ListenerMismatch(SecurityFailed):
+    name = "LISTENER_MISMATCH"
+
+
+class SecretUnreadable(SecurityFailed):
+    name = "SECRET_UNREADABLE"

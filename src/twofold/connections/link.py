@@ -4,6 +4,7 @@ import asyncio
 
 from twofold.connections.connection import Address, Connection, ConnectionLimits, open_connection
 from twofold.connections.errors import NoAnswer
+from twofold.connections.security import PLAINTEXT, ConnectionSecurity
 from twofold.connections.waiting import Backoff, Deadline, done_within, spawn_shared
 from twofold.runtime.api import Runtime
 from twofold.wire.errors import KafkaError
@@ -19,8 +20,10 @@ class BrokerLink:
         reconnect_backoff: Backoff,
         address: Address,
         node_id: int | None = None,
+        security: ConnectionSecurity = PLAINTEXT,
     ) -> None:
         self.address = address
+        self._security = security
         self._runtime = runtime
         self._limits = limits
         self._backoff = reconnect_backoff
@@ -72,7 +75,12 @@ class BrokerLink:
             await self._runtime.timers.sleep(pause_s)
         try:
             connection = await open_connection(
-                self._runtime, self.address, self._limits, node_id=self._node_id, on_connected=self._on_connected
+                self._runtime,
+                self.address,
+                self._limits,
+                security=self._security,
+                node_id=self._node_id,
+                on_connected=self._on_connected,
             )
         except KafkaError:
             self._on_failure()

@@ -18,6 +18,7 @@ from sqlalchemy.exc import DBAPIError
 
 from twofold.client.admin.blocking import Admin
 from twofold.client.admin.transaction_model import TransactionDescription, TransactionState
+from twofold.client.config import ClientConfig
 from twofold.client.transactions.prepared import PreparedTxnState
 from twofold.dualwrite.blocking import DEFAULT_LEASE_S, DEFAULT_LOCK_TIMEOUT_S, DualWrite
 from twofold.dualwrite.database import named, own_options
@@ -258,7 +259,8 @@ class Recovery:
 
     def _admin_options(self) -> dict[str, Any]:
         limit = self._options.get("max_block_ms")
-        return {} if limit is None else {"default_api_timeout_ms": limit}
+        common = {name: value for name, value in self._options.items() if name in ClientConfig.__dataclass_fields__}
+        return common if limit is None else {**common, "default_api_timeout_ms": limit}
 
 
 def explain_obstacle(finding: RecoveryFinding) -> str:

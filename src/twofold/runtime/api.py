@@ -19,6 +19,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from random import Random
+from ssl import SSLContext
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 T = TypeVar("T")
@@ -163,9 +164,9 @@ class Network(Protocol):
         ...
 
     async def connect(
-        self, factory: ProtocolFactory, host: str, port: int
+        self, factory: ProtocolFactory, host: str, port: int, *, tls: SSLContext | None = None
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        """OSError when no node listens there."""
+        """OSError when no node listens there, or when the TLS handshake fails."""
         ...
 
     async def listen_held(self, accept: Callable[[HeldSocket], None], host: str, port: int) -> Listener:

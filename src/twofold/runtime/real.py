@@ -18,6 +18,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
+from ssl import SSLContext
 from typing import Any, ClassVar, TypeVar
 
 from twofold.runtime.api import Data, File, HeldSocket, ProtocolFactory, Runtime, Volume
@@ -27,6 +28,7 @@ T = TypeVar("T")
 Address = tuple[socket.AddressFamily, Any]
 
 LISTEN_BACKLOG = 1024
+TLS_SHUTDOWN_S = 1  # that the other end may take to say goodbye
 PORT_ATTEMPTS = 16
 ACCEPTS_PER_TURN = 16
 NO_FILES_S = 1.0
@@ -431,9 +433,13 @@ class RealNetwork:
         return RealListener(bound_host, bound_port, list(servers))
 
     async def connect(
-        self, factory: ProtocolFactory, host: str, port: int
+        self, factory: ProtocolFactory, host: str, port: int, *, tls: SSLContext | None = None
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        return await self._loop.create_connection(factory, host, port)
+        if tls is None:
+            return await self._loop.create_connection(factory, host, port)
+        return await self._loop.create_connection(
+            factory, host, port, ssl=tls, server_hostname=host, ssl_shutdown_timeout=TLS_SHUTDOWN_S
+        )
 
     async def listen_held(self, accept: Callable[[RealHeldSocket], None], host: str, port: int) -> RealHeldListener:
         found = await self._loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)

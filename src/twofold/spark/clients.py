@@ -40,7 +40,7 @@ class SparkClient:
             return kept
         if kept is not None:
             kept.close()
-        return FetchSocket(route, self._config.limits)
+        return FetchSocket(route, self._config.limits, self._config.security)
 
     def give_back(self, connection: FetchSocket) -> None:
         if connection.in_flight or connection.route.address in self._idle:

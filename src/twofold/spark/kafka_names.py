@@ -37,7 +37,6 @@ COMMON_WITHOUT_EFFECT = frozenset(
         "metrics.recording.level",
         "metrics.sample.window.ms",
         "receive.buffer.bytes",
-        "security.providers",
         "send.buffer.bytes",
         "socket.connection.setup.timeout.max.ms",
     ]

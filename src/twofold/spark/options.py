@@ -201,7 +201,7 @@ def check_names(options: Mapping[str, str]) -> None:
             raise OptionError(f"unknown option {name!r}{_nearest(name, list(KNOWN), KNOWN)}")
     known = _kafka_known()
     for name in given.kafka:
-        if name not in known and not name.startswith(kafka_names.SECURITY_PREFIXES):
+        if name not in known:
             near = _nearest(name, sorted(known), {other: KAFKA + other for other in known})
             raise OptionError(f"unknown option {KAFKA + name!r}: no Kafka client has a setting {name!r}{near}")
 
@@ -471,8 +471,30 @@ def _check_group(streaming: bool, exactly_once: str, location: str | None) -> No
 # Settings of Kafka's clients
 
 
+def check_security(settings: Mapping[str, str]) -> None:
+    """Refuse what has no effect, and secrets: Spark shows options in plans, in its UI and in its event log."""
+    from twofold.connections import security
+
+    for name in settings:
+        if name in security.REFUSED:
+            raise OptionError(f"the option {KAFKA}{name} is not supported: {security.REFUSED[name]}")
+    without = [name for name in settings if name.startswith(kafka_names.SECURITY_PREFIXES)]
+    if without and kafka_names.SECURITY_PROTOCOL not in settings:
+        raise OptionError(
+            f"{KAFKA}{without[0]} has no effect without {KAFKA}{kafka_names.SECURITY_PROTOCOL}: the connection would "
+            "be in plain text. Set it to SSL, SASL_PLAINTEXT or SASL_SSL, or leave the option out"
+        )
+    secret = security.literal_secret(settings)
+    if secret is not None:
+        raise OptionError(
+            f"the option {KAFKA}{secret} holds a secret, and Spark shows options in its plans: write where it stands, "
+            "as ${env:NAME}, ${file:PATH} or ${file:PATH:KEY}. Every process of Spark reads it there"
+        )
+
+
 def _kafka_known() -> set[str]:
     from twofold.client.config import ConsumerConfig, ProducerConfig
+    from twofold.connections import security
 
     return {
         *_dotted(ConsumerConfig),
@@ -482,7 +504,8 @@ def _kafka_known() -> set[str]:
         *kafka_names.COMMON_WITHOUT_EFFECT,
         *kafka_names.REFUSED_ON_READ,
         *kafka_names.REFUSED_ON_WRITE,
-        kafka_names.SECURITY_PROTOCOL,
+        *security.REFUSED,
+        *security.WITHOUT_EFFECT,
         kafka_names.PARTITIONER,
     }
 
@@ -529,10 +552,7 @@ def _client(config: type[T], given: GivenOptions, defaults: Mapping[str, str], w
             f"the option {BOOTSTRAP_SERVERS} is missing: set it to HOST:PORT of one or more brokers{table}"
         )
     settings = given.kafka
-    _check_security(settings)
-    protocol = settings.get(kafka_names.SECURITY_PROTOCOL, "PLAINTEXT").strip().upper()
-    if protocol != "PLAINTEXT":
-        raise OptionError(f"kafka.security.protocol={protocol} is not supported: connections are PLAINTEXT")
+    check_security(settings)
     honoured = _dotted(config)  # type: ignore[arg-type]
     honoured -= {name.removeprefix(KAFKA) for name in without}
     chosen = {**defaults, **{name: value for name, value in settings.items() if name in honoured}}
@@ -540,16 +560,6 @@ def _client(config: type[T], given: GivenOptions, defaults: Mapping[str, str], w
         return from_dotted(config, chosen)  # type: ignore[type-var]
     except ValueError as error:
         raise OptionError(_in_words_of_the_user(str(error), config)) from None  # type: ignore[arg-type]
-
-
-def _check_security(settings: Mapping[str, str]) -> None:
-    """Kafka's own clients connect in plain text then, and say nothing of it."""
-    without = [name for name in settings if name.startswith(kafka_names.SECURITY_PREFIXES)]
-    if without and kafka_names.SECURITY_PROTOCOL not in settings:
-        raise OptionError(
-            f"{KAFKA}{without[0]} has no effect without {KAFKA}{kafka_names.SECURITY_PROTOCOL}: the connection would "
-            "be in plain text. Set it to SSL, SASL_PLAINTEXT or SASL_SSL, or leave the option out"
-        )
 
 
 def _in_words_of_the_user(message: str, config: "type[ClientConfig]") -> str:

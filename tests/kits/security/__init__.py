@@ -1,1 +1,1 @@
-"""Which right each API needs, as data, and what asks for it."""
+"""Which right each API needs, as data, and what asks for it; certificates, tokens and an Apache Kafka to log in to."""

@@ -4,10 +4,12 @@ import socket
 import time
 from collections.abc import AsyncIterator
 
+from twofold.cli.command_config import make_config
 from twofold.cli.common import plural
 from twofold.cli.doctor.findings import Finding, Grade, note, ok, problem, warning
 from twofold.client import Admin, Node
 from twofold.client.admin.transaction_model import TransactionState
+from twofold.client.config import ClientConfig
 from twofold.connections.connection import Address, ConnectionLimits, open_connection
 from twofold.wire.apis import APIS
 from twofold.wire.errors import KafkaError
@@ -22,7 +24,7 @@ REMOTE_PAGE = "docs/guide/remote-clients.md"
 async def check_cluster(server: str, timeout_s: float, *, is_expected: bool) -> AsyncIterator[Finding]:
     """`is_expected`: a broker was named, so that none there is a problem."""
     timeout_ms = int(timeout_s * 1000)
-    admin = Admin(bootstrap_servers=server, default_api_timeout_ms=timeout_ms, client_id="twofold-doctor")
+    admin = _admin(server, timeout_ms)
     try:
         try:
             await admin.bootstrap(min(500, timeout_ms))
@@ -48,6 +50,11 @@ async def check_cluster(server: str, timeout_s: float, *, is_expected: bool) -> 
         await admin.close()
 
 
+def _admin(server: str, timeout_ms: int) -> Admin:
+    values = {"default.api.timeout.ms": timeout_ms, "client.id": "twofold-doctor"}
+    return Admin.of(make_config(ClientConfig, server, values))
+
+
 async def _check_broker(
     admin: Admin, node: Node, cluster_id: str, server: str, timeout_s: float
 ) -> AsyncIterator[Finding]:
@@ -61,7 +68,9 @@ async def _check_broker(
     addresses = sorted({str(entry[4][0]) for entry in found})
     limits = ConnectionLimits("twofold-doctor", timeout_s * 1000, timeout_s * 1000)
     try:
-        connection = await open_connection(admin.cluster.runtime, Address(node.host, node.port), limits)
+        connection = await open_connection(
+            admin.cluster.runtime, Address(node.host, node.port), limits, security=admin.config.security
+        )
     except KafkaError as error:
         yield problem("client sees", f"{where} ({', '.join(addresses)}), and that fails: {error}", advice)
         return
@@ -92,7 +101,7 @@ NEEDED = {"Produce", "Fetch", "InitProducerId", "EndTxn", "FindCoordinator", "De
 async def cluster_at(server: str, timeout_s: float) -> str | None:
     """The id of the cluster whose broker answers there."""
     timeout_ms = int(timeout_s * 1000)
-    admin = Admin(bootstrap_servers=server, default_api_timeout_ms=timeout_ms, client_id="twofold-doctor")
+    admin = _admin(server, timeout_ms)
     try:
         await admin.bootstrap(0)
         return (await admin.describe_cluster()).cluster_id

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from twofold.cli import declare
 from twofold.cli.common import (
+    COMMAND_CONFIG,
     FAILED,
     OK,
     Format,
@@ -46,6 +47,7 @@ def doctor(
             metavar="HOST:PORT[,...]",
             envvar="TWOFOLD_BOOTSTRAP_SERVER",
             help="The cluster that a client would use. Default: what the settings listen on.",
+            beside=COMMAND_CONFIG,
         ),
     ] = None,
     output: Format = OutputFormat.TABLE,

@@ -26,6 +26,7 @@ from twofold.client import (
     TopicPartition,
 )
 from twofold.client.cluster.metadata import group_by_topic
+from twofold.client.config import security_options
 from twofold.connections.errors import UnsupportedByBroker
 from twofold.wire.errors import UnstableOffsetCommit
 
@@ -218,6 +219,7 @@ async def count_records(
         bootstrap_servers=admin.config.bootstrap_servers,
         client_id=admin.config.client_id,
         default_api_timeout_ms=admin.config.default_api_timeout_ms,
+        **security_options(admin.config),
         isolation_level=isolation_level,
         # Should retention overtake the reading, what is left is counted.
         auto_offset_reset="earliest",

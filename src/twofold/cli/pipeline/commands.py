@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from typing import Annotated
 
 from twofold.cli import declare
+from twofold.cli.command_config import make_config
 from twofold.cli.common import (
     DEFAULT_SERVER,
     DEFAULT_TIMEOUT_S,
@@ -114,15 +115,14 @@ async def connected(server: str, timeout_s: float) -> AsyncIterator[SinkSession]
 
     timeout_ms = int(timeout_s * 1000)
     request_timeout_ms = min(REQUEST_TIMEOUT_MS, timeout_ms)
-    config = ProducerConfig(
-        bootstrap_servers=server,
-        client_id="twofold-cli",
-        request_timeout_ms=request_timeout_ms,
-        default_api_timeout_ms=timeout_ms,
-        delivery_timeout_ms=timeout_ms,
-        max_block_ms=timeout_ms,
-        linger_ms=0,
-    )
+    values = {
+        "request.timeout.ms": request_timeout_ms,
+        "default.api.timeout.ms": timeout_ms,
+        "delivery.timeout.ms": timeout_ms,
+        "max.block.ms": timeout_ms,
+        "linger.ms": 0,
+    }
+    config = make_config(ProducerConfig, server, values)
     runtime = real_runtime()
     cluster = Cluster(runtime, config)
     inspector = Inspector(cluster)

@@ -31,6 +31,7 @@ class Chosen(NamedTuple):
 
     name: str
     server: str
+    command_config: str = ""
 
 
 _in_effect: list[Chosen] = []  # at most one
@@ -110,7 +111,8 @@ def _choose(arguments: Sequence[str], name: str | None) -> Chosen | None:
     name = name or profiles.current
     if name is None:
         return None
-    return Chosen(name, profiles.get(name).resolved())
+    profile = profiles.get(name)
+    return Chosen(name, profile.resolved(), profile.command_config)
 
 
 def _asks_a_broker(arguments: Sequence[str]) -> bool:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated
 
 from twofold.cli import declare
@@ -18,6 +19,7 @@ from twofold.cli.common import (
 )
 from twofold.cli.profile.chosen import PROFILE_VARIABLE
 from twofold.cli.profile.store import (
+    CONFIG,
     NOTE,
     SERVER,
     Profile,
@@ -48,6 +50,10 @@ def add(
             help="Brokers to ask first, or where to read them: env:NAME or file:PATH.",
         ),
     ],
+    command_config: Annotated[
+        Path | None,
+        declare.Option("--command-config", metavar="FILE", help="Settings of the client, as security.protocol."),
+    ] = None,
     note: Annotated[str, declare.Option("--note", metavar="TEXT", help="What it is for.")] = "",
     use: Annotated[bool, declare.Option("--use", help="Use it from now on.")] = False,
     replace: Annotated[bool, declare.Option("--replace", help="Replace the profile of this name.")] = False,
@@ -58,12 +64,15 @@ def add(
         if name in profiles.by_name and not replace:
             known = profiles.by_name[name].bootstrap_server
             raise CliError(f"profile {name} is there already, for {known}; --replace changes it", USAGE)
-        added = profiles.with_profile(Profile(name, server, note))
+        file = "" if command_config is None else str(command_config.expanduser().resolve())
+        added = profiles.with_profile(Profile(name, server, note, file))
         return Profiles(name, added.by_name) if use else added
 
     def main() -> None:
         check_name(name)
         check_server(server)
+        if command_config is not None and not command_config.expanduser().is_file():
+            raise CliError(f"--command-config {command_config} is no file", USAGE)
         if any(ord(letter) < 32 for letter in note):
             raise CliError("--note is one line of text", USAGE)
         changed = change_profiles(change)
@@ -114,6 +123,8 @@ def show(
         print(f"{SERVER}  {profile.bootstrap_server}")
         if profile.is_reference:
             print(f"now               {profile.resolved()}")
+        if profile.command_config:
+            print(f"{CONFIG}    {profile.command_config}")
         if profile.note:
             print(f"{NOTE}              {profile.note}")
         print(f"file              {profiles_path()}")
@@ -166,6 +177,7 @@ def _json(profiles: Profiles, name: str) -> dict[str, object]:
     return {
         "name": name,
         "bootstrap_server": profile.bootstrap_server,
+        "command_config": profile.command_config or None,
         "note": profile.note,
         "in_use": name == profiles.current,
     }

@@ -3,7 +3,8 @@
 1. Only its owner reads and writes it (mode 0600, its folder 0700). A file that others may touch is refused: they could
    send a command that deletes to another cluster.
 2. It holds no secret. A value is a text, or a reference that is read when a command runs: `env:NAME` is a variable of
-   the environment, `file:PATH` the content of a file.
+   the environment, `file:PATH` the content of a file. `command-config` is the path of the file with the settings of the
+   client, which may have secrets.
 3. It is replaced as a whole, under a lock: two commands at once lose nothing, and a crash leaves the old one or the new
    one.
 """
@@ -28,7 +29,7 @@ FOLDER_MODE = 0o700
 MAX_REFERENCE_BYTES = 64 * 1024
 LOCK_PATIENCE_S = 10.0
 LOOK_S = 0.02
-SERVER, NOTE = "bootstrap-server", "note"
+SERVER, CONFIG, NOTE = "bootstrap-server", "command-config", "note"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SECRETIVE = re.compile(r"password|secret|token|credential|jaas|sasl|ssl|key", re.I)
 _HEADER = "# Clusters of `twofold profile`. Values may be references: env:NAME or file:PATH.\n"
@@ -39,6 +40,7 @@ class Profile:
     name: str
     bootstrap_server: str  # or a reference
     note: str = ""
+    command_config: str = ""  # a path, or empty
 
     def resolved(self) -> str:
         """The address, read now if it is a reference."""
@@ -114,7 +116,8 @@ def check_server(server: str) -> str:
         raise CliError(f"--bootstrap-server {server} refers to nothing: write env:NAME or file:PATH", USAGE)
     if "@" in server:
         raise CliError(
-            "--bootstrap-server has an '@': a profile keeps no user and no password, and Twofold's client has none",
+            "--bootstrap-server has an '@': a profile keeps no user and no password; write them into the file of "
+            "--command-config",
             USAGE,
         )
     try:
@@ -172,16 +175,14 @@ def _parse_one(path: Path, name: str, table: object) -> Profile:
     if not isinstance(table, dict):
         raise CliError(f"{path}: profiles.{name} is no table")
     for key, value in table.items():
-        if key not in (SERVER, NOTE):
-            secret = ". A profile keeps no secret, and Twofold's client has no TLS and no SASL" * bool(
-                _SECRETIVE.search(key)
-            )
-            raise CliError(f"{path}: profiles.{name} has {key}; known are {SERVER} and {NOTE}{secret}")
+        if key not in (SERVER, CONFIG, NOTE):
+            secret = f". A profile keeps no secret: write it into the file of {CONFIG}" * bool(_SECRETIVE.search(key))
+            raise CliError(f"{path}: profiles.{name} has {key}; known are {SERVER}, {CONFIG} and {NOTE}{secret}")
         if not isinstance(value, str):
             raise CliError(f"{path}: {key} of profiles.{name} is no text")
     if SERVER not in table:
         raise CliError(f"{path}: profiles.{name} has no {SERVER}")
-    return Profile(check_name(name), check_server(table[SERVER]), table.get(NOTE, ""))
+    return Profile(check_name(name), check_server(table[SERVER]), table.get(NOTE, ""), table.get(CONFIG, ""))
 
 
 def change_profiles(change: Callable[[Profiles], Profiles]) -> Profiles:
@@ -228,6 +229,8 @@ def _encode(profiles: Profiles) -> str:
     for name in sorted(profiles.by_name):
         profile = profiles.by_name[name]
         lines += [f"\n[profiles.{dumps(name)}]\n", f"{SERVER} = {_text(profile.bootstrap_server)}\n"]
+        if profile.command_config:
+            lines.append(f"{CONFIG} = {_text(profile.command_config)}\n")
         if profile.note:
             lines.append(f"{NOTE} = {_text(profile.note)}\n")
     return "".join(lines)

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from twofold.cli import declare
 from twofold.cli.admin import connected
+from twofold.cli.command_config import make_config
 from twofold.cli.common import (
     DEFAULT_SERVER,
     DEFAULT_TIMEOUT_S,
@@ -22,6 +23,7 @@ from twofold.cli.common import (
 from twofold.cli.records.consume_group import GroupReader, check_options
 from twofold.cli.records.formats import TEMPLATE_HELP, Formatter, json_line, plain, template
 from twofold.client import Consumer, TopicPartition
+from twofold.client.config import ConsumerConfig
 from twofold.wire.errors import UnknownTopicOrPartition
 
 POLL_MS = 1_000
@@ -80,16 +82,14 @@ def consume(
         _check_start(start)
         if group is not None:
             check_options(partition, start)
-        config = {
-            "client.id": "twofold-cli",
+        values = {
             **_reading(group, from_beginning),
             "default.api.timeout.ms": int(timeout * 1000),
-            "max.partition.fetch.bytes": 4 * 1024 * 1024,
             **parse_pairs(settings or (), "-X"),
             "isolation.level": isolation,
-            "bootstrap.servers": bootstrap_server,
         }
-        async with Consumer.from_config(config) as consumer:
+        defaults = {"max.partition.fetch.bytes": 4 * 1024 * 1024}
+        async with Consumer.of(make_config(ConsumerConfig, bootstrap_server, values, defaults)) as consumer:
             partitions = await _partitions(bootstrap_server, timeout, topic, partition)
             if group is not None:
                 await GroupReader(consumer, formatter).print_records(topic, count, exit_at_end=exit_at_end)

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 from twofold.cli import declare
 from twofold.cli.admin import connected
+from twofold.cli.command_config import make_config
 from twofold.cli.common import (
     DEFAULT_SERVER,
     DEFAULT_TIMEOUT_S,
@@ -29,6 +30,7 @@ from twofold.cli.common import (
 )
 from twofold.cli.records.formats import NewRecord, parse_json_line, unescape
 from twofold.client import Delivery, Producer
+from twofold.client.config import ProducerConfig
 from twofold.wire.errors import KafkaError
 
 READ_BYTES = 256 * 1024
@@ -75,17 +77,14 @@ def produce(
         headers = tuple((name, value.encode()) for name, value in parse_pairs(header or (), "--header").items())
         parse = _parser(input_format, key_separator, key, headers, null)
         linger_ms = 5 if sys.stdin.isatty() else 20
-        config: dict[str, Any] = {
-            "client.id": "twofold-cli",
+        values: dict[str, Any] = {
             "compression.type": compression,
             "acks": acks,
-            "linger.ms": linger_ms,
-            "batch.size": 131_072,
             **_patience(timeout, linger_ms),
             **parse_pairs(settings or (), "-X"),
-            "bootstrap.servers": bootstrap_server,
         }
-        producer = Producer.from_config(config)
+        defaults = {"linger.ms": linger_ms, "batch.size": 131_072}
+        producer = Producer.of(make_config(ProducerConfig, bootstrap_server, values, defaults))
         try:
             # Ask the broker first: if it is not there, a producer would keep trying for a while.
             async with connected(bootstrap_server, timeout):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from twofold.cli import declare
+from twofold.cli.command_config import given_keywords
 from twofold.cli.common import (
     DEFAULT_SERVER,
     DEFAULT_TIMEOUT_S,
@@ -127,8 +128,7 @@ async def _recover(url: str, wanted: RecoverOptions) -> int:
         bootstrap_servers=wanted.bootstrap_server,
         table=wanted.table,
         lock_timeout_s=wanted.timeout_s,
-        client_id="twofold-cli",
-        max_block_ms=timeout_ms,
+        **{"client_id": "twofold-cli", **given_keywords(wanted.bootstrap_server), "max_block_ms": timeout_ms},
     )
     try:
         await asyncio.to_thread(recovery.check)

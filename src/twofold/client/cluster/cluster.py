@@ -12,13 +12,19 @@ from typing import Any, TypeVar
 from twofold.client.cluster.metadata import NO_LEADER, MetadataCache, Node, PartitionMetadata, TopicMetadata
 from twofold.client.config import ClientConfig
 from twofold.connections.connection import Address, Connection
-from twofold.connections.errors import BrokerUnreachable, ClientClosed
+from twofold.connections.errors import BrokerUnreachable, ClientClosed, SecurityFailed
 from twofold.connections.link import BrokerLink
 from twofold.connections.waiting import Deadline, done_within, retry, spawn_shared
 from twofold.runtime.api import Runtime
 from twofold.types import TopicPartition
 from twofold.wire.apis import KEYS
-from twofold.wire.errors import BrokerNotAvailable, KafkaError, LeaderNotAvailable, UnknownTopicOrPartition
+from twofold.wire.errors import (
+    BrokerNotAvailable,
+    KafkaError,
+    LeaderNotAvailable,
+    SaslAuthenticationFailed,
+    UnknownTopicOrPartition,
+)
 from twofold.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 T = TypeVar("T")
@@ -33,9 +39,7 @@ class Cluster:
         self.config = config
         self.cache = MetadataCache()
         self._allow_auto_create = allow_auto_create
-        self._bootstrap = [
-            BrokerLink(runtime, config.limits, config.reconnect_backoff, address) for address in config.addresses
-        ]
+        self._bootstrap = [self._way_to(address) for address in config.addresses]
         self._links: dict[int, BrokerLink] = {}
         self._tracked: set[str] = set()
         self._refreshed_at = float("-inf")
@@ -91,7 +95,10 @@ class Cluster:
         return self._way_to(node.address, node.node_id)
 
     def _way_to(self, address: Address, node_id: int | None = None) -> BrokerLink:
-        return BrokerLink(self.runtime, self.config.limits, self.config.reconnect_backoff, address, node_id)
+        config = self.config
+        return BrokerLink(
+            self.runtime, config.limits, config.reconnect_backoff, address, node_id, security=config.security
+        )
 
     def link(self, node_id: int) -> BrokerLink:
         node = self.cache.nodes.get(node_id)
@@ -116,6 +123,8 @@ class Cluster:
         for link in self._candidates():
             try:
                 return await link.connect(deadline)
+            except (SaslAuthenticationFailed, SecurityFailed):
+                raise  # the next broker would say the same, and a wrong password tried often locks an account
             except KafkaError as error:
                 reasons[str(error)] = None
         raise BrokerUnreachable("; ".join(reasons))

@@ -11,6 +11,7 @@ import ssl
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from random import Random
+from ssl import SSLContext
 from typing import Any
 
 from twofold.runtime.api import HeldSocket, ProtocolFactory
@@ -271,8 +272,10 @@ class NodeNetwork:
         return self._network.listen(self._life, factory, host, port)
 
     async def connect(
-        self, factory: ProtocolFactory, host: str, port: int
+        self, factory: ProtocolFactory, host: str, port: int, *, tls: SSLContext | None = None
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        if tls is not None:
+            raise NotImplementedError("the simulated network has no TLS")
         return await self._network.connect(self._life, factory, host, port)
 
     async def listen_held(self, accept: Callable[[HeldSocket], None], host: str, port: int) -> SimListener:

@@ -146,7 +146,7 @@ async def scram(client: SaslWire, mechanism: ScramMechanism, name: str, password
 @on_loop
 async def test_scram_users_log_in_by_their_mechanism_and_no_other_fails_earlier(tmp_path, certificates):
     users = scram_users(alice="opens", only_512_carol="opens")
-    async with guarded_broker(tmp_path, certificates, credential_of=users) as running:
+    async with guarded_broker(tmp_path, certificates, users=users) as running:
         rows = [
             (ScramMechanism.SHA_256, "alice", "opens", (0, 0)),
             (ScramMechanism.SHA_512, "carol", "opens", (0, 0)),

@@ -407,7 +407,9 @@ def test_a_muted_connection_is_not_idle(tmp_path):
             client = await node.connect()
             await client.call(produce_of(60_000), PRODUCE, 7)
             node.clock.now_s += 100
-            node.broker.server._close_idle()
+            sweep = node.broker.server._sweep
+            assert sweep is not None
+            sweep._close_idle()
             assert node.broker.server.muted == 1
             node.advance(1000)
             answer = await client.call(api_versions(), API_VERSIONS, 0)

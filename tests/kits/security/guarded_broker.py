@@ -3,7 +3,7 @@
 import asyncio
 import socket
 import ssl
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,27 +15,31 @@ from twofold.broker.broker import Broker
 from twofold.config.settings import Settings
 from twofold.runtime.api import Clock
 from twofold.runtime.real import real_runtime
-from twofold.security.scram import (
-    MIN_ITERATIONS,
-    CredentialOf,
-    ScramCredential,
-    ScramMechanism,
-    credential_from_password,
-    no_credentials,
+from twofold.security.scram import MIN_ITERATIONS, ScramMechanism, salted_password
+from twofold.wire.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialUpsertion,
 )
 
 LISTENERS = {"OPEN": "PLAINTEXT", "TLS": "SSL", "LOGIN": "SASL_PLAINTEXT", "BOTH": "SASL_SSL"}
 PLAIN_LINE = plain_users(alice="opens", bob="opens")
 
 
-def scram_users(**passwords: str) -> CredentialOf:
+def scram_users(**passwords: str) -> list[ScramCredentialUpsertion]:
     """`name="password"` with SCRAM-SHA-256; those of `only_512_NAME` with SCRAM-SHA-512 instead."""
-    made: dict[tuple[str, ScramMechanism], ScramCredential] = {}
+    made = []
     for name, password in passwords.items():
         mechanism = ScramMechanism.SHA_512 if name.startswith("only_512_") else ScramMechanism.SHA_256
-        credential = credential_from_password(mechanism, password, name.encode(), MIN_ITERATIONS)
-        made[name.removeprefix("only_512_"), mechanism] = credential
-    return lambda name, mechanism: made.get((name, mechanism))
+        made.append(
+            ScramCredentialUpsertion(
+                name=name.removeprefix("only_512_"),
+                mechanism=mechanism,
+                iterations=MIN_ITERATIONS,
+                salt=name.encode(),
+                salted_password=salted_password(mechanism, password, name.encode(), MIN_ITERATIONS),
+            )
+        )
+    return made
 
 
 def guarded_settings(certificates: Certificates, **more: str) -> dict[str, str]:
@@ -104,16 +108,20 @@ async def guarded_broker(
     folder: Path,
     certificates: Certificates,
     settings: Mapping[str, str] | None = None,
-    credential_of: CredentialOf = no_credentials,
+    users: Sequence[ScramCredentialUpsertion] = (),
 ) -> AsyncIterator[GuardedBroker]:
     texts = dict(settings or guarded_settings(certificates))
     data = folder / "data"
     runtime = real_runtime()
     clock = AheadClock(runtime.clock)
     runtime = replace(runtime, clock=clock)
-    broker = Broker(runtime, Settings.from_mapping(texts), str(data), hostname="localhost", credential_of=credential_of)
+    broker = Broker(runtime, Settings.from_mapping(texts), str(data), hostname="localhost")
     await broker.start()
     try:
+        if users:
+            request = AlterUserScramCredentialsRequest(deletions=[], upsertions=users)
+            answer = await broker.core.controller.alter_user_scram_credentials(request)
+            assert not any(row.error_code for row in answer.results), answer
         yield GuardedBroker(broker, certificates, clock)
     finally:
         await broker.stop(timeout_s=1.0)

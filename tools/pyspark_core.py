@@ -4,6 +4,7 @@ tools/check_pysparks.py runs it in an environment of its own for each version. A
 what it takes and says so at the start, or it has failed. A broker of our own is part of it; so is a kill -9.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -19,7 +21,13 @@ from pathlib import Path
 from typing import Any
 
 PATIENCE_S = 300
-SETTINGS = {"transaction.two.phase.commit.enable": "true", "transaction.heartbeat.enable": "true"}
+ATTEMPTS = 4
+TOO_SLOW = "Python worker failed to connect back"
+SETTINGS = {
+    "transaction.two.phase.commit.enable": "true",
+    "transaction.heartbeat.enable": "true",
+    "log.retention.ms": "-1",
+}
 CONF = {
     "spark.driver.memory": "600m",
     "spark.ui.enabled": "false",
@@ -73,19 +81,21 @@ class Core:
         query = writer.trigger(availableNow=True).start()
         assert query.awaitTermination(PATIENCE_S), "the query did not end"
 
-    # The checks
+    # The checks: each with topics of its own, so that it can be repeated
 
     def a_batch_is_written_once_and_read(self) -> None:
+        topic = new("batch")
         for _ in range(2):
-            self.write(range(100), "batch", writeId="one")
-        assert self.values("batch") == Counter(range(100))
+            self.write(range(100), topic, writeId="one")
+        assert self.values(topic) == Counter(range(100))
 
     def a_stream_goes_on_where_it_was(self) -> None:
-        self.send("in", range(100))
-        self.run("in", "out")
-        self.send("in", range(100, 150))
-        self.run("in", "out")
-        assert self.values("out") == Counter(range(150))
+        source, target = new("in"), new("out")
+        self.send(source, range(100))
+        self.run(source, target)
+        self.send(source, range(100, 150))
+        self.run(source, target)
+        assert self.values(target) == Counter(range(150))
 
     def a_window_that_is_over_is_written_once(self) -> None:
         from pyspark.sql import functions as f
@@ -94,44 +104,56 @@ class Core:
             counted = rows.withWatermark("timestamp", "0 seconds").groupBy(f.window("timestamp", "10 seconds")).count()
             return counted.selectExpr("cast(count as string) as value")
 
+        source, target = new("events"), new("counts")
         start_ms = 1_700_000_000_000
         for at in range(0, 40, 2):
-            self.send("events", range(1), timestamp_ms=start_ms + at * 1000)
-        self.run("events", "counts", windows)
-        assert self.values("counts") == Counter({5: 3})
+            self.send(source, range(1), timestamp_ms=start_ms + at * 1000)
+        self.run(source, target, windows)
+        assert self.values(target) == Counter({5: 3})
 
     def a_driver_killed_with_9_loses_and_doubles_nothing(self) -> None:
-        self.send("killed-in", range(100))
-        command = [sys.executable, __file__, "--pipeline", self.servers, str(self.directory)]
+        source, target = new("killed-in"), new("killed-out")
+        self.send(source, range(100))
+        self.write(range(0), target)
+        command = [sys.executable, __file__, "--pipeline", self.servers, str(self.directory), source, target]
         for count in (100, 200):
             with (self.directory / "pipeline.log").open("ab") as log:
                 process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
             try:
                 deadline = time.monotonic() + PATIENCE_S
-                while sum(self.values("killed-out").values()) < count:
-                    assert time.monotonic() < deadline and process.poll() is None, "the pipeline wrote nothing"
+                while sum(self.values(target).values()) < count:
+                    assert time.monotonic() < deadline, "the pipeline wrote nothing"
+                    assert process.poll() is None, TOO_SLOW if TOO_SLOW in self.log else self.log
                 if count == 100:
-                    self.send("killed-in", range(100, 200))
+                    self.send(source, range(100, 200))
             finally:
-                os.killpg(process.pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-        assert self.values("killed-out") == Counter(range(200))
+        assert self.values(target) == Counter(range(200))
+
+    @property
+    def log(self) -> str:
+        return (self.directory / "pipeline.log").read_text(errors="replace")[-5000:]
 
     def a_stream_takes_so_many_rows_in_a_batch(self) -> None:
-        self.send("limited-in", range(100))
+        source, target = new("in"), new("out")
+        self.send(source, range(100))
         try:
-            self.run("limited-in", "limited-out", maxOffsetsPerTrigger="40")
+            self.run(source, target, maxOffsetsPerTrigger="40")
         except Exception as error:
             raise lacks(error) from error
-        assert self.values("limited-out") == Counter(range(100))
-        batches = list((self.directory / "limited-out" / "commits").glob("[0-9]*"))
+        assert self.values(target) == Counter(range(100))
+        batches = list((self.directory / target / "commits").glob("[0-9]*"))
         assert len(batches) == 3, batches
 
     def filters_are_pushed_down(self) -> None:
+        topic = new("filtered")
+        self.write(range(20), topic)
         self.spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
         try:
             frame = self.spark.read.format("twofold").options(**self.kafka, pushDownFilters="true")
-            found = frame.option("subscribe", "batch").load().where("partition = 0 and offset < 10").count()
+            found = frame.option("subscribe", topic).load().where("partition = 0 and offset < 10").count()
         except Exception as error:
             raise lacks(error) from error
         finally:
@@ -141,17 +163,22 @@ class Core:
     def an_input_made_anew_stops_a_query(self) -> None:
         from twofold import Admin
 
-        self.send("anew-in", range(10))
-        self.run("anew-in", "anew-out")
+        source, target = new("in"), new("out")
+        self.send(source, range(10))
+        self.run(source, target)
         with Admin(bootstrap_servers=self.servers) as admin:
-            admin.delete_topics(["anew-in"])
-        self.send("anew-in", range(50))
+            admin.delete_topics([source])
+        self.send(source, range(50))
         said = ""
         try:
-            self.run("anew-in", "anew-out")
+            self.run(source, target)
         except Exception as error:
             said = str(error)
         assert "was deleted and made anew since the query has read it" in said, said or "it went on"
+
+
+def new(name: str) -> str:
+    return f"{name}-{uuid.uuid4().hex[:8]}"
 
 
 def lacks(error: Exception) -> Exception:
@@ -159,12 +186,12 @@ def lacks(error: Exception) -> Exception:
     return Lacks(found[0].partition(" needs PySpark ")[2]) if found else error
 
 
-def pipeline(servers: str, directory: str) -> None:
+def pipeline(servers: str, directory: str, source: str, target: str) -> None:
     """Until it is killed."""
     rows = session().readStream.format("twofold").option("kafka.bootstrap.servers", servers)
-    rows = rows.option("subscribe", "killed-in").option("startingOffsets", "earliest").load()
+    rows = rows.option("subscribe", source).option("startingOffsets", "earliest").load()
     writer = rows.select("key", "value").writeStream.format("twofold").option("kafka.bootstrap.servers", servers)
-    writer = writer.option("topic", "killed-out").option("checkpointLocation", f"{directory}/killed")
+    writer = writer.option("topic", target).option("checkpointLocation", f"{directory}/{target}")
     writer.start().awaitTermination()
 
 
@@ -174,7 +201,6 @@ def main() -> None:
     directory = Path(tempfile.mkdtemp(prefix="pyspark-core-"))
     try:
         with Broker(settings=SETTINGS) as broker:
-            broker.create_topic("killed-out", partitions=2)
             spark = session()
             core = Core(spark, broker.bootstrap_servers, directory)
             for name, check in vars(Core).items():
@@ -186,6 +212,15 @@ def main() -> None:
 
 
 def outcome(check: Callable[[], None]) -> dict[str, str]:
+    """Again where Spark was too slow to start a Python process: it gives those ten seconds. A check can be repeated."""
+    for _ in range(ATTEMPTS):
+        found = attempt(check)
+        if TOO_SLOW not in found["why"]:
+            break
+    return found
+
+
+def attempt(check: Callable[[], None]) -> dict[str, str]:
     try:
         check()
     except Lacks as error:

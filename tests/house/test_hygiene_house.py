@@ -17,6 +17,7 @@ READS_THE_ENVIRONMENT = {
     "cli": "options may be given as TWOFOLD_<OPTION>, and terminals tell their width and colours there",
     "records/columnar_loading.py": "where numba keeps what it compiled (NUMBA_CACHE_DIR, XDG_CACHE_HOME)",
     "pipeline/session.py": "Spark's own variables, and the cache (XDG_CACHE_HOME)",
+    "spark/files.py": "where Spark and the Hadoop configuration are (SPARK_HOME, SPARK_CONF_DIR, HADOOP_CONF_DIR)",
     "pipeline/checks.py": "where the JDK is (JAVA_HOME)",
 }
 

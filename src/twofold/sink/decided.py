@@ -46,7 +46,7 @@ class Input:
     topics: tuple[tuple[str, str], ...] = ()
 
 
-class Standing(Enum):
+class TopicStanding(Enum):
     """Of a topic, as a batch finds it."""
 
     SAME = 1
@@ -116,14 +116,14 @@ class DecidedEntry:
                 known[name] = KnownTopic(name, found, read.batch_id)
         return tuple(known[name] for name, _ in read.topics if name in known)
 
-    def standing(self, batch_id: int, topic: str, topic_id: str) -> Standing:
+    def standing(self, batch_id: int, topic: str, topic_id: str) -> TopicStanding:
         """Of a topic with that id, as the batch finds it. What was decided too long before says nothing."""
         known = next((one for one in self.topics if one.name == topic), None)
         if known is None or batch_id > self.batch_id + 1:
-            return Standing.SAME
+            return TopicStanding.SAME
         if known.id != topic_id:
-            return Standing.ANEW
-        return Standing.BEGUN if known.since == batch_id else Standing.SAME
+            return TopicStanding.ANEW
+        return TopicStanding.BEGUN if known.since == batch_id else TopicStanding.SAME
 
     def without_last(self) -> "DecidedEntry":
         return replace(self, batch_id=self.batch_id - 1, digests=self.digests[:-1], ends="")

@@ -20,7 +20,7 @@ from twofold.client.cluster.cluster import Cluster
 from twofold.client.consumer.offsets import list_offsets
 from twofold.connections.waiting import Deadline
 from twofold.sink import names
-from twofold.sink.decided import DecidedEntry, Input, Standing
+from twofold.sink.decided import DecidedEntry, Input, TopicStanding
 from twofold.sink.inspection import Inspector
 from twofold.spark.clients import SparkClient, client_for
 from twofold.spark.errors import DataLoss, OptionError
@@ -81,10 +81,10 @@ def checked(options: ReadOptions, asked: Range, topic_id: str, check: Check) -> 
         return asked
     query_id, batch_id = batch
     entry = _decided(options, query_id, batch_id)
-    standing = Standing.SAME if entry is None else entry.standing(batch_id, asked.tp.topic, topic_id)
-    if entry is None or standing is Standing.SAME:
+    standing = TopicStanding.SAME if entry is None else entry.standing(batch_id, asked.tp.topic, topic_id)
+    if entry is None or standing is TopicStanding.SAME:
         return asked
-    if standing is Standing.ANEW:
+    if standing is TopicStanding.ANEW:
         report_anew(options, asked.tp.topic, f"batch {entry.batch_id} of query {query_id} read another one")
         if batch_id <= entry.batch_id:
             return Range(asked.tp, asked.until, asked.until)  # it is written already, and its rows are gone

@@ -64,6 +64,12 @@ def wait_for(command: Command, holds: Callable[[dict[str, Any]], bool]) -> dict[
     return found
 
 
+def jvm_of(pid: int) -> int:
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    (jvm,) = [int(child) for child in children if Path(f"/proc/{child}/comm").read_text().strip() == "java"]
+    return jvm
+
+
 def test_status_of_a_pipeline_that_runs_that_is_paused_that_goes_on_and_that_is_killed(command: Command) -> None:
     command.broker.send(command.source, range(200))
     process = command.start("--trigger", "100 milliseconds", "--metrics", "0", "--option", "in.maxOffsetsPerTrigger=50")
@@ -87,8 +93,17 @@ def test_status_of_a_pipeline_that_runs_that_is_paused_that_goes_on_and_that_is_
     with urllib.request.urlopen(f"http://{address}/metrics", timeout=20) as answer:
         assert b'twofold_spark_rows_written_total{query="pipe.out"} 200.0' in answer.read()
 
+    jvm = jvm_of(process.pid)
+    os.kill(jvm, signal.SIGSTOP)
+    command.broker.send(command.source, range(200, 300))
+    found = wait_for(command, lambda row: row["process"]["query"]["sources"][0]["offsetsBehindLatest"] == 100)
+    assert found["process"]["query"]["last_batch"] == live["query"]["last_batch"], "and the process answers"
+    os.kill(jvm, signal.SIGCONT)
+    command.wait_for_rows(300)
+    wait_for(command, lambda row: row["behind"]["offsetsBehindLatest"] == 0)
+
     os.killpg(process.pid, signal.SIGSTOP)
-    command.broker.send(command.source, range(200, 1200))
+    command.broker.send(command.source, range(300, 1300))
     paused = progress(command)
     assert (paused["process"]["answers"], paused["process"]["live"], paused["process"]["query"]) == (False, False, None)
     assert paused["behind"]["offsetsBehindLatest"] == 1000, "asked of the brokers"
@@ -96,7 +111,7 @@ def test_status_of_a_pipeline_that_runs_that_is_paused_that_goes_on_and_that_is_
     assert "does not answer: it is paused, or too busy" in shown and " rows/s" not in shown
 
     os.killpg(process.pid, signal.SIGCONT)
-    command.wait_for_rows(1200)
+    command.wait_for_rows(1300)
     wait_for(command, lambda row: bool(row["process"]["live"]) and row["behind"]["offsetsBehindLatest"] == 0)
 
     os.killpg(process.pid, signal.SIGKILL)
@@ -105,7 +120,7 @@ def test_status_of_a_pipeline_that_runs_that_is_paused_that_goes_on_and_that_is_
     assert (dead["is_gone"], dead["live"], dead["query"]) == (True, False, None)
     shown = status(command)
     assert f"process      {process.pid} was killed" in shown and " rows/s" not in shown
-    command.broker.send(command.source, range(1200, 1300))
+    command.broker.send(command.source, range(1300, 1400))
     assert progress(command)["behind"]["offsetsBehindLatest"] == 100
 
     again = command.start("--trigger", "available-now", "--metrics", address)

@@ -22,7 +22,7 @@ from twofold.spark.metrics.table import QueryTable
 from twofold.spark.metrics.watch import BrokerWatch, SinkQuestion, SourceQuestion
 
 LOOK_EVERY_S = 2.0
-PLAN_TIMEOUT_S = 10.0
+PLAN_TIMEOUT_S = 2.0
 MAX_PLANS = 200
 QUERIES_PATH = "/queries"
 HEALTH_PATH = "/healthz"
@@ -51,6 +51,7 @@ class Serving:
         self._errors = errors
         self._plans: dict[str, tuple[str, QueryPlan | None]] = {}
         """By query id: its run, and the plan when it is known."""
+        self._asked: dict[str, asyncio.Future[QueryPlan]] = {}
         self._watch = BrokerWatch(runtime)
         self._watch_failures = 0
         self._server: MetricsServer | None = None
@@ -127,28 +128,46 @@ class Serving:
             await self._runtime.timers.sleep(LOOK_EVERY_S)
 
     async def _learn_plans(self) -> None:
+        """One question at a time for each run: a JVM that stands still answers none."""
         for query_id, (run_id, known) in list(self._plans.items()):
             if known is not None:
                 continue
-            found = await asyncio.wait_for(asyncio.to_thread(self._find_plan, query_id), PLAN_TIMEOUT_S)
+            asked = self._asked.get(run_id)
+            if asked is None:
+                asked = self._asked[run_id] = asyncio.ensure_future(asyncio.to_thread(self._find_plan, query_id))
+            done, _ = await asyncio.wait([asked], timeout=PLAN_TIMEOUT_S)
+            if not done:
+                continue
+            del self._asked[run_id]
+            found = asked.result()
             self._plans[query_id] = (run_id, found)
             names = {index: source.name for index, source in found.sources.items()}
             with self._lock:
                 self._table.described(query_id, names, "" if found.sink is None else found.sink.name)
 
     async def _look(self) -> None:
-        for source in self._source_questions():
-            latest = await self._watch.ends(source)
-            self._watch_failures += latest is None
-            if latest is not None:
-                with self._lock:
-                    self._table.looked_at_source(source.query_id, source.index, latest, self._runtime.clock.monotonic())
-        for sink in self._sink_questions():
-            found = await self._watch.transactions(sink)
-            self._watch_failures += found is None
-            if found is not None:
-                with self._lock:
-                    self._table.looked_at_transactions(sink.query_id, found, self._runtime.clock.monotonic())
+        """All at once: a topic that is gone, or brokers that are away, delay no other answer."""
+        answered = await asyncio.gather(
+            *(self._look_at_source(question) for question in self._source_questions()),
+            *(self._look_at_sink(question) for question in self._sink_questions()),
+        )
+        reached = {servers for servers, found in answered if found}
+        self._watch_failures += sum(not found for _, found in answered)
+        await self._watch.keep(reached)
+
+    async def _look_at_source(self, question: SourceQuestion) -> tuple[str, bool]:
+        latest = await self._watch.ends(question)
+        if latest is not None:
+            with self._lock:
+                self._table.looked_at_source(question.query_id, question.index, latest, self._runtime.clock.monotonic())
+        return question.servers, latest is not None
+
+    async def _look_at_sink(self, question: SinkQuestion) -> tuple[str, bool]:
+        found = await self._watch.transactions(question)
+        if found is not None:
+            with self._lock:
+                self._table.looked_at_transactions(question.query_id, found, self._runtime.clock.monotonic())
+        return question.servers, found is not None
 
     def _source_questions(self) -> list[SourceQuestion]:
         questions = []

@@ -4,6 +4,7 @@ query are open. It only looks, so that a query is never fenced or slowed by it.
 
 import logging
 from collections import Counter
+from collections.abc import Set
 from dataclasses import dataclass
 
 from twofold.client import OffsetSpec
@@ -17,6 +18,7 @@ from twofold.types import TopicPartition
 from twofold.wire.errors import KafkaError
 
 TIMEOUT_MS = 5_000
+PATIENCE_MS = 1_000
 MAX_CLUSTERS = 8
 
 log = logging.getLogger(__name__)
@@ -52,21 +54,23 @@ class BrokerWatch:
     async def ends(self, question: SourceQuestion) -> Offsets | None:
         """None where they could not be found: a broker is away, or the topic is."""
         try:
-            cluster, _ = await self._at(question.servers)
+            cluster, _ = self._at(question.servers)
             specs = dict.fromkeys(question.partitions, OffsetSpec.LATEST)
             level = ISOLATION_LEVELS.get(question.isolation, ISOLATION_LEVELS["read_committed"])
+            await cluster.bootstrap(PATIENCE_MS)
             found = await list_offsets(cluster, specs, level, self._deadline(cluster))
         except (KafkaError, ValueError) as error:
-            await self._failed(question.servers, error)
+            log.debug("the ends of %s are not known: %s", question.partitions, error)
             return None
         return {tp: row.offset for tp, row in found.items()}
 
     async def transactions(self, question: SinkQuestion) -> Transactions | None:
         try:
-            cluster, inspector = await self._at(question.servers)
+            cluster, inspector = self._at(question.servers)
+            await cluster.bootstrap(PATIENCE_MS)
             rows = await inspector.transactions(question.prefix, self._deadline(cluster))
         except (KafkaError, ValueError) as error:
-            await self._failed(question.servers, error)
+            log.debug("the transactions of %s are not known: %s", question.prefix, error)
             return None
         started = [row.start_ms for row in rows if row.start_ms >= 0]
         oldest_s = max(0.0, (self._runtime.clock.wall_ms() - min(started)) / 1000) if started else 0.0
@@ -75,11 +79,10 @@ class BrokerWatch:
     def _deadline(self, cluster: Cluster) -> Deadline:
         return cluster.deadline(TIMEOUT_MS, "the time of a look")
 
-    async def _at(self, servers: str) -> tuple[Cluster, Inspector]:
-        found = self._looking.pop(servers, None)
-        if found is None:
-            while len(self._looking) >= MAX_CLUSTERS:
-                await self._drop(next(iter(self._looking)))
+    def _at(self, servers: str) -> tuple[Cluster, Inspector]:
+        if servers not in self._looking:
+            if len(self._looking) >= MAX_CLUSTERS:
+                raise ValueError(f"more than {MAX_CLUSTERS} clusters are not asked")
             config = ConsumerConfig(
                 bootstrap_servers=servers,
                 client_id="twofold-metrics",
@@ -87,22 +90,15 @@ class BrokerWatch:
                 default_api_timeout_ms=TIMEOUT_MS,
             )
             cluster = Cluster(self._runtime, config)
-            found = cluster, Inspector(cluster)
-        self._looking[servers] = found
-        await found[0].bootstrap(TIMEOUT_MS)
-        return found
+            self._looking[servers] = cluster, Inspector(cluster)
+        return self._looking[servers]
 
-    async def _failed(self, servers: str, error: Exception) -> None:
-        """New connections the next time: the brokers may have other addresses by then."""
-        log.debug("%s could not be asked for the metrics of a query: %s", servers, error)
-        await self._drop(servers)
-
-    async def _drop(self, servers: str) -> None:
-        found = self._looking.pop(servers, None)
-        if found is not None:
-            found[1].close()
-            await found[0].close()
+    async def keep(self, reached: Set[str]) -> None:
+        """Connections to others go: no query asks for those brokers, or they may have other addresses the next time."""
+        for servers in self._looking.keys() - reached:
+            cluster, inspector = self._looking.pop(servers)
+            inspector.close()
+            await cluster.close()
 
     async def close(self) -> None:
-        for servers in list(self._looking):
-            await self._drop(servers)
+        await self.keep(frozenset())

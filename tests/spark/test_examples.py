@@ -1,5 +1,6 @@
 """Every example of Spark runs, proves what it says, and leaves nothing running."""
 
+import difflib
 import os
 import shutil
 import subprocess
@@ -7,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from connector import when_long
+from connector import connector_jars, when_long
 
 from kits.processes.spark import spark_environment
 from oracle.kafka import Oracle
@@ -70,6 +71,22 @@ def test_the_same_pipeline_against_apache_kafka_takes_the_resume_path(tmp_path: 
     output, claims = proven(tmp_path, "apache_kafka.py", oracle.bootstrap_servers, "--kills", "1")
     assert "the sink took the resume path" in output
     assert "nothing doubled: 0 rows too many" in claims
+
+
+@when_long
+def test_a_job_is_moved_by_one_word_and_keeps_its_checkpoint(tmp_path: Path) -> None:
+    jars = ",".join(map(str, connector_jars()))
+    output, claims = proven(tmp_path, "moved_job.py", "--connector", jars)
+    assert [line.split("'")[1] for line in output.splitlines() if line.startswith("as ")] == ["kafka", "twofold"] * 2
+    assert len(claims) == 2
+
+
+def test_the_moved_job_differs_in_one_word_and_the_guide_shows_it() -> None:
+    before, after = ((EXAMPLES / "moved" / name).read_text() for name in ("before.py", "after.py"))
+    assert before.replace('FORMAT = "kafka"', 'FORMAT = "twofold"') == after
+    lines = [line for line in difflib.ndiff(before.splitlines(), after.splitlines()) if line[0] in "+-"]
+    guide = (EXAMPLES.parent / "docs" / "guide" / "moving.md").read_text()
+    assert "```diff\n" + "\n".join(lines) + "\n```" in guide
 
 
 def test_every_example_is_in_the_list() -> None:

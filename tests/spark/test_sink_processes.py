@@ -51,3 +51,17 @@ def test_sink_that_had_to_give_way_starts_anew(server: TwofoldServer, tmp_path: 
         sink_for(one)
     assert sink_for(chosen[0]) is not first
     assert sink_for(chosen[0]).start(owner_of(chosen[0])).decided == ()
+
+
+def test_the_start_says_which_rows_another_sink_may_have_written_before_the_move(
+    server: TwofoldServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = options(server, tmp_path, 1)
+    sink_for(one).start(owner_of(one))
+    assert not caplog.messages  # the query's own first batch
+    moved = options(server, tmp_path, 2)
+    (tmp_path / "2" / "offsets" / "1").write_text('v1\n{}\n{"t":{"0":9}}')
+    sink_for(moved).start(owner_of(moved))
+    (said,) = caplog.messages
+    assert "batch 1 is the first that this sink writes" in said
+    assert 'the input from {"t":{"0":1}} to {"t":{"0":9}}' in said

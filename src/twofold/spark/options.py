@@ -422,9 +422,10 @@ def _check_location(given: GivenOptions, checks_input: bool, location: str | Non
     if "transactionalIdPrefix" not in given or checks_input:
         raise OptionError(
             "the sink has to know the query and its batches again after a restart: set the option checkpointLocation "
-            "on the writer (the session's spark.sql.streaming.checkpointLocation is not told to it). Where that is not "
-            "possible: transactionalIdPrefix together with batchCheck=number, which knows a batch by its number alone "
-            "and skips rows if the checkpoint was restored from an older copy"
+            "on the writer. That of the session (spark.sql.streaming.checkpointLocation) is found if it was set when "
+            "the session was made and the query has a queryName, or after twofold.spark.attach(spark). Where neither "
+            "is possible: transactionalIdPrefix with batchCheck=number, which knows a batch by its number alone and "
+            "skips rows if the checkpoint was restored from an older copy"
         )
 
 
@@ -464,7 +465,7 @@ def _check_group(streaming: bool, exactly_once: str, location: str | None) -> No
     if location is None:
         raise OptionError(
             "consumerGroup takes the offsets from the query's checkpoint: set the option checkpointLocation on the "
-            "writer (the session's spark.sql.streaming.checkpointLocation is not told to it)"
+            "writer, or call twofold.spark.attach(spark) for that of the session"
         )
 
 

@@ -13,7 +13,6 @@ import socket
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -33,6 +32,7 @@ from twofold.sink.steps import Reached, unobserved
 from twofold.sink.writer import Conditions, PlainWriter, TaskWriter
 from twofold.spark.checkpoint import Checkpoint, former_prefixes, place_of
 from twofold.spark.clients import client_for
+from twofold.spark.driver_process import driver_pid, with_checkpoint_of_session
 from twofold.spark.errors import OptionError
 from twofold.spark.metrics import reports
 from twofold.spark.options import WriteOptions, without_prefix, write_options
@@ -51,7 +51,7 @@ MAX_SINKS = 16
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> "StreamWriter":
     """`overwrite` is what the output mode complete asks for; a log has only one way to take rows."""
-    chosen = write_options(options, streaming=True)
+    chosen = write_options(with_checkpoint_of_session(options), streaming=True)
     return StreamWriter(identified(chosen), layout_of(schema, chosen.topic), schema)
 
 
@@ -124,7 +124,10 @@ class Sink:
         if self._checkpoint is not None and self.options.checks_input:
             read = with_topic_ids(self.client, self._checkpoint.newest_input())
             upcoming = Upcoming(self._checkpoint.query_id(), read=read)
-        return self.client.run(self.driver.start(owner, upcoming))
+        plan = self.client.run(self.driver.start(owner, upcoming))
+        if self._checkpoint is not None and upcoming is not None and upcoming.name not in dict(plan.decided):
+            _tell_of_a_move(self._checkpoint, upcoming)
+        return plan
 
     def writer(self) -> TaskWriter:
         if self._slots is None:
@@ -165,6 +168,21 @@ class Sink:
         return GroupOffsets(group, checkpoint.end_offsets(batch_id), checkpoint.input_of(batch_id).digest)
 
 
+def _tell_of_a_move(checkpoint: Checkpoint, upcoming: Upcoming) -> None:
+    """The first batch that this sink knows of the query is not the query's first: another sink wrote those before."""
+    read = upcoming.read
+    if read is None or read.batch_id == 0:
+        return
+    before = read.batch_id - 1
+    start = checkpoint.input_of(before).ends if checkpoint.has(before) else ""
+    log.warning(
+        "batch %d is the first that this sink writes of query %s. If another sink had begun to write it (the old job "
+        "was not stopped cleanly), what that one wrote of it is there twice: the input from %s to %s. All that was "
+        "before is not written again",
+        read.batch_id, upcoming.name, start or "the batch before", read.ends or f"the end of batch {read.batch_id}",
+    )  # fmt: skip
+
+
 class _Process:
     pid = -1
     sinks: dict[WriteOptions, Sink]
@@ -196,24 +214,8 @@ def owner_of(options: WriteOptions, run_id: str = "") -> str:
 
 
 def holder_of(write: str) -> Holder:
-    """The driver's JVM, as far as the system tells."""
-    pid = os.getppid()
-    while _command(pid) not in ("", "java"):
-        pid = int(_stat(pid)[1])
+    pid = driver_pid()
     return Holder(pid, started_at(pid), write)
-
-
-def _command(pid: int) -> str:
-    """Empty if the system does not tell."""
-    try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    except OSError:
-        return ""
-
-
-def _stat(pid: int) -> list[str]:
-    """State, parent, ... as proc(5) numbers them from 3."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
 # Tasks

@@ -30,8 +30,8 @@ def options_of_new_table(options: Mapping[str, str]) -> dict[str, str] | None:
     for name in chosen:
         if any(part in name for part in _SECRETS):
             raise OptionError(
-                f"{name} would stand in the catalog for all to read: make a temporary view instead (CREATE TEMPORARY "
-                "VIEW ... USING twofold OPTIONS ...), which ends with the session"
+                f"{name} would stand in the catalog for its readers to see: make a temporary view instead (CREATE "
+                "TEMPORARY VIEW ... USING twofold OPTIONS ...), which ends with the session"
             )
     return chosen
 

@@ -1,0 +1,103 @@
+"""The options of Spark's own connector (connector_options.py): ours takes each, refuses what cannot be, and reads and
+writes the same. With TWOFOLD_LONG=1 both formats are asked in real queries."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import connector_options as c
+import pytest
+from connector import when_long
+from spark_kit import Kit
+
+from twofold.spark.errors import OptionError
+from twofold.spark.options import read_options, write_options
+
+SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
+NAMED = {"topic": "t", "checkpointLocation": "/c"}
+
+
+def named(row: c.Read) -> str:
+    return f"{row.name}={row.value[:20]}"
+
+
+def read(row: c.Read, value: str, topic: str = "t", servers: str = "127.0.0.1:9092") -> dict[str, str]:
+    base = {} if row.instead_of_subscribe else {"subscribe": topic}
+    if not row.name.startswith("starting"):
+        base["startingOffsets"] = "earliest"
+    return base | {row.name: value.replace("{t}", topic).replace("{servers}", servers)}
+
+
+@pytest.mark.parametrize("row", c.READ, ids=named)
+def test_every_option_of_the_source_is_taken_and_what_it_cannot_be_is_refused(row: c.Read) -> None:
+    for kind in row.kinds:
+        read_options(SERVERS | read(row, row.value), streaming=kind == c.STREAM)
+    for value in row.wrong:
+        if value.startswith("{") and "Offsets" in row.name:
+            continue  # that a partition is missing is seen when the partitions are known
+        with pytest.raises(OptionError, match=row.name):
+            read_options(SERVERS | read(row, value), streaming=row.kinds[-1] == c.STREAM)
+
+
+@pytest.mark.parametrize(("name", "value"), c.WRITE)
+def test_every_option_of_the_sink_is_taken(name: str, value: str) -> None:
+    given = {name: value.replace("{t}", "t").replace("{servers}", "127.0.0.1:9092")}
+    for streaming in (False, True):
+        write_options(SERVERS | NAMED | given, streaming=streaming)
+
+
+def test_what_neither_takes_is_refused_with_its_name() -> None:
+    for name in c.NEVER_ON_READ:
+        with pytest.raises(OptionError, match=name):
+            read_options(SERVERS | {"subscribe": "t", name: "x"}, streaming=True)
+    for name in c.NEVER_ON_WRITE:
+        with pytest.raises(OptionError, match=name):
+            write_options(SERVERS | NAMED | {name: "x"}, streaming=True)
+
+
+@pytest.mark.parametrize(("name", "value"), c.DECIDED)
+def test_what_only_ours_refuses_is_refused_with_its_name(name: str, value: str) -> None:
+    with pytest.raises(OptionError, match=name):
+        write_options(SERVERS | NAMED | {name: value}, streaming=True)
+
+
+# Both formats, in real queries
+
+
+@pytest.fixture
+def topic(kit: Kit) -> str:
+    name = kit.topic(2)
+    rows = [{"value": b"%d" % n, "partition": n % 2, "timestamp": c.AT + n} for n in range(10)]
+    kit.send(name, rows)
+    return name
+
+
+@when_long
+@pytest.mark.parametrize("row", c.READ, ids=named)
+def test_both_formats_read_the_same(kit: Kit, topic: str, row: c.Read) -> None:
+    options: Mapping[str, Any] = read(row, row.value, topic, kit.bootstrap_servers)
+    if c.BATCH in row.kinds:
+        assert kit.values(**options) == list(row.rows)
+    if c.STREAM in row.kinds:
+        assert kit.run(**options).values == list(row.rows)
+    for value in row.wrong:
+        wrong = read(row, value, topic, kit.bootstrap_servers)
+        with pytest.raises(Exception, match=r"."):
+            kit.values(**wrong) if c.BATCH in row.kinds else kit.run("wrong", **wrong)
+
+
+@when_long
+@pytest.mark.parametrize(("name", "value"), c.WRITE)
+def test_both_formats_write_the_same(kit: Kit, name: str, value: str) -> None:
+    target = kit.topic(2)
+    given = {"kafka.bootstrap.servers": kit.bootstrap_servers, "topic": target}
+    given[name] = value.replace("{t}", target).replace("{servers}", kit.bootstrap_servers)
+    frame = kit.spark.range(0, 20, 1, 2).selectExpr("cast(id as string) key", "cast(id as string) value")
+    frame.write.format(kit.form).options(**given).mode("append").save()
+    assert kit.values(subscribe=target) == list(range(20))
+
+
+@when_long
+@pytest.mark.parametrize("name", c.NEVER_ON_READ)
+def test_both_formats_refuse_what_may_not_be_set(kit: Kit, topic: str, name: str) -> None:
+    with pytest.raises(Exception, match=name.removeprefix("kafka.")):
+        kit.values(subscribe=topic, **{name: "x"})

@@ -51,7 +51,9 @@ def _read(options: ReadOptions, partition: InputPartition) -> "Iterator[pa.Recor
     if not isinstance(partition, RangePartition):
         return iter(())  # what Spark plans when there is nothing to read
     from twofold.spark.fetch import read_range
+    from twofold.spark.worker_socket import answer_at_once
 
+    answer_at_once()
     return read_range(options, partition.range)
 
 

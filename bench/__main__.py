@@ -19,6 +19,7 @@ from bench import (
     producer,
     spark_sink,
     spark_source,
+    spark_stream,
     start,
     testing,
     throughput,
@@ -48,6 +49,7 @@ SUITES: dict[str, Callable[..., None]] = {
     "columnar": columnar.run,
     "spark_source": spark_source.run,
     "spark_sink": spark_sink.run,
+    "spark_stream": spark_stream.run,
 }
 # What a suite consists of, to be asked for by name.
 PARTS: dict[str, Callable[..., None]] = {

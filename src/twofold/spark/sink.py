@@ -39,6 +39,7 @@ from twofold.spark.options import WriteOptions, without_prefix, write_options
 from twofold.spark.rows import Encoder, Layout, by_topic, layout_of
 from twofold.spark.topics import ensure, with_topic_ids
 from twofold.spark.versions import StreamWriterBase, as_batches
+from twofold.spark.worker_socket import answer_at_once
 from twofold.wire.errors import KafkaError
 
 log = logging.getLogger(__name__)
@@ -225,6 +226,7 @@ def write_rows(
     options: WriteOptions, layout: Layout, plan: Plan | None, batch: Identified | None, rows: Iterator[pa.RecordBatch]
 ) -> Written:
     """One attempt of one task."""
+    answer_at_once()
     sink = sink_for(options)
     if plan is None or batch is None:
         return _write_plainly(sink, layout, rows)
@@ -324,6 +326,7 @@ class _Writer:
         return owner_of(self._options)
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        answer_at_once()
         written = [message for message in messages if isinstance(message, Written) and message.batch is not None]
         if not written:
             return

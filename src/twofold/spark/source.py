@@ -61,7 +61,9 @@ def _read(options: ReadOptions, partition: InputPartition) -> "Iterator[pa.Recor
     if not isinstance(partition, RangePartition):
         return iter(())  # what Spark plans when there is nothing to read
     from twofold.spark.fetch import read_range
+    from twofold.spark.worker_socket import answer_at_once
 
+    answer_at_once()
     asked = partition.range
     if partition.check:
         from twofold.spark.topics import Check, checked

@@ -31,7 +31,7 @@ from twofold.controller.records import (
     encode,
 )
 from twofold.controller.replay import ControllerState
-from twofold.controller.security_records import (
+from twofold.controller.security.records import (
     AccessControlEntry,
     RemoveAccessControlEntry,
     RemoveUserScramCredential,

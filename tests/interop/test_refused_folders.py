@@ -15,7 +15,7 @@ from kits.folders.story import Story
 from kits.processes import commands
 from twofold import Admin
 from twofold.controller.records import FeatureLevel, MetadataRecord, encode
-from twofold.controller.security_records import AccessControlEntry
+from twofold.controller.security.records import AccessControlEntry
 from twofold.embedded import Broker
 from twofold.log.manager import DataDirectoryError
 from twofold.metadata_log.control import Voter, encode_voters

@@ -30,7 +30,7 @@ from twofold.controller.levels import (
     ZOOKEEPER_MIGRATION,
     describe,
 )
-from twofold.controller.security_records import (
+from twofold.controller.security.records import (
     SECURITY,
     AccessControlEntry,
     RemoveAccessControlEntry,

@@ -15,7 +15,7 @@ from interop.test_believed_settings import AUTHORIZER
 from kits.processes import commands
 from kits.processes.server import TwofoldServer
 from oracle.driver import Connection
-from oracle.processes import spawn, wait_until
+from oracle.processes import free_port, spawn, wait_until
 
 pytestmark = pytest.mark.interop
 
@@ -23,8 +23,8 @@ FIXTURE = Path(__file__).parent.parent / "fixtures" / "guarded-kafka-4.3.1.tar.g
 GUARDED = {"authorizer.class.name": AUTHORIZER, "super.users": "User:admin"}
 
 
-def twofold(*args: str, input: str = "", environment: Mapping[str, str] = {}) -> Any:
-    return commands.run(*args, stdin=input, env=environment)
+def twofold(*args: str, stdin: str = "", environment: Mapping[str, str] = {}) -> Any:
+    return commands.run(*args, stdin=stdin, env=environment)
 
 
 def listed(*args: str) -> list[dict[str, Any]]:
@@ -35,12 +35,17 @@ def listed(*args: str) -> list[dict[str, Any]]:
 
 
 class ScramServer(TwofoldServer):
-    """Clients log in with SCRAM."""
+    """Clients log in with SCRAM, and at the plain port, if there is one, not at all."""
+
+    plain_port = 0
 
     def start(self, *, wait: bool = True) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
+        listeners = [f"SASL_PLAINTEXT://{self.host}:{self.port}"]
+        if self.plain_port:
+            listeners.append(f"PLAINTEXT://{self.host}:{self.plain_port}")
         settings = self.settings | {
-            "listeners": f"SASL_PLAINTEXT://{self.host}:{self.port}",
+            "listeners": ",".join(listeners),
             "sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512",
         }
         options = self.directory / "server.properties"
@@ -132,7 +137,7 @@ def test_what_is_wrong_with_a_command_line_is_said(tmp_path: Path, args: tuple[s
 
 def test_the_first_user_is_made_before_the_first_start_and_logs_in(tmp_path: Path) -> None:
     data = ("--data", str(tmp_path / "data"))
-    assert twofold("user", "add", "admin", "--password-file", "-", *data, input="s3cret-a\n").returncode == 0
+    assert twofold("user", "add", "admin", "--password-file", "-", *data, stdin="s3cret-a\n").returncode == 0
     added = twofold("user", "add", "alice", *data, environment={"TWOFOLD_USER_PASSWORD": "s3cret-b"})
     assert added.stdout == "set the password of alice for SCRAM-SHA-512\n"
     assert twofold("acl", "add", "User:alice", "WRITE", "--topic", "orders", *data).returncode == 0
@@ -153,6 +158,36 @@ def test_the_first_user_is_made_before_the_first_start_and_logs_in(tmp_path: Pat
     everything = server.log_text() + shown.stdout + shown.stderr
     assert "s3cret" not in everything
     assert oct(os.stat(tmp_path / "data").st_mode & 0o777) == "0o700"
+
+
+def test_txn_blocked_names_the_principal_that_holds_readers_back_also_after_kill_nine(tmp_path: Path) -> None:
+    data = ("--data", str(tmp_path / "data"))
+    twofold("user", "add", "alice", "--password-file", "-", *data, stdin="s3cret\n")
+    twofold("acl", "add", "User:alice", "WRITE", "--topic", "orders", "--transactional-id", "mine", *data)
+    twofold("acl", "add", "User:alice", "CREATE", "--topic", "orders", *data)
+    server = ScramServer(tmp_path, {"authorizer.class.name": AUTHORIZER, "super.users": "User:ANONYMOUS"})
+    server.plain_port = free_port()
+    operator = ("-b", f"{server.host}:{server.plain_port}")
+    server.start()
+    try:
+        login = server.client("alice", "s3cret", "SCRAM-SHA-512")
+        producer = Producer(login | {"transactional.id": "mine", "transaction.timeout.ms": 600_000})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        producer.produce("orders", b"held back")
+        producer.flush(30)
+        for _ in range(2):
+            (row,) = json.loads(twofold("txn", "blocked", "--format", "json", *operator).stdout)
+            assert (row["transactional_id"], row["opened_by"]) == ("mine", "User:alice")
+            server.kill()
+            server.start()
+        described = json.loads(twofold("txn", "describe", "mine", "--format", "json", *operator).stdout)
+        assert described[0]["opened_by"] == "User:alice"
+        ended = twofold("txn", "terminate", "--transactional-id", "mine", "--yes", *operator)
+        assert ended.returncode == 0, ended.stderr
+        assert json.loads(twofold("txn", "blocked", "--format", "json", *operator).stdout) == []
+    finally:
+        server.kill()
 
 
 @pytest.fixture

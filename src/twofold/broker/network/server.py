@@ -620,14 +620,14 @@ class ServerConnection(Guarded, asyncio.BufferedProtocol):
 
     def drain(self) -> None:
         """Read nothing more and close when everything is answered."""
+        if self._held_socket is not None:
+            self.abort()
+            return
         self._draining = True
         self.advance()
 
     def close(self) -> None:
         """Hang up after what was written has been sent."""
-        if self._held_socket is not None:
-            self.abort()
-            return
         self._closing = True
         self.transport.close()
 

@@ -51,7 +51,6 @@ from twofold.log.segments.files import pool_size
 from twofold.metadata_log.errors import UnusableMetadata
 from twofold.quorum.controller import Controller
 from twofold.runtime.api import Runtime
-from twofold.security.scram import CredentialOf, no_credentials
 from twofold.types import TopicPartition
 from twofold.wire.errors import KafkaError
 from twofold.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
@@ -75,9 +74,7 @@ class Broker:
         *,
         hostname: str = "localhost",
         wrap: Wrap | None = None,
-        credential_of: CredentialOf = no_credentials,
     ) -> None:
-        """`credential_of` finds the credential that a user has for SCRAM."""
         self.runtime = runtime
         self.logs = LogManager(
             runtime, data_dir, LogOptions.from_settings(settings), default_config=LogConfig.resolve({}, settings)
@@ -116,7 +113,7 @@ class Broker:
         )
         heartbeats = settings.bool("transaction.heartbeat.enable")
         dispatcher = Dispatcher(self.services, runtime.spawn, runtime.clock.monotonic, heartbeats=heartbeats, wrap=wrap)
-        self.guards = ListenerGuards(runtime, credential_of, self._salt_secret)
+        self.guards = ListenerGuards(runtime, self._salt_secret)
         self.server = Server(runtime, dispatcher, ServerOptions(), self.attention.monotonic)
         self.listeners: list[ListenerAddress] = []
         self.advertised: list[ListenerAddress] = []  # in their order

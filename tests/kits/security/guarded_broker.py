@@ -111,7 +111,8 @@ async def guarded_broker(
     runtime = real_runtime()
     clock = AheadClock(runtime.clock)
     runtime = replace(runtime, clock=clock)
-    broker = Broker(runtime, Settings.from_mapping(texts), str(data), hostname="localhost", credential_of=credential_of)
+    broker = Broker(runtime, Settings.from_mapping(texts), str(data), hostname="localhost")
+    broker.guards.credential_of = credential_of
     await broker.start()
     try:
         yield GuardedBroker(broker, certificates, clock)

@@ -22,7 +22,7 @@ from twofold.security.oauth import OAUTHBEARER, BadKeySet, KeySet, OauthServer, 
 from twofold.security.plain import PLAIN, PlainServer
 from twofold.security.protocols import SecurityProtocol
 from twofold.security.sasl import Authenticated, SaslServer
-from twofold.security.scram import CredentialOf, ScramMechanism, ScramServer
+from twofold.security.scram import CredentialOf, ScramMechanism, ScramServer, no_credentials
 
 ANONYMOUS = "ANONYMOUS"
 LOOK_AGAIN_S = 1.0
@@ -140,18 +140,20 @@ class ListenerGuard:
 
 
 class ListenerGuards:
-    """Of all listeners of one broker, by name."""
+    """Of all listeners of one broker, by name. `credential_of` finds the credential that a user has for SCRAM."""
 
-    def __init__(self, runtime: Runtime, credential_of: CredentialOf, secret: Callable[[], bytes]) -> None:
+    def __init__(self, runtime: Runtime, secret: Callable[[], bytes]) -> None:
         self._runtime = runtime
-        self._credential_of = credential_of
+        self.credential_of: CredentialOf = no_credentials
         self._secret = secret
         self._guards: dict[str, ListenerGuard] = {}
 
     def make(self, settings: Settings) -> None:
         """As the settings say, or raise a ConfigError."""
         self._guards = {
-            one.name: ListenerGuard(self._runtime, one, self._credential_of, self._secret)
+            one.name: ListenerGuard(
+                self._runtime, one, lambda name, mechanism: self.credential_of(name, mechanism), self._secret
+            )
             for one in listener_securities(settings)
         }
         for guard in self._guards.values():

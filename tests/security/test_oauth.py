@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kits.security.sasl_wire import oauth_first
 from twofold.security.oauth import (
     INVALID_TOKEN,
     BadKeySet,
@@ -19,7 +20,6 @@ from twofold.security.oauth import (
     OauthServer,
     TokenRules,
     check_token,
-    oauth_first,
 )
 from twofold.security.sasl import Authenticated, SaslError
 

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.security.plain import PlainServer, plain_token
+from kits.security.sasl_wire import plain_token
+from twofold.security.plain import PlainServer
 from twofold.security.sasl import Authenticated, SaslError
 
 USERS = {"alice": "opens", "bob": "pässword"}

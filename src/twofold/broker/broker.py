@@ -10,7 +10,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -23,7 +23,7 @@ from twofold.broker.core import BrokerCore
 from twofold.broker.fetch.entry import Entry
 from twofold.broker.fetch.sessions import FetchSessionCache
 from twofold.broker.lifecycle import Lifecycle
-from twofold.broker.network.admission import ConnectionLimits, ListenerLimits
+from twofold.broker.network.admission import ListenerLimits, ServerLimits
 from twofold.broker.network.aside import Aside
 from twofold.broker.network.audit import DenialAudit
 from twofold.broker.network.context import ANONYMOUS
@@ -40,7 +40,7 @@ from twofold.broker.topics.auto_creation import AutoTopics
 from twofold.broker.topics.rows import TopicRowCache
 from twofold.config.authorization import CLASS_NAME as AUTHORIZER_CLASS
 from twofold.config.authorization import AuthorizerSettings, authorizer_settings
-from twofold.config.listener_security import listener_securities, per_ip_overrides
+from twofold.config.listener_security import per_ip_overrides
 from twofold.config.listeners import EVERYWHERE, ListenerAddress, advertised_addresses, listen_addresses
 from twofold.config.servable import check_servable
 from twofold.config.settings import Settings
@@ -119,7 +119,8 @@ class Broker:
         )
         heartbeats = settings.bool("transaction.heartbeat.enable")
         dispatcher = Dispatcher(self.services, runtime.spawn, runtime.clock.monotonic, heartbeats=heartbeats, wrap=wrap)
-        self.guards = ListenerGuards(runtime, self._credential_of, self._salt_secret)
+        self.guards = ListenerGuards(runtime, self._salt_secret)
+        self.guards.credential_of = self._credential_of
         self.server = Server(runtime, dispatcher, ServerOptions(), self.attention.monotonic)
         self.listeners: list[ListenerAddress] = []
         self.advertised: list[ListenerAddress] = []  # in their order
@@ -157,8 +158,8 @@ class Broker:
         self._on_failure = on_failure
         check_servable(self._static_settings, hostname=self._hostname)
         self._authorizer_settings = authorizer_settings(self._static_settings)
-        self.guards.renew(self._static_settings)
-        self.server.apply(server_options(self._static_settings, self.runtime.disk.open_file_limit()))
+        self.guards.make(self._static_settings)
+        self._apply_to_server(self._static_settings)
         addresses = listen_addresses(self._static_settings)
         advertised_addresses(self._static_settings, addresses, self._hostname)  # what is wrong there is said now
         self.logs.take()
@@ -367,12 +368,14 @@ class Broker:
                 broker=image.broker_configs(self.node_id), cluster=image.broker_configs()
             )
             self.logs.apply_settings(self.settings)
-            self.server.apply(server_options(self.settings, self.runtime.disk.open_file_limit()))
-            self.guards.try_to_renew(self.settings)
+            self._apply_to_server(self.settings)
         self.core.image = image
         self.replicas.apply(delta, image, self.settings)
         self.groups.apply(delta, image)
         self.transactions.apply(delta, image)
+
+    def _apply_to_server(self, settings: Settings) -> None:
+        self.server.apply(server_options(settings, self.guards.limits(), self.runtime.disk.open_file_limit()))
 
     async def _allocate_producer_ids(self) -> AllocateProducerIdsResponse:
         epoch = -1 if self._lifecycle is None else self._lifecycle.broker_epoch
@@ -381,23 +384,20 @@ class Broker:
         )
 
 
-def server_options(settings: Settings, open_file_limit: int) -> ServerOptions:
+def server_options(settings: Settings, listeners: Mapping[str, ListenerLimits], open_file_limit: int) -> ServerOptions:
     queued_bytes = settings.int("queued.max.request.bytes")
     return ServerOptions(
         max_request_bytes=settings.int("socket.request.max.bytes"),
         max_queued_requests=settings.int("queued.max.requests"),
         max_request_memory=queued_bytes if queued_bytes > 0 else MAX_REQUEST_MEMORY,
         max_idle_ms=settings.int("connections.max.idle.ms"),
-        limits=ConnectionLimits(
+        limits=ServerLimits(
             max_connections=settings.int("max.connections"),
             max_open_sockets=max(1, open_file_limit - pool_size(open_file_limit) - OTHER_FILES),
             max_per_ip=settings.int("max.connections.per.ip"),
             per_ip_overrides=per_ip_overrides(settings),
             max_creation_rate=settings.int("max.connection.creation.rate"),
-            listeners={
-                one.name: ListenerLimits(one.max_connections, one.max_creation_rate)
-                for one in listener_securities(settings)
-            },
+            listeners=listeners,
         ),
         entrance=EntranceOptions(
             timeout_ms=settings.int("authentication.timeout.ms"),

@@ -146,12 +146,6 @@ class OauthServer:
         return b""
 
 
-def oauth_first(token: str, extensions: Mapping[str, str] | None = None) -> bytes:
-    """What a client sends."""
-    more = "".join(f"{key}={value}\x01" for key, value in (extensions or {}).items())
-    return f"n,,\x01auth=Bearer {token}\x01{more}\x01".encode()
-
-
 def _signed_claims(token: str, keys: KeySet) -> dict[str, Any]:
     import jwt
 

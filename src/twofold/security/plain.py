@@ -51,11 +51,6 @@ class PlainServer:
         return hmac.compare_digest(_digest(password), expected) and known is not None
 
 
-def plain_token(name: str, password: str) -> bytes:
-    """What a client sends."""
-    return f"\0{name}\0{password}".encode()
-
-
 def _digest(text: str) -> bytes:
     """Of one length whatever the password is, because a comparison tells the length of what it compares."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()

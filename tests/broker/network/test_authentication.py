@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kits.security.sasl_wire import api_versions, authenticate, handshake, metadata, read
+from kits.security.sasl_wire import api_versions, authenticate, handshake, metadata, plain_token, read
 from twofold.broker.network.authentication import (
     Authentication,
     AuthenticationPolicy,
@@ -16,7 +16,7 @@ from twofold.broker.network.authentication import (
     SendLateAndClose,
     SendRefusal,
 )
-from twofold.security.plain import PlainServer, plain_token
+from twofold.security.plain import PlainServer
 from twofold.security.sasl import Authenticated
 
 GOOD, BAD, OTHER = plain_token("alice", "opens"), plain_token("alice", "wrong"), plain_token("bob", "opens")

@@ -10,7 +10,7 @@ import pytest
 
 from kits.node.sockets import connected, framed, on_loop, settle, until
 from twofold.broker.network import server as server_module
-from twofold.broker.network.admission import ConnectionLimits
+from twofold.broker.network.admission import ServerLimits
 from twofold.broker.network.context import NO_RESPONSE, CloseConnection, Frame, Later
 from twofold.broker.network.dispatch import Dispatcher
 from twofold.broker.network.options import ServerOptions
@@ -406,7 +406,7 @@ async def test_one_busy_connection_does_not_starve_the_others():
 
 @on_loop
 async def test_too_many_connections_are_refused_and_later_ones_are_served_again():
-    async with serving(limits=ConnectionLimits(max_connections=2)) as (server, address):
+    async with serving(limits=ServerLimits(max_connections=2)) as (server, address):
         async with connected(*address) as first, connected(*address):
             await until(lambda: len(server.connections) == 2)
             async with connected(*address) as third:
@@ -422,7 +422,7 @@ async def test_too_many_connections_are_refused_and_later_ones_are_served_again(
 def test_refused_connections_leave_a_line_with_the_setting(caplog):
     @on_loop
     async def scenario():
-        async with serving(limits=ConnectionLimits(max_per_ip=1)) as (server, address), connected(*address):
+        async with serving(limits=ServerLimits(max_per_ip=1)) as (server, address), connected(*address):
             await until(lambda: len(server.connections) == 1)
             async with connected(*address) as second:
                 assert await second.closed_by_peer()

@@ -18,6 +18,14 @@ def plain_users(**passwords: str) -> str:
     return f"{PLAIN_MODULE} required " + " ".join(f'user_{name}="{word}"' for name, word in passwords.items()) + ";"
 
 
+def plain_token(name: str, password: str) -> bytes:
+    return f"\0{name}\0{password}".encode()
+
+
+def oauth_first(token: str) -> bytes:
+    return f"n,,\x01auth=Bearer {token}\x01\x01".encode()
+
+
 def frame(message: Any, key: int, version: int) -> bytes:
     """Without its length."""
     return bytes(codec.encode_request(message, key, version, 7, "tests"))[4:]
@@ -61,7 +69,7 @@ class SaslWire:
         return await self.ask(authenticate(token, version), AUTHENTICATE, version)
 
     async def api_versions(self, version: int = 3, software: str = "tests") -> Any:
-        return await self.ask(api_versions(version, software), API_VERSIONS, 0 if version > 4 else version)
+        return await self.ask(api_versions(version, software), API_VERSIONS, version)
 
     async def metadata(self) -> Any:
         return await self.ask(metadata(), METADATA, 9)

@@ -24,7 +24,7 @@ class ListenerLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class ConnectionLimits:
+class ServerLimits:
     max_connections: int = UNLIMITED  # max.connections
     max_open_sockets: int = UNLIMITED  # what the limit of open files leaves beside the files of the logs
     max_per_ip: int = UNLIMITED  # max.connections.per.ip
@@ -56,11 +56,11 @@ class ConnectionPace:
         self._left += 1
 
 
-class Admission:
+class ConnectionAdmission:
     """Counts the connections of one broker. `rate_of` is the rate of an address, None without a limit."""
 
     def __init__(self, rate_of: Callable[[str], float | None] = lambda host: None) -> None:
-        self.limits = ConnectionLimits()
+        self.limits = ServerLimits()
         self.rate_of = rate_of
         self._count = 0
         self._per_host: dict[str, int] = {}

@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NoReturn, cast
 
-from twofold.broker.network.admission import HELD_S, Admission
+from twofold.broker.network.admission import HELD_S, ConnectionAdmission
 from twofold.broker.network.buffers import LARGE_BUFFER_BYTES, SpareBuffers
 from twofold.broker.network.context import NO_RESPONSE, Answer, CloseConnection, Frame, Later, Peer
 from twofold.broker.network.dispatch import Dispatcher, Request, Result
@@ -83,7 +83,7 @@ class Server:
         self.dispatcher = dispatcher
         self.quiet = QuietLog(log, runtime.clock)
         self.entrance = Entrance(runtime, dispatcher, self.quiet)
-        self.admission = Admission()
+        self.admission = ConnectionAdmission()
         self.apply(options or ServerOptions())
         self.buffers = SpareBuffers()
         self.shared_buffer = memoryview(bytearray(SHARED_BUFFER_BYTES))
@@ -620,14 +620,14 @@ class ServerConnection(Guarded, asyncio.BufferedProtocol):
 
     def drain(self) -> None:
         """Read nothing more and close when everything is answered."""
+        if self._held_socket is not None:
+            self.abort()
+            return
         self._draining = True
         self.advance()
 
     def close(self) -> None:
         """Hang up after what was written has been sent."""
-        if self._held_socket is not None:
-            self.abort()
-            return
         self._closing = True
         self.transport.close()
 

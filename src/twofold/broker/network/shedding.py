@@ -15,7 +15,7 @@ SHED_TO = 0.9  # of a bound, once it was passed: to find the connections to clos
 log = logging.getLogger(__name__)
 
 
-class Holder(Protocol):
+class Sheddable(Protocol):
     peer: Peer
 
     def is_idle(self) -> bool: ...
@@ -40,7 +40,7 @@ class Held(Protocol):
     request_bytes: int
 
     @property
-    def connections(self) -> Iterable[Holder]: ...
+    def connections(self) -> Iterable[Sheddable]: ...
 
 
 def shed_requests(server: Held, bound: int) -> None:

@@ -52,6 +52,11 @@ TLS = MissingPart(
     "connections would be secured in another way than the one that is meant",
     "remove the setting, and give keys and certificates in PEM, or leave this node to Apache Kafka",
 )
+LISTENERS_STAY = MissingPart(
+    "change of this setting while the broker runs",
+    "its listeners would stay as they are",
+    "set it in server.properties; certificates and keys are read anew when their files change",
+)
 POLICIES = MissingPart("policies", "clients could do what the class forbids", _OPEN)
 CLUSTER = MissingPart("clusters of several nodes", "this node would start a cluster of its own", _ALONE)
 ROLES = MissingPart("nodes with one role", "this node would be broker and controller of a cluster of its own", _ALONE)

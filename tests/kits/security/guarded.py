@@ -1,5 +1,6 @@
 """Apache Kafka and Twofold with an authorizer and SASL PLAIN: `admin` is a super user, `alice` is not."""
 
+import ssl
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from kits.security import rights
+from kits.security.certificates import Certificates
 from kits.security.rights import Right, Row, codes
 from oracle.driver import Connection, WireClosed
 from oracle.kafka import EXACT_SETTINGS, Oracle, jars_or_skip
@@ -37,16 +39,18 @@ Binding = tuple[int, str, int, str, str, int, int]  # type, name, pattern, princ
 class LoggedIn(Connection):
     """A connection of a user."""
 
-    def __init__(self, host: str, port: int, user: str) -> None:
+    def __init__(self, host: str, port: int, user: str, tls: ssl.SSLContext | None = None) -> None:
         super().__init__(host, port)
+        if tls is not None:
+            self._socket = tls.wrap_socket(self._socket, server_hostname=host)
         assert self.ask("SaslHandshake", 1, mechanism="PLAIN")["error_code"] == 0
         token = f"\0{user}\0{user}".encode()
         assert self.ask("SaslAuthenticate", 1, auth_bytes=token)["error_code"] == 0
 
 
-def is_ready(host: str, port: int) -> bool:
+def is_ready(host: str, port: int, tls: ssl.SSLContext | None = None) -> bool:
     try:
-        with LoggedIn(host, port, "admin") as connection:
+        with LoggedIn(host, port, "admin", tls) as connection:
             brokers = connection.ask("Metadata", 1, topics=[])["brokers"]
             body = {"transactional_id": None, "transaction_timeout": 60000}
             return bool(brokers) and connection.ask("InitProducerId", 0, **body)["error_code"] == 0
@@ -79,22 +83,35 @@ class GuardedOracle(Oracle):
 
 
 class GuardedTwofold(Twofold):
+    certificates: Certificates | None = None  # with them it speaks SASL_SSL
+
+    @property
+    def tls(self) -> ssl.SSLContext | None:
+        return None if self.certificates is None else ssl.create_default_context(cafile=str(self.certificates.trusted))
+
     def start(self, *, wait: bool = True) -> None:
-        self.settings |= SETTINGS | {"listeners": f"SASL_PLAINTEXT://{self.host}:{self.port}"}
+        if self.certificates is None:
+            self.settings |= SETTINGS | {"listeners": f"SASL_PLAINTEXT://{self.host}:{self.port}"}
+        else:
+            jaas = {"listener.name.sasl_ssl.plain.sasl.jaas.config": JAAS}
+            own = jaas | {"listeners": f"SASL_SSL://{self.host}:{self.port}"}
+            plain = {key: value for key, value in SETTINGS.items() if not key.startswith("listener.name")}
+            self.settings |= plain | own | self.certificates.stores(truststore=False)
         options = self.directory / "server.properties"
         options.parent.mkdir(parents=True, exist_ok=True)
         options.write_text("".join(f"{key}={value}\n" for key, value in self.settings.items()))
         command = [self.python, "-m", "twofold", "serve", "--config", str(options), "--data", str(self.data)]
         self._process = spawn(command, output=self.output)
-        wait_until(partial(is_ready, self.host, self.port), self._process, patience_s=60, output=self.output)
+        ready = partial(is_ready, self.host, self.port, self.tls)
+        wait_until(ready, self._process, patience_s=60, output=self.output)
 
 
 class Asked:
     """One server, its two users, and the scene that the table of rights needs."""
 
-    def __init__(self, name: str, host: str, port: int) -> None:
-        self.server = name
-        self.admin, self.alice = LoggedIn(host, port, "admin"), LoggedIn(host, port, "alice")
+    def __init__(self, name: str, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
+        self.server, self._tls = name, tls
+        self.admin, self.alice = LoggedIn(host, port, "admin", tls), LoggedIn(host, port, "alice", tls)
         self.pair = (-1, -1)
         self._ids: dict[str, UUID] = {}
         self._host, self._port = host, port
@@ -170,7 +187,7 @@ class Asked:
         try:
             return self.alice.ask(row.api, row.version, **body)
         except WireClosed:
-            self.alice = LoggedIn(self._host, self._port, "alice")
+            self.alice = LoggedIn(self._host, self._port, "alice", self._tls)
             return {"closed": True}
 
     def _until_found(self, key: str, kind: int) -> None:

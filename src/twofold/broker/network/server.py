@@ -126,7 +126,8 @@ class Server:
         """
         self.is_open = True
         for connection in list(self.connections):
-            connection.advance()
+            if connection.transport is not None:  # else it is still in its TLS handshake
+                connection.advance()
 
     async def stop(self, timeout_s: float, answer_early: Callable[[], None]) -> None:
         """Accept nothing more, answer what was asked (`answer_early` ends the long polls), then hang up."""

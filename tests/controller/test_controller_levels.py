@@ -32,7 +32,7 @@ from twofold.controller.records import (
     encode_all,
     fitted,
 )
-from twofold.controller.security_records import UserScramCredential
+from twofold.controller.security.records import UserScramCredential
 from twofold.controller.snapshot_records import snapshot_records, snapshot_values
 from twofold.wire.errors import UnsupportedVersion
 

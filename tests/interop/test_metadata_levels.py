@@ -28,7 +28,7 @@ from twofold.controller.records import (
     encode,
 )
 from twofold.controller.replay import ControllerState, MetadataMachine
-from twofold.controller.security_records import UserScramCredential
+from twofold.controller.security.records import UserScramCredential
 from twofold.controller.snapshot_records import snapshot_values
 
 pytestmark = [pytest.mark.interop, pytest.mark.oracle]

@@ -15,7 +15,7 @@ from kits.folders.story import Story
 from kits.processes import commands
 from twofold import Admin
 from twofold.controller.records import FeatureLevel, MetadataRecord, encode
-from twofold.controller.security_records import AccessControlEntry
+from twofold.controller.security.records import AccessControlEntry
 from twofold.embedded import Broker
 from twofold.log.manager import DataDirectoryError
 from twofold.metadata_log.control import Voter, encode_voters
@@ -110,7 +110,10 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
         appended(FeatureLevel("metadata.version", 31)),
         r"metadata\.version is finalized at 31, and Twofold knows it from 7 to 30",
     ),
-    "access control lists": (appended(ACL), r"1 access control entries .*AccessControlEntry.*kafka-acls\.sh"),
+    "access control lists": (
+        appended(ACL),
+        r"1 access control entries, .*authorizer\.class\.name=.*twofold acl remove --data",
+    ),
     "several voters": (appended(voters=OTHERS), "has the voters 1, 2"),
 }
 

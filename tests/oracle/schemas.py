@@ -1,8 +1,8 @@
 """Answers that kio cannot read as they are.
 
 A transaction that has not begun has the start time -1, which kio's schema refuses: here it is a plain number. The last
-three fields are tags that only Twofold writes: how the last two-phase transaction ended. So are the last two of a
-producer: since when its transaction is open.
+four fields are tags that only Twofold writes: how the last two-phase transaction ended, and which principal opened this
+one. So are the last two of a producer: since when its transaction is open.
 """
 
 from dataclasses import dataclass, field
@@ -34,6 +34,7 @@ class TransactionState:
     last_two_phase_producer_id: i64 = field(metadata={"kafka_type": "int64", "tag": 101}, default=i64(-1))
     last_two_phase_epoch: i16 = field(metadata={"kafka_type": "int16", "tag": 102}, default=i16(-1))
     last_two_phase_ending: i8 = field(metadata={"kafka_type": "int8", "tag": 103}, default=i8(0))
+    opened_by: str = field(metadata={"kafka_type": "string", "tag": 107}, default="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

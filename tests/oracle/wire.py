@@ -21,7 +21,6 @@ from kio.serial import entity_reader, entity_writer
 
 from oracle.schemas import RESPONSES
 from twofold.wire.schema import (
-    describe_transactions_v0,
     init_producer_id_v6,
     init_producer_id_v7,
     txn_heartbeat_v0,
@@ -35,7 +34,6 @@ KEYS = {"".join(word.capitalize() for word in name.split("_")): key for key, nam
 KEYS["TxnHeartbeat"] = 95  # a draft, which kio does not have; its bytes are pinned by vectors
 OURS = {("InitProducerId", 7): init_producer_id_v7, ("TxnHeartbeat", 0): txn_heartbeat_v0}
 TAGGED = {
-    ("DescribeTransactions", 0): describe_transactions_v0.DescribeTransactionsResponse,
     ("InitProducerId", 6): init_producer_id_v6.InitProducerIdResponse,
     ("WriteTxnMarkers", 1): write_txn_markers_v1.WriteTxnMarkersResponse,
     ("WriteTxnMarkers", 2): write_txn_markers_v2.WriteTxnMarkersResponse,

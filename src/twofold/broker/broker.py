@@ -10,7 +10,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -42,7 +42,7 @@ from twofold.broker.topics.auto_creation import AutoTopics
 from twofold.broker.topics.rows import TopicRowCache
 from twofold.config.authorization import CLASS_NAME as AUTHORIZER_CLASS
 from twofold.config.authorization import AuthorizerSettings, authorizer_settings
-from twofold.config.listener_security import listener_securities, per_ip_overrides
+from twofold.config.listener_security import per_ip_overrides
 from twofold.config.listeners import EVERYWHERE, ListenerAddress, advertised_addresses, listen_addresses
 from twofold.config.servable import check_servable
 from twofold.config.settings import Settings
@@ -130,7 +130,8 @@ class Broker:
             wrap=wrap,
             quotas=self.quotas,
         )
-        self.guards = ListenerGuards(runtime, self._credential_of, self._salt_secret)
+        self.guards = ListenerGuards(runtime, self._salt_secret)
+        self.guards.credential_of = self._credential_of
         self.server = Server(runtime, dispatcher, ServerOptions(), self.attention.monotonic)
         self.listeners: list[ListenerAddress] = []
         self.advertised: list[ListenerAddress] = []  # in their order
@@ -168,8 +169,8 @@ class Broker:
         self._on_failure = on_failure
         check_servable(self._static_settings, hostname=self._hostname)
         self._authorizer_settings = authorizer_settings(self._static_settings)
-        self.guards.renew(self._static_settings)
-        self.server.apply(server_options(self._static_settings, self.runtime.disk.open_file_limit()))
+        self.guards.make(self._static_settings)
+        self._apply_to_server(self._static_settings)
         addresses = listen_addresses(self._static_settings)
         advertised_addresses(self._static_settings, addresses, self._hostname)  # what is wrong there is said now
         self.logs.take()
@@ -378,14 +379,16 @@ class Broker:
                 broker=image.broker_configs(self.node_id), cluster=image.broker_configs()
             )
             self.logs.apply_settings(self.settings)
-            self.server.apply(server_options(self.settings, self.runtime.disk.open_file_limit()))
-            self.guards.try_to_renew(self.settings)
+            self._apply_to_server(self.settings)
         if delta.changed_quotas:
             self.quotas.limit(image.quotas.items())
         self.core.image = image
         self.replicas.apply(delta, image, self.settings)
         self.groups.apply(delta, image)
         self.transactions.apply(delta, image)
+
+    def _apply_to_server(self, settings: Settings) -> None:
+        self.server.apply(server_options(settings, self.guards.limits(), self.runtime.disk.open_file_limit()))
 
     async def _allocate_producer_ids(self) -> AllocateProducerIdsResponse:
         epoch = -1 if self._lifecycle is None else self._lifecycle.broker_epoch
@@ -402,7 +405,7 @@ def configure_quotas(quotas: QuotaLedger, settings: Settings) -> None:
     quotas.configure(Windows(samples, 1000 * seconds), of_changes, settings.float("quota.new.transactional.ids.rate"))
 
 
-def server_options(settings: Settings, open_file_limit: int) -> ServerOptions:
+def server_options(settings: Settings, listeners: Mapping[str, ListenerLimits], open_file_limit: int) -> ServerOptions:
     queued_bytes = settings.int("queued.max.request.bytes")
     return ServerOptions(
         max_request_bytes=settings.int("socket.request.max.bytes"),
@@ -415,10 +418,7 @@ def server_options(settings: Settings, open_file_limit: int) -> ServerOptions:
             max_per_ip=settings.int("max.connections.per.ip"),
             per_ip_overrides=per_ip_overrides(settings),
             max_creation_rate=settings.int("max.connection.creation.rate"),
-            listeners={
-                one.name: ListenerLimits(one.max_connections, one.max_creation_rate)
-                for one in listener_securities(settings)
-            },
+            listeners=listeners,
         ),
         entrance=EntranceOptions(
             timeout_ms=settings.int("authentication.timeout.ms"),

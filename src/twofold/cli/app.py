@@ -41,8 +41,10 @@ NOUNS = {
     "cluster": Place(
         "twofold.cli.cluster", "cluster_app", "Show the cluster, its disks and its features, and change their levels"
     ),
-    "acl": Place("twofold.cli.access.acl", "acl_app", "Add, list and remove access control entries: who may do what"),
-    "user": Place("twofold.cli.access.user", "user_app", "Add, list and remove users who log in with SCRAM"),
+    "acl": Place(
+        "twofold.cli.acl", "acl_app", "Add, list and remove access control entries: what each principal may do"
+    ),
+    "user": Place("twofold.cli.user", "user_app", "Add, list and remove the users of SCRAM"),
     "log": Place(
         "twofold.cli.log.commands", "log_app", "Look into the files of a data folder, Twofold's or Apache Kafka's"
     ),

@@ -27,7 +27,7 @@ from twofold.runtime.api import Runtime
 from twofold.runtime.real import real_runtime
 
 DEFAULT_NODE_ID = 1
-# That an authorizer without entries lets nobody in does not matter here: this is the way back.
+# An authorizer without entries would let no principal in. That does not matter here: this is the way back.
 _ANY_AUTHORIZER = AuthorizerSettings(frozenset(), allow_everyone=True)
 
 

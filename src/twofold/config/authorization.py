@@ -15,7 +15,7 @@ ALLOW_EVERYONE = "allow.everyone.if.no.acl.found"
 class AuthorizerSettings:
     super_users: frozenset[str]
     allow_everyone: bool
-    """Whether everybody may use a resource that no entry is about."""
+    """Whether every principal may use a resource that no entry is about."""
 
 
 def authorizer_settings(settings: Settings) -> AuthorizerSettings | None:

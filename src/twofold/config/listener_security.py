@@ -20,7 +20,7 @@ from twofold.config.keys.key import SettingKey
 from twofold.config.listeners import listen_addresses, parse_address, protocols
 from twofold.config.settings import Settings
 from twofold.extras import MissingExtra, require
-from twofold.security.addresses import is_address, java_address
+from twofold.security.addresses import bare_host, java_address
 from twofold.security.distinguished_names import BadRule, MappingRule, parse_rules
 from twofold.security.jaas import PLAIN_MODULE, JaasError, parse_jaas
 from twofold.security.oauth import OAUTHBEARER, TokenRules
@@ -78,7 +78,6 @@ class ListenerSecurity:
 def listener_securities(settings: Settings) -> list[ListenerSecurity]:
     """Of each listener for clients, or a ConfigError."""
     found = [_listener_security(settings, address.name) for address in listen_addresses(settings)]
-    per_ip_overrides(settings)
     for name in settings.given:
         _check_use(settings, name, found)
     return found
@@ -86,18 +85,8 @@ def listener_securities(settings: Settings) -> list[ListenerSecurity]:
 
 def per_ip_overrides(settings: Settings) -> dict[str, int]:
     """`max.connections.per.ip.overrides`: the limit of each address, as Java writes it."""
-    key = "max.connections.per.ip.overrides"
-    text = settings.string("max.connections.per.ip.overrides")
-    limits: dict[str, int] = {}
-    for entry in filter(None, (entry.strip() for entry in text.split(","))):
-        host, colon, limit = entry.rpartition(":")
-        host = host.removeprefix("[").removesuffix("]")
-        if not colon or not limit.isdecimal() or not is_address(host):
-            raise ConfigError(
-                key, text, f"'{entry}' is not ADDRESS:LIMIT, with the number of an address and of a limit"
-            )
-        limits[java_address(host)] = int(limit)
-    return limits
+    entries = (entry.rpartition(":") for entry in settings.string("max.connections.per.ip.overrides").split(","))
+    return {java_address(bare_host(host)): int(limit) for host, _, limit in entries if limit}
 
 
 def _listener_security(settings: Settings, name: str) -> ListenerSecurity:

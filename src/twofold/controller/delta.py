@@ -11,7 +11,6 @@ from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from twofold.config.names import collision_key
-from twofold.controller.acls import AclSet
 from twofold.controller.image import (
     METADATA_VERSION,
     TOPIC_RESOURCE,
@@ -37,7 +36,8 @@ from twofold.controller.records import (
     Topic,
     UnregisterBroker,
 )
-from twofold.controller.security_records import UserScramCredential
+from twofold.controller.security.acls import AclSet
+from twofold.controller.security.records import UserScramCredential
 from twofold.machine.maps import Map
 
 K = TypeVar("K")

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from twofold.controller.acls import AclSet
 from twofold.controller.kept_records import KeptKey
 from twofold.controller.levels import METADATA_VERSION as METADATA_VERSION
 from twofold.controller.quota_records import QuotaOwner
 from twofold.controller.records import NO_LEADER, RECOVERED, EndPoint, FeatureRange, MetadataRecord
-from twofold.controller.security_records import UserScramCredential
+from twofold.controller.security.acls import AclSet
+from twofold.controller.security.records import UserScramCredential
 from twofold.machine.maps import Map
 from twofold.security.scram import ScramCredential, ScramMechanism
 

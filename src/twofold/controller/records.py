@@ -31,7 +31,7 @@ from twofold.controller.levels import (
     describe,
 )
 from twofold.controller.quota_records import QUOTAS, ClientQuota
-from twofold.controller.security_records import (
+from twofold.controller.security.records import (
     SECURITY,
     AccessControlEntry,
     RemoveAccessControlEntry,

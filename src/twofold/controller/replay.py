@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from twofold.config.names import collision_key
-from twofold.controller.acls import AclSetMutation
 from twofold.controller.delta import condensed
 from twofold.controller.image import (
     METADATA_VERSION,
@@ -52,7 +51,8 @@ from twofold.controller.records import (
     UnregisterBroker,
     fitted,
 )
-from twofold.controller.security_records import (
+from twofold.controller.security.acls import AclSetMutation
+from twofold.controller.security.records import (
     AccessControlEntry,
     RemoveAccessControlEntry,
     RemoveUserScramCredential,

@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias, TypeVar
 
 from twofold.config.settings import Settings
-from twofold.controller.acl_changes import create_acls, delete_acls
 from twofold.controller.activation import activate
 from twofold.controller.brokers import allocate_producer_ids, heartbeat, register_broker
 from twofold.controller.configs import alter_configs, incremental_alter_configs
@@ -28,7 +27,8 @@ from twofold.controller.operation import Operation
 from twofold.controller.quotas import alter_client_quotas
 from twofold.controller.records import MetadataRecord, encode_all
 from twofold.controller.replay import ControllerState, MetadataMachine, OpenMetadataTransaction
-from twofold.controller.scram_changes import alter_scram
+from twofold.controller.security.acl_changes import create_acls, delete_acls
+from twofold.controller.security.scram_changes import alter_scram
 from twofold.controller.topics import (
     UNGUARDED,
     UNLIMITED,

@@ -7,7 +7,7 @@ import pytest
 from kits.node.guarded_node import GuardedNode, guarded
 from kits.node.txn_node import Node, simulated
 from kits.security.rights import ACL_FILTER, NEW_ACL
-from twofold.controller.security_records import AccessControlEntry, RemoveAccessControlEntry
+from twofold.controller.security.records import AccessControlEntry, RemoveAccessControlEntry
 
 TOPIC, GROUP, CLUSTER, TXN = 2, 3, 4, 5
 ANY, MATCH, LITERAL, PREFIXED = 1, 2, 3, 4

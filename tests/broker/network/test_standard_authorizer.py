@@ -3,6 +3,7 @@
 import logging
 import os
 import time
+from collections.abc import Iterable
 from functools import cache
 from random import Random
 from uuid import UUID
@@ -16,8 +17,8 @@ from twofold.broker.network.audit import DenialAudit
 from twofold.broker.network.authorizer import AclResourceType, Operation, authorized_operations
 from twofold.broker.network.context import Peer, RequestContext
 from twofold.broker.network.standard_authorizer import StandardAuthorizer
-from twofold.controller.acls import AclSet, acl_set
-from twofold.controller.security_records import AccessControlEntry
+from twofold.controller.security.acls import AclSet
+from twofold.controller.security.records import AccessControlEntry
 from twofold.security.acl_codes import PatternType, Permission
 
 TOPIC, GROUP, CLUSTER, TXN = (
@@ -31,6 +32,13 @@ LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
 ALLOW, DENY = Permission.ALLOW, Permission.DENY
 ALICE = "User:alice"
 FIRST_CONTEXT = RequestContext(3, 12, 1, "client", Peer("10.0.0.1", 1, "L", ALICE))
+
+
+def acl_set(entries: Iterable[AccessControlEntry]) -> AclSet:
+    draft = AclSet().mutate()
+    for entry in entries:
+        draft.add(entry)
+    return draft.finish()
 
 
 def entry(
@@ -60,7 +68,7 @@ def may_any(operation, *entries, who=ALICE, host="10.0.0.1", **more) -> bool:
     return authorizer(*entries, **more).authorize_any(context, operation, TOPIC)
 
 
-# --- scenarios 44 to 53 of the reference, each of which was tried on Apache Kafka
+# --- the rules, each of which was tried on Apache Kafka
 
 
 @pytest.mark.parametrize(
@@ -95,7 +103,7 @@ def test_a_denial_on_the_wildcard_closes_a_literal_topic():
     assert not may(READ, entry(), entry(name="*", permission=DENY))
 
 
-def test_a_denial_of_everybody_closes_a_topic_to_each():
+def test_a_denial_of_every_principal_closes_a_topic_to_each():
     assert not may(READ, entry(), entry(who="User:*", permission=DENY))
 
 

@@ -51,7 +51,7 @@ class StaticOracle(FolderOracle):
 
 
 def add_foreign(story: Story) -> None:
-    """What Twofold has no part for: quotas, SCRAM credentials, groups of other protocols."""
+    """What only Apache Kafka writes in these tests: quotas, SCRAM credentials, groups of other protocols."""
     entity = [{"entity_type": "user", "entity_name": "somebody"}]
     quota = {"entity": entity, "ops": [{"key": "producer_byte_rate", "value": 1048576.0, "remove": False}]}
     answer: Any = story.wire.ask("AlterClientQuotas", 1, entries=[quota], validate_only=False)

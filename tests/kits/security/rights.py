@@ -379,7 +379,7 @@ ROWS = (
     Row("DescribeAcls", 3, fixed(**ACL_FILTER), cluster(DESCRIBE)),
     Row("CreateAcls", 3, fixed(creations=[NEW_ACL]), cluster(ALTER)),
     Row("DeleteAcls", 3, fixed(filters=[ACL_FILTER]), cluster(ALTER)),
-    Row("DescribeUserScramCredentials", 0, fixed(users=None), cluster(DESCRIBE)),
+    Row("DescribeUserScramCredentials", 0, fixed(users=[]), cluster(DESCRIBE)),
     Row("AlterUserScramCredentials", 0, fixed(deletions=[{"name": "none", "mechanism": 1}], upsertions=[]),
         cluster(ALTER)),
     Row("DescribeClientQuotas", 1, fixed(components=[], strict=False), cluster(DESCRIBE_CONFIGS)),

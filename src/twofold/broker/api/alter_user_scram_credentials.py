@@ -1,8 +1,8 @@
 """AlterUserScramCredentials: API key 51, version 0.
 
 1. Needs ALTER on the cluster, else CLUSTER_AUTHORIZATION_FAILED (31) in every row.
-2. The rest is for the controller (`controller.scram_changes`): one row per user with 33, 91, 92 or 93; the good rows
-   are one atomic change.
+2. The rest is for the controller (`controller.security`): one row per user with 33, 91, 92 or 93. The good rows are one
+   atomic change.
 3. The new password counts for the next login. What is connected stays connected, also where its user is removed. The
    request carries no timeout: the broker's `request.timeout.ms` bounds the waiting, then the answer is
    REQUEST_TIMED_OUT (7).

@@ -2,7 +2,7 @@
 
 1. Needs ALTER on the cluster, else CLUSTER_AUTHORIZATION_FAILED (31) in every row. Without an authorizer:
    SECURITY_DISABLED (54) in every row.
-2. The rest is for the controller (`controller.acl_changes`): what is wrong with a row is INVALID_REQUEST (42) there,
+2. The rest is for the controller (`controller.security`): what is wrong with a row is INVALID_REQUEST (42) there,
    and the others are done, in one metadata transaction. An entry that exists is a success.
 3. The new entries are obeyed when the answer goes out. The request carries no timeout: the broker's
    `request.timeout.ms` bounds the waiting, then the answer is REQUEST_TIMED_OUT (7).

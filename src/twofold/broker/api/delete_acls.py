@@ -2,7 +2,7 @@
 
 1. Needs ALTER on the cluster, else CLUSTER_AUTHORIZATION_FAILED (31) in every row. Without an authorizer:
    SECURITY_DISABLED (54) in every row.
-2. The rest is for the controller (`controller.acl_changes`): one row per filter with what it matched; a filter with an
+2. The rest is for the controller (`controller.security`): one row per filter with what it matched; a filter with an
    unknown code is INVALID_REQUEST (42). All that matches is removed, in one metadata transaction.
 3. The entries are obeyed no longer when the answer goes out. The request carries no timeout: the broker's
    `request.timeout.ms` bounds the waiting, then the answer is REQUEST_TIMED_OUT (7).

@@ -1,7 +1,7 @@
 """DescribeAcls: API key 29, versions 1-3.
 
 1. Needs DESCRIBE on the cluster, else CLUSTER_AUTHORIZATION_FAILED (31). Without an authorizer: SECURITY_DISABLED (54).
-2. The filter is that of `controller.acl_changes`; an unknown code in it is INVALID_REQUEST (42).
+2. The filter is that of `controller.security`; an unknown code in it is INVALID_REQUEST (42).
 3. One row per pattern, with its entries, in an order that is the same each time.
 """
 
@@ -11,9 +11,9 @@ from twofold.broker.api.create_acls import check_acl_access
 from twofold.broker.network.authorizer import Operation
 from twofold.broker.network.context import RequestContext
 from twofold.broker.services import Services
-from twofold.controller.acl_changes import check_filter, matching_entries
-from twofold.controller.acls import AclPattern
-from twofold.controller.security_records import AccessControlEntry
+from twofold.controller.security.acl_changes import check_filter, matching_entries
+from twofold.controller.security.acls import AclPattern
+from twofold.controller.security.records import AccessControlEntry
 from twofold.wire.errors import NONE, KafkaError
 from twofold.wire.messages.describe_acls import (
     AclDescription,

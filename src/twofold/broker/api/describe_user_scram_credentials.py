@@ -8,7 +8,7 @@
 from twofold.broker.network.authorizer import Operation, cluster_allows
 from twofold.broker.network.context import RequestContext
 from twofold.broker.services import Services
-from twofold.controller.scram_changes import described
+from twofold.controller.security.scram_changes import described
 from twofold.wire.errors import NONE, ClusterAuthorizationFailed, KafkaError
 from twofold.wire.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,

@@ -14,7 +14,7 @@ MOST_CHARACTERS = 300  # of a name that a client chose
 
 
 class DenialAudit:
-    """Tells who was refused what."""
+    """Tells which principal was refused what."""
 
     __slots__ = ("_log",)
 

@@ -11,6 +11,7 @@ import secrets
 import ssl
 from collections.abc import Callable
 
+from twofold.broker.network.admission import ListenerLimits
 from twofold.broker.network.authentication import AuthenticationPolicy
 from twofold.config.definition import ConfigError
 from twofold.config.listener_security import ListenerSecurity, MechanismSettings, TokenSource, listener_securities
@@ -21,7 +22,7 @@ from twofold.security.oauth import OAUTHBEARER, BadKeySet, KeySet, OauthServer, 
 from twofold.security.plain import PLAIN, PlainServer
 from twofold.security.protocols import SecurityProtocol
 from twofold.security.sasl import Authenticated, SaslServer
-from twofold.security.scram import CredentialOf, ScramMechanism, ScramServer
+from twofold.security.scram import CredentialOf, ScramMechanism, ScramServer, no_credentials
 
 ANONYMOUS = "ANONYMOUS"
 LOOK_AGAIN_S = 1.0
@@ -139,34 +140,35 @@ class ListenerGuard:
 
 
 class ListenerGuards:
-    """Of all listeners of one broker, by name."""
+    """Of all listeners of one broker, by name. `credential_of` finds the credential that a user has for SCRAM."""
 
-    def __init__(self, runtime: Runtime, credential_of: CredentialOf, secret: Callable[[], bytes]) -> None:
+    def __init__(self, runtime: Runtime, secret: Callable[[], bytes]) -> None:
         self._runtime = runtime
-        self._credential_of = credential_of
+        self.credential_of: CredentialOf = no_credentials
         self._secret = secret
         self._guards: dict[str, ListenerGuard] = {}
 
-    def renew(self, settings: Settings) -> None:
-        """Take what the settings say now, or raise a ConfigError and keep everything."""
+    def make(self, settings: Settings) -> None:
+        """As the settings say, or raise a ConfigError."""
         self._guards = {
-            one.name: ListenerGuard(self._runtime, one, self._credential_of, self._secret)
+            one.name: ListenerGuard(
+                self._runtime, one, lambda name, mechanism: self.credential_of(name, mechanism), self._secret
+            )
             for one in listener_securities(settings)
         }
         for guard in self._guards.values():
             guard.warn()
 
-    def try_to_renew(self, settings: Settings) -> None:
-        """After a change while the broker runs."""
-        try:
-            self.renew(settings)
-        except ConfigError as error:
-            log.error("the listeners keep their security, because the changed settings cannot be used: %s", error)
-
     def of(self, name: str) -> ListenerGuard | None:
         """None where the listener lets every client in."""
         guard = self._guards[name]
         return None if guard.is_open_to_all else guard
+
+    def limits(self) -> dict[str, ListenerLimits]:
+        return {
+            name: ListenerLimits(guard.security.max_connections, guard.security.max_creation_rate)
+            for name, guard in self._guards.items()
+        }
 
     def protocols(self) -> dict[str, SecurityProtocol]:
         return {name: guard.security.protocol for name, guard in self._guards.items()}

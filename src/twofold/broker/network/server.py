@@ -129,7 +129,8 @@ class Server:
         """
         self.is_open = True
         for connection in list(self.connections):
-            connection.advance()
+            if connection.transport is not None:  # else it is still in its TLS handshake
+                connection.advance()
 
     async def stop(self, timeout_s: float, answer_early: Callable[[], None]) -> None:
         """Accept nothing more, answer what was asked (`answer_early` ends the long polls), then hang up."""
@@ -656,15 +657,15 @@ class ServerConnection(Guarded, asyncio.BufferedProtocol):
 
     def drain(self) -> None:
         """Read nothing more and close when everything is answered."""
+        if self._held_socket is not None:
+            self.abort()
+            return
         self._draining = True
         self._unmute()
         self.advance()
 
     def close(self) -> None:
         """Hang up after what was written has been sent."""
-        if self._held_socket is not None:
-            self.abort()
-            return
         self._closing = True
         self.transport.close()
 

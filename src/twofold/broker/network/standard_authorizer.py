@@ -17,8 +17,8 @@ from typing import TypeAlias
 
 from twofold.broker.network.authorizer import AclResourceType, Operation
 from twofold.broker.network.context import RequestContext
-from twofold.controller.acls import AclPattern, AclSet, AclSubject
-from twofold.controller.security_records import AccessControlEntry
+from twofold.controller.security.acls import AclPattern, AclSet, AclSubject
+from twofold.controller.security.records import AccessControlEntry
 from twofold.security.acl_codes import ANY_HOST, ANY_NAME, ANY_PRINCIPAL, PatternType, Permission
 from twofold.security.addresses import java_address
 

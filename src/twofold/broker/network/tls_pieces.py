@@ -13,9 +13,13 @@ def joined(parts: Sequence[Buffer]) -> Iterator[Buffer]:
     size = 0
     for part in parts:
         if size + len(part) > TLS_PIECE_BYTES and small:
-            yield b"".join(small)
+            yield _one(small)
             small, size = [], 0
         small.append(part)
         size += len(part)
     if small:
-        yield small[0] if len(small) == 1 else b"".join(small)
+        yield _one(small)
+
+
+def _one(parts: list[Buffer]) -> Buffer:
+    return parts[0] if len(parts) == 1 else b"".join(parts)

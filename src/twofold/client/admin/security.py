@@ -34,7 +34,7 @@ SALT_BYTES = 24
 
 
 class AclBinding(NamedTuple):
-    """One access control entry: who may, or may not, do what with which resources, from where."""
+    """One access control entry: what a principal may, or may not, do with which resources, and from where."""
 
     resource_type: AclResourceType
     resource_name: str
@@ -171,7 +171,7 @@ def upsertion(one: ScramPassword) -> ScramCredentialUpsertion:
     )
 
 
-class Entry(Protocol):
+class AclFields(Protocol):
     """The fields that an entry has in an answer and in a record."""
 
     @property
@@ -190,7 +190,7 @@ class Entry(Protocol):
     def permission_type(self) -> int: ...
 
 
-def binding_of(entry: Entry) -> AclBinding:
+def binding_of(entry: AclFields) -> AclBinding:
     return AclBinding(
         AclResourceType(entry.resource_type),
         entry.resource_name,

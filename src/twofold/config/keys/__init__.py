@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from twofold.config.keys import controller, coordinators, foreign, log, security, server
 from twofold.config.keys.foreign import FOREIGN_FAMILIES, REFUSED_NAMES, SECURITY_FAMILIES, foreign_family
 from twofold.config.keys.key import SettingKey
-from twofold.config.keys.missing import MissingPart, Refused, unless_empty
+from twofold.config.keys.missing import LISTENERS_STAY, MissingPart, Refused, unless_empty
 
 __all__ = [
     "DEFINITIONS",
@@ -24,6 +24,7 @@ __all__ = [
     "is_known",
     "listener_key",
     "refusal",
+    "refusal_while_running",
     "refused_key",
 ]
 
@@ -93,6 +94,15 @@ def refused_key(name: str) -> tuple[Refused, SettingKey | None] | None:
         if name.startswith(family):
             return unless_empty(missing), None
     return None
+
+
+def refusal_while_running(name: str, text: str) -> MissingPart | None:
+    """As `refusal`, for a change of a running broker: its listeners stay as they are."""
+    of_listener = listener_key(name)
+    key = DEFINITIONS.get(name) if of_listener is None else of_listener.key
+    if key is not None and (of_listener is not None or key in security.KEYS):
+        return None if key.parse(text) in (key.default, "", ()) else LISTENERS_STAY
+    return refusal(name, text)
 
 
 def _without_listener(name: str) -> str:

@@ -55,6 +55,11 @@ TLS = MissingPart(
 QUOTA_CALLBACKS = MissingPart(
     "classes that decide quotas", "only the quotas of the metadata would hold", "remove the setting, and set the quotas"
 )
+LISTENERS_STAY = MissingPart(
+    "change of this setting while the broker runs",
+    "its listeners would stay as they are",
+    "set it in server.properties; certificates and keys are read anew when their files change",
+)
 POLICIES = MissingPart("policies", "clients could do what the class forbids", _OPEN)
 CLUSTER = MissingPart("clusters of several nodes", "this node would start a cluster of its own", _ALONE)
 ROLES = MissingPart("nodes with one role", "this node would be broker and controller of a cluster of its own", _ALONE)

@@ -1,6 +1,6 @@
 """Node, listeners, connections, requests, quotas."""
 
-from twofold.config.definition import INT_MAX, LONG_MAX, at_least, between, level, one_of, some_of
+from twofold.config.definition import INT_MAX, LONG_MAX, Rule, Value, at_least, between, level, one_of, some_of
 from twofold.config.keys.key import BOOLEAN, CLASS, DOUBLE, HIGH, INT, LIST, LONG, LOW, STRING, setting
 from twofold.config.keys.missing import (
     AUTHORIZER,
@@ -17,8 +17,18 @@ from twofold.config.keys.missing import (
     unless_empty,
     unless_one_of,
 )
+from twofold.security.addresses import bare_host, is_address
 
 _PRINCIPAL_BUILDER = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
+
+
+def _are_limits(value: Value) -> bool:
+    entries = [] if not isinstance(value, str) or not value else value.split(",")
+    parts = (entry.rpartition(":") for entry in entries)
+    return all(is_address(bare_host(host)) and limit.strip().isdecimal() for host, _, limit in parts)
+
+
+_LIMITS_OF_ADDRESSES = Rule("ADDRESS:LIMIT, separated by commas, with IP addresses", _are_limits)
 
 KEYS = (
     # The node
@@ -86,7 +96,7 @@ KEYS = (
     setting("max.connections", INT, INT_MAX, rule=at_least(0), dynamic=True, doc="Open connections in all."),
     setting("max.connections.per.ip", INT, INT_MAX, rule=at_least(0), dynamic=True,
             doc="Open connections from one address."),
-    setting("max.connections.per.ip.overrides", STRING, "", dynamic=True,
+    setting("max.connections.per.ip.overrides", STRING, "", rule=_LIMITS_OF_ADDRESSES, dynamic=True,
             doc="Other limits for some addresses: host:limit,host:limit."),
     setting("max.connection.creation.rate", INT, INT_MAX, rule=at_least(0), dynamic=True,
             doc="New connections per second; what is more waits. Also per listener."),

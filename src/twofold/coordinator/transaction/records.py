@@ -7,9 +7,9 @@
 3. Tags 0 to 3 are Kafka's (previous and next producer id, the client's transaction.version, next epoch). Tag 4 is the
    last epoch, tag 100 the heartbeat interval, tag 101 how the last two-phase transaction of the id ended, tag 102 the
    terms that count after a kept transaction, tag 103 the principal that opened the transaction; readers pass over tags
-   they do not know. A tag that says what would be
-   assumed without it is not written. A topic of a two-phase transaction has a tag of its own, 100 with the topic's id,
-   so that a topic that was deleted and created anew is known to be another.
+   they do not know. A tag that says what would be assumed without it is not written. A topic of a two-phase
+   transaction has a tag of its own, 100 with the topic's id, so that a topic that was deleted and created anew is known
+   to be another.
 4. The reader logs keys and values of unknown versions and passes them over. Bytes that do
    not hold what their version promises raise `MalformedRecord`, and nothing else does.
 5. A million of them are read when a broker starts, so this is written by hand: a value without partitions takes two

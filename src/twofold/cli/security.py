@@ -19,8 +19,8 @@ from twofold.client.admin.security import (
     results_by,
     upsertion,
 )
-from twofold.controller.acl_changes import matching_entries
-from twofold.controller.scram_changes import described
+from twofold.controller.security.acl_changes import matching_entries
+from twofold.controller.security.scram_changes import described
 from twofold.quorum.controller import Controller
 from twofold.security.scram import ScramMechanism
 from twofold.wire.messages.alter_user_scram_credentials import (

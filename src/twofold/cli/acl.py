@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from twofold.cli import declare
-from twofold.cli.access.asking import Security, StoppedData, security
 from twofold.cli.common import (
     DEFAULT_SERVER,
     DEFAULT_TIMEOUT_S,
@@ -26,10 +25,13 @@ from twofold.cli.common import (
     run_command,
     say_empty,
 )
+from twofold.cli.security import Security, StoppedData, security
 from twofold.client.admin.security import AclBinding, AclFilter
 from twofold.security.acl_codes import CLUSTER_NAME, AclResourceType, Operation, PatternType, Permission
 
-acl_app = declare.App(help="Add, list and remove access control entries: who may do what.", no_args_is_help=True)
+acl_app = declare.App(
+    help="Add, list and remove access control entries: what each principal may do.", no_args_is_help=True
+)
 
 Resource = tuple[AclResourceType, str]
 

@@ -16,7 +16,7 @@ from twofold.controller.features import metadata_version
 from twofold.controller.image import METADATA_VERSION, MetadataImage, ScramKey
 from twofold.controller.levels import SCRAM_CREDENTIALS, describe
 from twofold.controller.operation import Operation
-from twofold.controller.security_records import RemoveUserScramCredential, UserScramCredential
+from twofold.controller.security.records import RemoveUserScramCredential, UserScramCredential
 from twofold.security.scram import (
     MAX_ITERATIONS,
     MIN_ITERATIONS,

@@ -1,4 +1,4 @@
-"""`twofold user`: add, list and remove users who log in with SCRAM.
+"""`twofold user`: add, list and remove the users of SCRAM.
 
 A password is read from a file, the environment or a prompt, and never from the command line, which others can see.
 """
@@ -9,7 +9,6 @@ from enum import StrEnum
 from typing import Annotated
 
 from twofold.cli import declare
-from twofold.cli.access.asking import StoppedData, security
 from twofold.cli.common import (
     DEFAULT_SERVER,
     DEFAULT_TIMEOUT_S,
@@ -30,10 +29,11 @@ from twofold.cli.common import (
     run_command,
     say_empty,
 )
+from twofold.cli.security import StoppedData, security
 from twofold.client.admin.security import ScramPassword
 from twofold.security.scram import MAX_ITERATIONS, MIN_ITERATIONS, ScramMechanism
 
-user_app = declare.App(help="Add, list and remove users who log in with SCRAM.", no_args_is_help=True)
+user_app = declare.App(help="Add, list and remove the users of SCRAM.", no_args_is_help=True)
 
 PASSWORD_VARIABLE = "TWOFOLD_USER_PASSWORD"
 

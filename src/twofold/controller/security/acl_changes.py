@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from typing import Protocol
 from uuid import UUID
 
-from twofold.controller.acls import AclPattern, AclSet, AclSubject
 from twofold.controller.context import Context, error_row, new_id
 from twofold.controller.image import MetadataImage
 from twofold.controller.operation import Operation
-from twofold.controller.security_records import AccessControlEntry, RemoveAccessControlEntry
+from twofold.controller.security.acls import AclPattern, AclSet, AclSubject
+from twofold.controller.security.records import AccessControlEntry, RemoveAccessControlEntry
 from twofold.security.acl_codes import ANY_NAME, CLUSTER_NAME, AclResourceType, PatternType, Permission
 from twofold.wire.errors import NONE, InvalidRequest, KafkaError
 from twofold.wire.messages.create_acls import AclCreation, AclCreationResult, CreateAclsRequest, CreateAclsResponse
@@ -37,7 +37,7 @@ PATTERN_TYPES = (PatternType.LITERAL, PatternType.PREFIXED)
 STEP_ENTRIES = 200  # that a filter looks at before others go on
 
 
-class Filter(Protocol):
+class AclCriteria(Protocol):
     """What DescribeAcls and each row of DeleteAcls name."""
 
     resource_type_filter: int
@@ -141,7 +141,7 @@ def _order(entry: AccessControlEntry) -> tuple[object, ...]:
     return entry[1:]
 
 
-def check_filter(wanted: Filter) -> None:
+def check_filter(wanted: AclCriteria) -> None:
     """Refuse codes that no filter has."""
     for what, code, known in (
         ("resource type", wanted.resource_type_filter, RESOURCE_TYPES),
@@ -153,12 +153,12 @@ def check_filter(wanted: Filter) -> None:
             raise InvalidRequest(f"the filter names the unknown {what} {code}")
 
 
-def matching_entries(acls: AclSet, wanted: Filter) -> Iterator[AccessControlEntry]:
+def matching_entries(acls: AclSet, wanted: AclCriteria) -> Iterator[AccessControlEntry]:
     """In an order that is the same in every process."""
     return iter(sorted((entry for entry in acls if matches(wanted, entry)), key=_order))
 
 
-def matches(wanted: Filter, entry: AccessControlEntry) -> bool:
+def matches(wanted: AclCriteria, entry: AccessControlEntry) -> bool:
     return (
         wanted.resource_type_filter in (ANY, entry.resource_type)
         and wanted.principal_filter in (None, entry.principal)
@@ -169,7 +169,7 @@ def matches(wanted: Filter, entry: AccessControlEntry) -> bool:
     )
 
 
-def _matches_pattern(wanted: Filter, entry: AccessControlEntry) -> bool:
+def _matches_pattern(wanted: AclCriteria, entry: AccessControlEntry) -> bool:
     kind, name = wanted.pattern_type_filter, wanted.resource_name_filter
     if kind in PATTERN_TYPES and kind != entry.pattern_type:
         return False

@@ -7,12 +7,12 @@
 4. The host of an entry is compared in the spelling that Java gives to addresses, as the host of a client is.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
 
-from twofold.controller.security_records import AccessControlEntry
+from twofold.controller.security.records import AccessControlEntry
 from twofold.machine.maps import Map, MapMutation
 from twofold.security.acl_codes import ANY_NAME, PatternType
 
@@ -26,7 +26,7 @@ class AclPattern(NamedTuple):
 
 
 class AclSubject(NamedTuple):
-    """Whom entries are about, and which resources."""
+    """Which principal entries are about, and which resources."""
 
     pattern: AclPattern
     principal: str
@@ -145,10 +145,3 @@ class AclSetMutation:
 def _places(entry: AccessControlEntry) -> tuple[AclPattern, AclSubject]:
     pattern = AclPattern(entry.resource_type, entry.pattern_type, entry.resource_name)
     return pattern, AclSubject(pattern, entry.principal)
-
-
-def acl_set(entries: Iterable[AccessControlEntry]) -> AclSet:
-    draft = AclSet().mutate()
-    for entry in entries:
-        draft.add(entry)
-    return draft.finish()

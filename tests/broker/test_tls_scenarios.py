@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 import struct
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,17 @@ from kits.node.sockets import on_loop, until
 from kits.security.certificates import Certificates
 from kits.security.guarded_broker import GuardedBroker, guarded_broker, guarded_settings, silent_sockets
 from kits.security.sasl_wire import api_versions, metadata, plain_token
+from twofold.broker.network.context import Buffer
 from twofold.broker.network.tls_pieces import TLS_PIECE_BYTES, joined
 
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return Certificates.make(tmp_path_factory.mktemp("certificates"))
+
+
+def said_in(caplog: pytest.LogCaptureFixture, words: str) -> bool:
+    return words in caplog.text
 
 
 async def principal_of(running: GuardedBroker, client: Path | None) -> str | None:
@@ -62,7 +68,7 @@ async def test_a_certificate_that_is_expired_or_foreign_is_refused_and_named(tmp
         for client, word in ((foreign, "its certificate is not accepted"), (expired, "certificate has expired")):
             caplog.clear()
             assert await principal_of(running, client) is None
-            await until(lambda word=word: word in caplog.text)
+            await until(partial(said_in, caplog, word))
         caplog.clear()
         assert await principal_of(running, None) is None
         await until(lambda: "it showed no certificate, and ssl.client.auth=required" in caplog.text)
@@ -85,7 +91,7 @@ async def test_plain_text_on_tls_and_the_reverse_are_closed_and_named_as_such(tm
                 async with running.connect(listener, tls=running.tls()):
                     pass
             said = f"it speaks TLS, and this listener ({listener}) speaks Kafka in plain text"
-            await until(lambda said=said: said in caplog.text)
+            await until(partial(said_in, caplog, said))
 
 
 @on_loop
@@ -174,7 +180,7 @@ async def test_requests_that_come_with_the_last_bytes_of_the_handshake_are_answe
 
 def test_small_parts_are_joined_and_large_ones_are_not_copied_together():
     large = memoryview(bytes(TLS_PIECE_BYTES))
-    parts = [b"a", b"b", large, b"c", b"d"]
+    parts: list[Buffer] = [b"a", b"b", large, b"c", b"d"]
     pieces = list(joined(parts))
     assert b"".join(pieces) == b"".join(parts)
     assert [len(piece) for piece in pieces] == [2, TLS_PIECE_BYTES, 2]

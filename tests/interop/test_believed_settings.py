@@ -103,7 +103,7 @@ def test_an_embedded_broker_raises_the_same(tmp_path: Path, name: str, value: st
     ],
 )
 def test_security_that_is_half_told_stops_the_start(tmp_path: Path, settings: Mapping[str, str], said: str) -> None:
-    options = {"listeners": "PLAINTEXT://127.0.0.1:0"} | settings
+    options = {"listeners": "PLAINTEXT://127.0.0.1:0", **settings}
     line = refused(tmp_path, *(part for name, text in options.items() for part in ("-o", f"{name}={text}")))
     assert line.startswith("twofold serve: ") and said in line
 

@@ -20,6 +20,7 @@ from confluent_kafka import Consumer, KafkaError, Producer
 from cryptography.hazmat.primitives.asymmetric import ec
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError as KafkaPythonError
+from kafka.net.sasl.oauth import AbstractTokenProvider as KafkaPythonTokens
 
 from kits.security.certificates import Certificates
 from kits.security.guarded_broker import guarded_settings, scram_users
@@ -112,7 +113,7 @@ def by_confluent(setup: Setup, protocol: str, mechanism: str, password: str) -> 
     consumer.close()
 
 
-class Tokens(AbstractTokenProvider):
+class Tokens(AbstractTokenProvider):  # type: ignore[misc]
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
 
@@ -120,7 +121,7 @@ class Tokens(AbstractTokenProvider):
         return self.setup.token()
 
 
-class TokensOfKafkaPython:
+class TokensOfKafkaPython(KafkaPythonTokens):  # type: ignore[misc]
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
 

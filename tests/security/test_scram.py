@@ -1,7 +1,7 @@
 """SCRAM at both ends: beside another implementation, its refusals, and bytes that mean nothing."""
 
 import pytest
-import scramp
+import scramp  # type: ignore[import-untyped]
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -293,7 +293,12 @@ class ServerConnection(Guarded, asyncio.BufferedProtocol):
         self._is_held = True
         if self._held_socket is None:
             # Not from here: uvloop begins to read after it has called `connection_made`.
-            asyncio.get_running_loop().call_soon(self._regulate_reading)
+            asyncio.get_running_loop().call_soon(self._pause_while_held)
+
+    def _pause_while_held(self) -> None:
+        if self._is_held and not self._closing:
+            self._reading_paused = True
+            self.transport.pause_reading()
 
     def begin(self) -> None:
         """It is its turn."""
@@ -486,8 +491,10 @@ class ServerConnection(Guarded, asyncio.BufferedProtocol):
 
     def advance(self) -> None:
         """Handle what may be handled now."""
+        if self._is_held:
+            return
         queue = self._queue
-        turns = REQUESTS_PER_TURN if self._server.is_open and not self._is_held else 0
+        turns = REQUESTS_PER_TURN if self._server.is_open else 0
         while turns and queue and self._writable and not self._exclusive and not self._mute and not self._closing:
             if self._unanswered and (queue[0][:2] != PRODUCE or len(self._unanswered) >= MAX_OVERLAPPED):
                 break
@@ -605,7 +612,6 @@ class ServerConnection(Guarded, asyncio.BufferedProtocol):
             or self._queued_bytes >= options.max_queued_bytes
             or (not self._writable and bool(self._queue))
             or self._draining
-            or self._is_held
             or self._poison is not None
             or self._mute is not None
         )

@@ -41,6 +41,11 @@ NOUNS = {
     "cluster": Place(
         "twofold.cli.cluster", "cluster_app", "Show the cluster, its disks and its features, and change their levels"
     ),
+    "quota": Place(
+        "twofold.cli.quota",
+        "quota_app",
+        "Set, list and remove quotas: what users, client ids and addresses may take",
+    ),
     "log": Place(
         "twofold.cli.log.commands", "log_app", "Look into the files of a data folder, Twofold's or Apache Kafka's"
     ),

@@ -108,15 +108,10 @@ class Broker:
             max_response_bytes=lambda: self.server.max_response_bytes(),
         )
         heartbeats = settings.bool("transaction.heartbeat.enable")
-        self.quotas = QuotaLedger(runtime.clock.monotonic)
-        configure_quotas(self.quotas, settings)
+        now_s = runtime.clock.monotonic
+        self.quotas = quota_ledger(now_s, settings)
         dispatcher = Dispatcher(
-            self.services,
-            runtime.spawn,
-            runtime.clock.monotonic,
-            heartbeats=heartbeats,
-            wrap=wrap,
-            quotas=self.quotas,
+            self.services, runtime.spawn, now_s, heartbeats=heartbeats, wrap=wrap, quotas=self.quotas
         )
         options = server_options(settings, runtime.disk.open_file_limit())
         self.server = Server(runtime, dispatcher, options, self.attention.monotonic)
@@ -346,12 +341,14 @@ class Broker:
         )
 
 
-def configure_quotas(quotas: QuotaLedger, settings: Settings) -> None:
+def quota_ledger(now_s: Callable[[], float], settings: Settings) -> QuotaLedger:
+    quotas = QuotaLedger(now_s)
     samples, seconds = settings.int("quota.window.num"), settings.int("quota.window.size.seconds")
     of_changes = Windows(
         settings.int("controller.quota.window.num"), 1000 * settings.int("controller.quota.window.size.seconds")
     )
     quotas.configure(Windows(samples, 1000 * seconds), of_changes, settings.float("quota.new.transactional.ids.rate"))
+    return quotas
 
 
 def server_options(settings: Settings, open_file_limit: int) -> ServerOptions:

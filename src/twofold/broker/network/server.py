@@ -26,7 +26,7 @@ from typing import Any, NoReturn, cast
 
 from twofold.broker.network.context import Answer, CloseConnection, Frame, Later, Peer
 from twofold.broker.network.dispatch import Dispatcher, Request, Result
-from twofold.broker.network.muting import Mute
+from twofold.broker.network.muting import Mute, Mutes
 from twofold.broker.network.quiet import QuietLog
 from twofold.runtime.api import Listener, Runtime, TimerHandle
 from twofold.wire.foreign import LONGEST_GREETING, other_protocol
@@ -93,7 +93,7 @@ class Server:
         self.connections: dict[ServerConnection, None] = {}  # in order: a set's would differ from run to run
         self.held_bytes = 0  # of answers, for clients that do not read them fast enough
         self.request_bytes = 0  # of requests that are not handled yet, whole or not
-        self.muted = 0  # connections
+        self.mutes = Mutes(runtime)
         self.draining = False
         self.is_open = False
         self.is_cut = False  # by a test: no client can connect
@@ -580,15 +580,13 @@ class ServerConnection(asyncio.BufferedProtocol):
     # --- waiting for a quota ---
 
     def _be_muted(self) -> None:
-        ms, self.peer.mute_ms = self.peer.mute_ms, 0
         if self._closing or self._draining:
-            return
-        if self._mute is not None:
-            self._mute.extend(ms)
-            return
-        self._mute = Mute(self._server.runtime, ms, self._end_mute)
-        self._server.muted += 1
-        self._regulate_reading()
+            self.peer.mute_ms = 0
+        elif self._mute is not None:
+            self._mute.extend(self.peer)
+        else:
+            self._mute = self._server.mutes.begin(self.peer, self._end_mute)
+            self._regulate_reading()
 
     def _end_mute(self) -> None:
         self._unmute()
@@ -597,9 +595,8 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _unmute(self) -> None:
         if self._mute is not None:
-            self._mute.cancel()
+            self._mute.over()
             self._mute = None
-            self._server.muted -= 1
 
     # --- ending ---
 

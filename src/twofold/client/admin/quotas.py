@@ -15,7 +15,7 @@ from twofold.wire.messages import describe_client_quotas as describing
 
 
 class QuotaTarget(NamedTuple):
-    """Whom a quota binds. A part that is not there is ""; None is the default of all without a quota of their own."""
+    """A user, a client id, both, or an address. A part that is not there is ""; None is the default of its type."""
 
     user: str | None = ""
     client_id: str | None = ""

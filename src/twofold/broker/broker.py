@@ -107,14 +107,8 @@ class Broker:
             aside=Aside(runtime.blocking),
             max_response_bytes=lambda: self.server.max_response_bytes(),
         )
-        heartbeats = settings.bool("transaction.heartbeat.enable")
-        now_s = runtime.clock.monotonic
-        self.quotas = quota_ledger(now_s, settings)
-        dispatcher = Dispatcher(
-            self.services, runtime.spawn, now_s, heartbeats=heartbeats, wrap=wrap, quotas=self.quotas
-        )
-        options = server_options(settings, runtime.disk.open_file_limit())
-        self.server = Server(runtime, dispatcher, options, self.attention.monotonic)
+        self.quotas = quota_ledger(runtime.clock.monotonic, settings)
+        self.server = self._new_server(settings, wrap)
         self.listeners: list[ListenerAddress] = []
         self.advertised: list[ListenerAddress] = []  # in their order
         self._static_settings = settings
@@ -123,6 +117,20 @@ class Broker:
         self._background: list[asyncio.Task[None]] = []
         self._failure: KafkaError | None = None
         self._on_failure: Callable[[KafkaError], None] | None = None
+
+    def _new_server(self, settings: Settings, wrap: Wrap | None) -> Server:
+        runtime = self.runtime
+        heartbeats = settings.bool("transaction.heartbeat.enable")
+        dispatcher = Dispatcher(
+            self.services,
+            runtime.spawn,
+            runtime.clock.monotonic,
+            heartbeats=heartbeats,
+            wrap=wrap,
+            quotas=self.quotas,
+        )
+        options = server_options(settings, runtime.disk.open_file_limit())
+        return Server(runtime, dispatcher, options, self.attention.monotonic)
 
     @property
     def settings(self) -> Settings:

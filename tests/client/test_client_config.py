@@ -235,6 +235,7 @@ def test_public_surface_is_this_and_nothing_else() -> None:
         "PreparedTxnState",
         "Producer",
         "ProducerDescription",
+        "QuotaTarget",
         "RebalanceListener",
         "RecordMetadata",
         "ReplicaInfo",

@@ -119,20 +119,10 @@ class Broker:
             aside=Aside(runtime.blocking),
             max_response_bytes=lambda: self.server.max_response_bytes(),
         )
-        heartbeats = settings.bool("transaction.heartbeat.enable")
-        self.quotas = QuotaLedger(runtime.clock.monotonic)
-        configure_quotas(self.quotas, settings)
-        dispatcher = Dispatcher(
-            self.services,
-            runtime.spawn,
-            runtime.clock.monotonic,
-            heartbeats=heartbeats,
-            wrap=wrap,
-            quotas=self.quotas,
-        )
+        self.quotas = quota_ledger(runtime.clock.monotonic, settings)
         self.guards = ListenerGuards(runtime, self._salt_secret)
         self.guards.credential_of = self._credential_of
-        self.server = Server(runtime, dispatcher, ServerOptions(), self.attention.monotonic)
+        self.server = self._new_server(settings, wrap)
         self.listeners: list[ListenerAddress] = []
         self.advertised: list[ListenerAddress] = []  # in their order
         self._static_settings = settings
@@ -143,6 +133,19 @@ class Broker:
         self._background: list[asyncio.Task[None]] = []
         self._failure: KafkaError | None = None
         self._on_failure: Callable[[KafkaError], None] | None = None
+
+    def _new_server(self, settings: Settings, wrap: Wrap | None) -> Server:
+        runtime = self.runtime
+        heartbeats = settings.bool("transaction.heartbeat.enable")
+        dispatcher = Dispatcher(
+            self.services,
+            runtime.spawn,
+            runtime.clock.monotonic,
+            heartbeats=heartbeats,
+            wrap=wrap,
+            quotas=self.quotas,
+        )
+        return Server(runtime, dispatcher, ServerOptions(), self.attention.monotonic)
 
     @property
     def settings(self) -> Settings:
@@ -397,12 +400,14 @@ class Broker:
         )
 
 
-def configure_quotas(quotas: QuotaLedger, settings: Settings) -> None:
+def quota_ledger(now_s: Callable[[], float], settings: Settings) -> QuotaLedger:
+    quotas = QuotaLedger(now_s)
     samples, seconds = settings.int("quota.window.num"), settings.int("quota.window.size.seconds")
     of_changes = Windows(
         settings.int("controller.quota.window.num"), 1000 * settings.int("controller.quota.window.size.seconds")
     )
     quotas.configure(Windows(samples, 1000 * seconds), of_changes, settings.float("quota.new.transactional.ids.rate"))
+    return quotas
 
 
 def server_options(settings: Settings, listeners: Mapping[str, ListenerLimits], open_file_limit: int) -> ServerOptions:

@@ -45,6 +45,11 @@ NOUNS = {
         "twofold.cli.acl", "acl_app", "Add, list and remove access control entries: what each principal may do"
     ),
     "user": Place("twofold.cli.user", "user_app", "Add, list and remove the users of SCRAM"),
+    "quota": Place(
+        "twofold.cli.quota",
+        "quota_app",
+        "Set, list and remove quotas: what users, client ids and addresses may take",
+    ),
     "log": Place(
         "twofold.cli.log.commands", "log_app", "Look into the files of a data folder, Twofold's or Apache Kafka's"
     ),

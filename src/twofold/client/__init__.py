@@ -28,6 +28,7 @@ from twofold.client.admin.model import (
     Results,
     UpgradeType,
 )
+from twofold.client.admin.quotas import QuotaTarget
 from twofold.client.admin.storage import ALL_RECORDS, LogDirDescription, ReplicaInfo
 from twofold.client.admin.transaction_model import (
     AbortTransactionSpec,
@@ -81,6 +82,7 @@ __all__ = [
     "PreparedTxnState",
     "Producer",
     "ProducerDescription",
+    "QuotaTarget",
     "RebalanceListener",
     "RecordMetadata",
     "ReplicaInfo",

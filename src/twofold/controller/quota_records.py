@@ -24,7 +24,7 @@ class ClientQuota(NamedTuple):
 
 
 QuotaOwner = frozenset[QuotaEntity]
-"""Whom the quotas of an image bind: the order of a record's entities has no meaning."""
+"""What the quotas of an image bind: the order of a record's entities has no meaning."""
 
 # key on the wire, class, fields
 QUOTAS: tuple[tuple[int, type[Any], dict[str, Kind]], ...] = (

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from twofold.broker.quotas.bucket import TokenBucket
 from twofold.broker.quotas.ledger import MAX_BUDGETS, QuotaLedger
-from twofold.broker.quotas.limits import Budget, Kind, connection_rate, limits_of, user_of
+from twofold.broker.quotas.limits import Budget, QuotaKind, limits_of, user_of
 from twofold.broker.quotas.samples import SampledRate, Windows
 from twofold.controller.quota_records import QuotaEntity
 
@@ -141,7 +141,7 @@ PRECEDENCE = [
 def test_the_most_specific_quota_binds(first):
     rest = PRECEDENCE[first:]
     quotas = [(found, {"producer_byte_rate": float(number)}) for number, (found, _) in enumerate(rest, 1)]
-    limit = limits_of(quotas)[Kind.PRODUCE].find("alice", "app")
+    limit = limits_of(quotas)[QuotaKind.PRODUCE].find("alice", "app")
     assert limit is not None
     assert (limit.budget, limit.bound) == (rest[0][1], 1.0)
 
@@ -153,24 +153,14 @@ def test_quotas_of_others_bind_nothing():
         (owner(user="alice"), {"consumer_byte_rate": 1.0}),
         (owner(ip="10.0.0.1"), {"connection_creation_rate": 1.0}),
     ]
-    assert limits_of(quotas)[Kind.PRODUCE].find("alice", "app") is None
+    assert limits_of(quotas)[QuotaKind.PRODUCE].find("alice", "app") is None
 
 
 def test_a_client_without_an_id_is_bound_by_the_defaults():
     """In Apache Kafka such a client passes by the quota of a user and any client id."""
     quotas = [(owner(user="alice", client_id=None), {"producer_byte_rate": 7.0})]
-    limit = limits_of(quotas)[Kind.PRODUCE].find("alice", "")
+    limit = limits_of(quotas)[QuotaKind.PRODUCE].find("alice", "")
     assert limit is not None and limit.bound == 7.0
-
-
-def test_the_rate_of_connections_is_an_addresses_own_or_the_default():
-    quotas = {
-        owner(ip=None): {"connection_creation_rate": 5.0},
-        owner(ip="10.0.0.1"): {"connection_creation_rate": 9.0},
-    }
-    assert connection_rate(quotas, "10.0.0.1") == 9.0
-    assert connection_rate(quotas, "10.0.0.2") == 5.0
-    assert connection_rate({}, "10.0.0.2") is None
 
 
 def test_the_name_of_a_user_is_without_the_type():
@@ -189,25 +179,25 @@ def ledger_with(now, **limits):
 def test_a_new_limit_binds_at_once_with_what_was_taken_before():
     now = [0.0]
     ledger = ledger_with(now, producer_byte_rate=1000.0)
-    assert ledger.take(Kind.PRODUCE, "u", "c", 9000) == 0
+    assert ledger.take(QuotaKind.PRODUCE, "u", "c", 9000) == 0
     ledger.limit([(owner(client_id=None), {"producer_byte_rate": 100.0})])
-    assert ledger.take(Kind.PRODUCE, "u", "c", 0) == 80_000
+    assert ledger.take(QuotaKind.PRODUCE, "u", "c", 0) == 80_000
 
 
 def test_no_wait_is_longer_than_its_field_on_the_wire():
     ledger = ledger_with([0.0], producer_byte_rate=1.0)
-    assert ledger.take(Kind.PRODUCE, "u", "c", 1e15) == 2**31 - 1
+    assert ledger.take(QuotaKind.PRODUCE, "u", "c", 1e15) == 2**31 - 1
 
 
 def test_budgets_are_bounded_and_those_in_use_are_remembered():
     now = [0.0]
     ledger = ledger_with(now, producer_byte_rate=1.0)
-    ledger.take(Kind.PRODUCE, "u", "busy", 100)
+    ledger.take(QuotaKind.PRODUCE, "u", "busy", 100)
     for number in range(2 * MAX_BUDGETS):
-        ledger.take(Kind.PRODUCE, "u", f"c{number}", 1)
+        ledger.take(QuotaKind.PRODUCE, "u", f"c{number}", 1)
         if number % 1000 == 0:
-            assert ledger.take(Kind.PRODUCE, "u", "busy", 0) > 0
-    assert len(ledger._rates[Kind.PRODUCE]) == MAX_BUDGETS
+            assert ledger.take(QuotaKind.PRODUCE, "u", "busy", 0) > 0
+    assert len(ledger._rates[QuotaKind.PRODUCE]) == MAX_BUDGETS
 
 
 def test_new_transactional_ids_are_paid_with_time_beyond_the_burst():

@@ -8,6 +8,7 @@ from kits.node.running import (
     FETCH,
     PRODUCE,
     batch,
+    collector_of,
     fetch_request,
     fetched,
     produce_request,
@@ -117,7 +118,7 @@ def test_a_muted_connection_is_read_on_when_its_wait_is_over_and_others_are_not_
             node.advance(0.001)
             _, answer = await client.answer(API_VERSIONS, 0)
             assert answer.error_code == 0
-            assert node.broker.server.muted == 0
+            assert len(node.broker.server.mutes) == 0
 
     scenario()
 
@@ -206,7 +207,7 @@ def test_a_flood_without_acks_is_read_no_faster_than_its_quota_allows(tmp_path):
             frame = frame_of(produce_of(60_000, acks=0), "Produce", 7)
             for _ in range(200):
                 client.send_raw(frame)
-            await until(lambda: node.broker.server.muted == 1)
+            await until(lambda: len(node.broker.server.mutes) == 1)
             assert not await node.is_answered(client)
             assert node.log("t").log_end_offset == 2
             assert node.broker.server.request_bytes < 8 * 1024 * 1024  # what was read before the mute, of 12 MB
@@ -314,7 +315,7 @@ def test_the_time_that_requests_take_is_paid_with_one_second_at_most_and_told_in
             client = await node.connect()
             answer = await client.call(MetadataRequest(topics=[]), KEYS["Metadata"], 9)
             assert answer.throttle_time_ms == 1000
-            assert node.broker.server.muted == 3
+            assert len(node.broker.server.mutes) == 3
 
     scenario()
 
@@ -410,7 +411,7 @@ def test_a_muted_connection_is_not_idle(tmp_path):
             sweep = node.broker.server._sweep
             assert sweep is not None
             sweep._close_idle()
-            assert node.broker.server.muted == 1
+            assert len(node.broker.server.mutes) == 1
             node.advance(1000)
             answer = await client.call(api_versions(), API_VERSIONS, 0)
             assert answer.error_code == 0
@@ -428,7 +429,7 @@ def test_a_stop_does_not_wait_for_muted_connections_and_answers_what_was_asked(t
             frame = frame_of(produce_of(60_000), "Produce", 7)
             client.send_raw(frame + frame_of(api_versions(), "ApiVersions", 0))
             await client.answer(PRODUCE, 7)
-            await until(lambda: node.broker.server.muted == 1)
+            await until(lambda: len(node.broker.server.mutes) == 1)
             await node.broker.server.stop(10.0, lambda: None)
             _, answer = await client.answer(API_VERSIONS, 0)
             assert answer.error_code == 0
@@ -448,7 +449,7 @@ def test_a_client_that_goes_away_while_it_is_muted_leaves_nothing(tmp_path):
             waiting = len(node.timers.pending)
             for connection in list(node.broker.server.connections):
                 connection.abort()
-            assert node.broker.server.muted == 0
+            assert len(node.broker.server.mutes) == 0
             assert len(node.timers.pending) == waiting - 1
 
     scenario()
@@ -473,6 +474,30 @@ def test_new_transactional_ids_beyond_the_burst_are_given_and_paid_with_time(tmp
                 assert answer.error_code == 0
                 waits.append(answer.throttle_time_ms > 900_000)
             assert waits == [False, False, True, False]
-            assert node.broker.server.muted == 1
+            assert len(node.broker.server.mutes) == 1
+
+    scenario()
+
+
+# --- metrics ---
+
+
+def test_metrics_tell_how_many_connections_wait_for_which_quota_without_names(tmp_path):
+    @on_loop
+    async def scenario():
+        async with throttled_node(tmp_path) as node:
+            await node.create("t")
+            await node.limit(TEST, producer_byte_rate=10_000)
+            client = await node.connect()
+            await client.call(produce_of(120_000), PRODUCE, 7)
+            found = {family.name: family.samples for family in collector_of(node.broker).collect()}
+            assert found["kafka_server_produce_queue_size"][0].value == 1
+            assert found["kafka_server_fetch_queue_size"][0].value == 0
+            (count,), (seconds,) = found["twofold_quota_throttles"], found["twofold_quota_throttled_seconds"]
+            assert (count.labels, count.value) == ({"quota": "Produce"}, 1)
+            assert (seconds.labels, seconds.value) == ({"quota": "Produce"}, 2)
+            node.advance(2)
+            found = {family.name: family.samples for family in collector_of(node.broker).collect()}
+            assert found["kafka_server_produce_queue_size"][0].value == 0
 
     scenario()

@@ -197,6 +197,7 @@ ADDED = {
     "max.partitions.per.request",
     "metrics.listener",
     "metrics.max.partitions",
+    "quota.new.transactional.ids.rate",
     "transaction.heartbeat.enable",
 }
 DEFAULT = 5

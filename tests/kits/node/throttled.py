@@ -44,7 +44,6 @@ class ThrottledNode(Node):
         for connection in list(self.broker.server.connections):
             mute = connection._mute
             if mute is not None and mute.until_s <= self.clock.now_s + 1e-9:
-                mute.cancel()
                 connection._end_mute()
 
     async def limit(self, owner: Mapping[str, str | None], **limits: float | None) -> None:

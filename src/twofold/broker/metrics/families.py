@@ -91,6 +91,14 @@ PURGATORY = _kafka(
     "kafka.server:type=DelayedOperationPurgatory,name=PurgatorySize,delayedOperation=Fetch:Value",
     "Requests that wait: a Fetch for data, a Produce until its records are safe.", "delayedOperation",
 )  # fmt: skip
+MUTED_PRODUCE = _kafka("kafka.server:type=Produce:queue-size", "Connections muted by a quota of produced bytes.")
+MUTED_FETCH = _kafka("kafka.server:type=Fetch:queue-size", "Connections muted by a quota of consumed bytes.")
+MUTED_REQUEST = _kafka("kafka.server:type=Request:queue-size", "Connections muted by a quota of request time.")
+MUTED_MUTATION = _kafka(
+    "kafka.server:type=ControllerMutation:queue-size", "Connections muted by a quota of changes of topics."
+)
+THROTTLES = _own("quota_throttles", "How often a client had to wait because of a quota.", "quota", kind=COUNTER)
+THROTTLED = _own("quota_throttled_seconds", "How long clients had to wait in all.", "quota", kind=COUNTER)
 _SESSIONS = "kafka.server:type=FetchSessionCache"
 
 FETCH_SESSIONS = _kafka(f"{_SESSIONS},name=NumIncrementalFetchSessions:Value", "Incremental fetch sessions (KIP-227).")

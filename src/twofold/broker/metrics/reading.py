@@ -24,6 +24,7 @@ from twofold.broker.metrics.durations import Durations
 from twofold.broker.metrics.families import Family
 from twofold.broker.network.server import Server
 from twofold.broker.partitions.first_look import FirstLook
+from twofold.broker.quotas.limits import QuotaKind
 from twofold.broker.services import Services
 from twofold.config.listeners import ListenerAddress
 from twofold.coordinator.transaction.records import TransactionMetadata
@@ -143,6 +144,7 @@ class BrokerCollector:
         levels = [({"featureName": _camel(name)}, level) for name, level in sorted(image.features.items())]
         yield _metric(families.FEATURE_LEVEL, levels)
         yield _metric(families.CONNECTIONS, self._connections())
+        yield from self._quotas()
         purgatory = services.replicas.purgatory
         waiting = (("Fetch", len(purgatory.fetches)), ("Produce", len(purgatory.produces)))
         yield _metric(families.PURGATORY, [({"delayedOperation": name}, count) for name, count in waiting])
@@ -168,6 +170,20 @@ class BrokerCollector:
         for connection in self._server.connections:
             counts[connection.peer.listener] = counts.get(connection.peer.listener, 0) + 1
         return [({"listener": name, "networkProcessor": "0"}, count) for name, count in counts.items()]
+
+    def _quotas(self) -> Iterator[Metric]:
+        """Without names of users and client ids, which clients choose."""
+        muted = self._server.mutes.by_quota
+        for kind, family in (
+            (QuotaKind.PRODUCE, families.MUTED_PRODUCE),
+            (QuotaKind.FETCH, families.MUTED_FETCH),
+            (QuotaKind.REQUEST, families.MUTED_REQUEST),
+            (QuotaKind.CONTROLLER_MUTATION, families.MUTED_MUTATION),
+        ):
+            yield _metric(family, [({}, muted.get(kind.label, 0))])
+        found = self._server.dispatcher.quotas.throttles
+        yield _metric(families.THROTTLES, [({"quota": quota}, one.count) for quota, one in found.items()])
+        yield _metric(families.THROTTLED, [({"quota": quota}, one.total_ms / 1000) for quota, one in found.items()])
 
     # --- partitions ---
 

@@ -21,7 +21,8 @@ class Peer:
     """The other end of a connection; what is learned about it later (its software, its user) is written here."""
 
     __slots__ = (
-        "client_host", "client_port", "listener", "mute_ms", "principal", "software_name", "software_version",
+        "client_host", "client_port", "listener", "mute_ms", "mute_quota", "principal", "software_name",
+        "software_version",
     )  # fmt: skip
 
     def __init__(self, client_host: str, client_port: int, listener: str, principal: str = ANONYMOUS) -> None:
@@ -30,6 +31,7 @@ class Peer:
         self.listener = listener
         self.principal = principal
         self.mute_ms = 0  # that the connection is to be muted for, by the request that is handled now
+        self.mute_quota = ""  # because of which quota
         self.software_name = ""
         self.software_version = ""
 

@@ -121,7 +121,7 @@ class Handler:
 class Dispatcher:
     """Handles requests for one broker."""
 
-    __slots__ = ("_services", "_spawn", "_served", "_handlers", "_client_ids", "_now_s", "_quotas", "_wrap")
+    __slots__ = ("_services", "_spawn", "_served", "_handlers", "_client_ids", "_now_s", "_wrap", "quotas")
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class Dispatcher:
         self._client_ids: dict[bytes, str] = {}
         self._now_s = now_s
         self._wrap = wrap
-        self._quotas = quotas or QuotaLedger(now_s)
+        self.quotas = quotas or QuotaLedger(now_s)
 
     def dispatch(self, peer: Peer, frame: Request) -> Result:
         """Start handling one request (without its length)."""
@@ -173,8 +173,8 @@ class Dispatcher:
         elif id_length < -1:
             raise CloseConnection(f"a client id of negative length {id_length}")
         charge = None
-        if self._quotas.enforced:
-            charge = Charge(self._quotas, peer, client_id, api_key, version, len(frame))
+        if self.quotas.enforced:
+            charge = Charge(self.quotas, peer, client_id, api_key, version, len(frame))
         context = _new_tuple(RequestContext, (api_key, version, correlation_id, client_id, peer, charge))
         result = self._handle(handler, context, frame, position)
         if charge is not None:

@@ -32,7 +32,7 @@ from twofold.broker.network.context import NO_RESPONSE, Answer, CloseConnection,
 from twofold.broker.network.dispatch import Dispatcher, Request, Result
 from twofold.broker.network.entrance import Entrance, Guarded, Visitor
 from twofold.broker.network.guard import ListenerGuard
-from twofold.broker.network.muting import Mute
+from twofold.broker.network.muting import Mute, Mutes
 from twofold.broker.network.options import ServerOptions
 from twofold.broker.network.quiet import QuietLog
 from twofold.broker.network.shedding import IdleSweep, shed_answers, shed_requests
@@ -92,7 +92,7 @@ class Server:
         self.connections: dict[ServerConnection, None] = {}  # in order: a set's would differ from run to run
         self.held_bytes = 0  # of answers, for clients that do not read them fast enough
         self.request_bytes = 0  # of requests that are not handled yet, whole or not
-        self.muted = 0  # connections
+        self.mutes = Mutes(runtime)
         self.draining = False
         self.is_open = False
         self.is_cut = False  # by a test: no client can connect
@@ -625,15 +625,13 @@ class ServerConnection(Guarded, asyncio.BufferedProtocol):
     # --- waiting for a quota ---
 
     def _be_muted(self) -> None:
-        ms, self.peer.mute_ms = self.peer.mute_ms, 0
         if self._closing or self._draining:
-            return
-        if self._mute is not None:
-            self._mute.extend(ms)
-            return
-        self._mute = Mute(self._server.runtime, ms, self._end_mute)
-        self._server.muted += 1
-        self._regulate_reading()
+            self.peer.mute_ms = 0
+        elif self._mute is not None:
+            self._mute.extend(self.peer)
+        else:
+            self._mute = self._server.mutes.begin(self.peer, self._end_mute)
+            self._regulate_reading()
 
     def _end_mute(self) -> None:
         self._unmute()
@@ -642,9 +640,8 @@ class ServerConnection(Guarded, asyncio.BufferedProtocol):
 
     def _unmute(self) -> None:
         if self._mute is not None:
-            self._mute.cancel()
+            self._mute.over()
             self._mute = None
-            self._server.muted -= 1
 
     # --- ending ---
 

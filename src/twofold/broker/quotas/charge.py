@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from twofold.broker.network.context import Answer, Frame, Later, NoResponse, Peer, RequestContext
 from twofold.broker.quotas.ledger import QuotaLedger
-from twofold.broker.quotas.limits import Kind, Limit, user_of
+from twofold.broker.quotas.limits import NEW_TRANSACTIONAL_ID, Limit, QuotaKind, user_of
 from twofold.broker.quotas.telling import with_throttle_time
 from twofold.controller.topics import UNLIMITED, Permits
 from twofold.wire.errors import ThrottlingQuotaExceeded
@@ -31,8 +31,8 @@ class Charge:
     """One request's."""
 
     __slots__ = (
-        "_api_key", "_client_id", "_is_exempt", "_is_timed", "_ledger", "_peer", "_since_s", "_size", "_spent_s",
-        "_user", "_version", "_wait_ms",
+        "_api_key", "_client_id", "_is_exempt", "_is_timed", "_ledger", "_peer", "_quota", "_since_s", "_size",
+        "_spent_s", "_user", "_version", "_wait_ms",
     )  # fmt: skip
 
     def __init__(
@@ -48,6 +48,7 @@ class Charge:
         self._spent_s = 0.0
         self._since_s: float | None = ledger.now_s()  # when the loop began with it, until the handler has returned
         self._wait_ms = 0  # what is told
+        self._quota = ""  # because of which it is
         self._is_exempt = api_key == WRITE_TXN_MARKERS
         self._is_timed = False
 
@@ -59,7 +60,7 @@ class Charge:
 
     def most_fetch_bytes(self) -> int | None:
         """A larger answer would have to wait even if nothing had been taken before."""
-        burst = self._ledger.burst(Kind.FETCH, self._user, self._client_id)
+        burst = self._ledger.burst(QuotaKind.FETCH, self._user, self._client_id)
         return None if burst is None else int(burst)
 
     def fetched(self, size: int) -> bool:
@@ -69,14 +70,14 @@ class Charge:
         ledger, user, client_id = self._ledger, self._user, self._client_id
         self._look_at_clock()
         slow_ms = self._take_time()
-        first = not ledger.has_taken(Kind.FETCH, user, client_id)
-        wait_ms = ledger.take(Kind.FETCH, user, client_id, size)
+        first = not ledger.has_taken(QuotaKind.FETCH, user, client_id)
+        wait_ms = ledger.take(QuotaKind.FETCH, user, client_id, size)
         if not wait_ms and not slow_ms:
             return True
-        self._throttle(Kind.FETCH if wait_ms > slow_ms else Kind.REQUEST, max(wait_ms, slow_ms))
+        self._throttle((QuotaKind.FETCH if wait_ms > slow_ms else QuotaKind.REQUEST).label, max(wait_ms, slow_ms))
         if first and not slow_ms:
             return True
-        ledger.give_back(Kind.FETCH, user, client_id, size)
+        ledger.give_back(QuotaKind.FETCH, user, client_id, size)
         return False
 
     def permits(self, *, strict: bool) -> Permits:
@@ -88,7 +89,7 @@ class Charge:
         """The request has made a transactional id known that was not."""
         wait_ms = self._ledger.take_new_id(self._peer.principal)
         if wait_ms:
-            self._wait_ms = max(self._wait_ms, wait_ms)
+            self._throttle(NEW_TRANSACTIONAL_ID, wait_ms)
 
     # -- what the dispatcher knows
 
@@ -114,7 +115,7 @@ class Charge:
         if type(answer) is not NoResponse:
             slow_ms = self._take_time()
             if slow_ms > self._wait_ms:
-                self._throttle(Kind.REQUEST, slow_ms)
+                self._throttle(QuotaKind.REQUEST.label, slow_ms)
         if not self._wait_ms:
             return answer
         self._mute()
@@ -130,10 +131,10 @@ class Charge:
 
     def _take_bytes(self) -> None:
         if self._api_key == PRODUCE and self._size:
-            wait_ms = self._ledger.take(Kind.PRODUCE, self._user, self._client_id, self._size)
+            wait_ms = self._ledger.take(QuotaKind.PRODUCE, self._user, self._client_id, self._size)
             self._size = 0
             if wait_ms:
-                self._throttle(Kind.PRODUCE, wait_ms)
+                self._throttle(QuotaKind.PRODUCE.label, wait_ms)
 
     def _take_time(self) -> int:
         if self._is_exempt or self._is_timed:
@@ -141,19 +142,22 @@ class Charge:
         self._is_timed = True
         return self._ledger.take_time(self._user, self._client_id, self._spent_s)
 
-    def _throttle(self, kind: Kind, wait_ms: int) -> None:
-        self._wait_ms = max(self._wait_ms, wait_ms)
-        self._ledger.throttled(kind, wait_ms)
+    def _throttle(self, quota: str, wait_ms: int) -> None:
+        if wait_ms > self._wait_ms:
+            self._wait_ms, self._quota = wait_ms, quota
+        self._ledger.throttled(quota, wait_ms)
 
     def _mute(self) -> None:
-        self._peer.mute_ms = max(self._peer.mute_ms, self._wait_ms)
+        peer = self._peer
+        if self._wait_ms > peer.mute_ms:
+            peer.mute_ms, peer.mute_quota = self._wait_ms, self._quota
 
 
 class _Mutations(Permits):
     """Tokens of a budget. Strict: THROTTLING_QUOTA_EXCEEDED while it is overdrawn; else the client waits for it."""
 
     def __init__(
-        self, ledger: QuotaLedger, limit: Limit, throttle: Callable[[Kind, int], None], *, strict: bool
+        self, ledger: QuotaLedger, limit: Limit, throttle: Callable[[str, int], None], *, strict: bool
     ) -> None:
         self._ledger = ledger
         self._limit = limit
@@ -169,7 +173,7 @@ class _Mutations(Permits):
     def take(self, partitions: int) -> None:
         wait_ms = self._ledger.mutation_wait_ms(self._limit)
         if wait_ms and self._is_strict:
-            self._throttle(Kind.CONTROLLER_MUTATION, wait_ms)
+            self._throttle(QuotaKind.CONTROLLER_MUTATION.label, wait_ms)
             raise ThrottlingQuotaExceeded(
                 f"controller_mutation_rate={self._limit.bound:g} is used up: try again in {wait_ms} ms"
             )
@@ -177,7 +181,7 @@ class _Mutations(Permits):
         self._taken += partitions
         wait_ms = 0 if self._is_strict else self._ledger.mutation_wait_ms(self._limit)
         if wait_ms:
-            self._throttle(Kind.CONTROLLER_MUTATION, wait_ms)
+            self._throttle(QuotaKind.CONTROLLER_MUTATION.label, wait_ms)
 
 
 def permits_of(context: RequestContext, *, strict_since: int) -> Permits:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from twofold.broker.quotas.bucket import TokenBucket
-from twofold.broker.quotas.limits import Budget, Kind, Limit, Limits, limits_of
+from twofold.broker.quotas.limits import Budget, Limit, Limits, QuotaKind, limits_of
 from twofold.broker.quotas.samples import SampledRate, Windows
 from twofold.controller.quota_records import QuotaOwner
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Throttles:
-    """How often clients of one kind had to wait, and how long they were told to."""
+    """How often clients had to wait because of a quota, and for how long."""
 
     __slots__ = ("count", "total_ms")
 
@@ -41,13 +41,13 @@ class QuotaLedger:
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self.now_s = now_s
-        self._limits: Mapping[Kind, Limits] = {kind: Limits({}) for kind in Kind}
+        self._limits: Mapping[QuotaKind, Limits] = {kind: Limits({}) for kind in QuotaKind}
         self._windows = self._controller_windows = Windows()
         self._new_id_rate = 0.0
-        self._rates: dict[Kind, dict[Budget, SampledRate]] = {kind: {} for kind in Kind}
+        self._rates: dict[QuotaKind, dict[Budget, SampledRate]] = {kind: {} for kind in QuotaKind}
         self._buckets: dict[Budget, TokenBucket] = {}
         self._new_ids: dict[str, TokenBucket] = {}
-        self.throttles: dict[Kind, Throttles] = {kind: Throttles() for kind in Kind}
+        self.throttles: dict[str, Throttles] = {}
         self.enforced = False
 
     def configure(self, windows: Windows, controller_windows: Windows, new_id_rate: float) -> None:
@@ -66,7 +66,7 @@ class QuotaLedger:
 
     # -- rates
 
-    def take(self, kind: Kind, user: str, client_id: str, value: float) -> int:
+    def take(self, kind: QuotaKind, user: str, client_id: str, value: float) -> int:
         """Count what a client has taken; how many ms it has to wait for it."""
         limit = self._limits[kind].find(user, client_id)
         if limit is None:
@@ -78,19 +78,19 @@ class QuotaLedger:
 
     def take_time(self, user: str, client_id: str, seconds: float) -> int:
         """As `take`, for the time of the loop in percent; never longer than a sample."""
-        return min(self.take(Kind.REQUEST, user, client_id, seconds * 100), self._windows.window_ms)
+        return min(self.take(QuotaKind.REQUEST, user, client_id, seconds * 100), self._windows.window_ms)
 
-    def give_back(self, kind: Kind, user: str, client_id: str, value: float) -> None:
+    def give_back(self, kind: QuotaKind, user: str, client_id: str, value: float) -> None:
         limit = self._limits[kind].find(user, client_id)
         if limit is not None:
             self._rate(kind, limit.budget).record(-value, self.now_ms(), self._windows)
 
-    def has_taken(self, kind: Kind, user: str, client_id: str) -> bool:
+    def has_taken(self, kind: QuotaKind, user: str, client_id: str) -> bool:
         """Whether anything that the client took still counts."""
         limit = self._limits[kind].find(user, client_id)
         return limit is not None and self._rate(kind, limit.budget).total(self.now_ms(), self._windows) > 0
 
-    def burst(self, kind: Kind, user: str, client_id: str) -> float | None:
+    def burst(self, kind: QuotaKind, user: str, client_id: str) -> float | None:
         """What a client that was silent may take at once; None where it is not limited."""
         limit = self._limits[kind].find(user, client_id)
         return None if limit is None else limit.bound * self._windows.burst_s
@@ -98,7 +98,7 @@ class QuotaLedger:
     # -- buckets
 
     def mutation_limit(self, user: str, client_id: str) -> Limit | None:
-        return self._limits[Kind.CONTROLLER_MUTATION].find(user, client_id)
+        return self._limits[QuotaKind.CONTROLLER_MUTATION].find(user, client_id)
 
     def mutation_wait_ms(self, limit: Limit) -> int:
         """0 where tokens are left, or not more than all are taken."""
@@ -123,9 +123,9 @@ class QuotaLedger:
 
     # -- the rest
 
-    def throttled(self, kind: Kind, wait_ms: int) -> None:
-        """A client was told to wait; for metrics."""
-        found = self.throttles[kind]
+    def throttled(self, quota: str, wait_ms: int) -> None:
+        """A client has to wait because of a quota; for metrics."""
+        found = self.throttles.setdefault(quota, Throttles())
         found.count += 1
         found.total_ms += wait_ms
 
@@ -133,7 +133,7 @@ class QuotaLedger:
         windows = self._controller_windows
         return limit.bound * windows.samples * windows.window_ms / 1000
 
-    def _rate(self, kind: Kind, budget: Budget) -> SampledRate:
+    def _rate(self, kind: QuotaKind, budget: Budget) -> SampledRate:
         return _used(self._rates[kind], budget, SampledRate)
 
     def _look(self) -> None:

@@ -12,9 +12,8 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import NamedTuple, TypeAlias
 
-from twofold.controller.quota_records import CLIENT_ID, IP, USER, QuotaEntity, QuotaOwner
+from twofold.controller.quota_records import CLIENT_ID, IP, USER, QuotaOwner
 from twofold.controller.quotas import (
-    CONNECTION_CREATION_RATE,
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
     PRODUCER_BYTE_RATE,
@@ -22,13 +21,22 @@ from twofold.controller.quotas import (
 )
 
 
-class Kind(Enum):
+class QuotaKind(Enum):
     """What is limited; the value is Kafka's key of the quota."""
 
     PRODUCE = PRODUCER_BYTE_RATE
     FETCH = CONSUMER_BYTE_RATE
     REQUEST = REQUEST_PERCENTAGE
     CONTROLLER_MUTATION = CONTROLLER_MUTATION_RATE
+
+    @property
+    def label(self) -> str:
+        """As Kafka names it in metrics: Produce, Fetch, Request, ControllerMutation."""
+        return self.name.title().replace("_", "")
+
+
+NEW_TRANSACTIONAL_ID = "NewTransactionalId"
+"""The label of our own limit."""
 
 
 class _Slot(Enum):
@@ -85,28 +93,19 @@ class Limits:
         return None
 
 
-def limits_of(quotas: Iterable[tuple[QuotaOwner, Mapping[str, float]]]) -> dict[Kind, Limits]:
+def limits_of(quotas: Iterable[tuple[QuotaOwner, Mapping[str, float]]]) -> dict[QuotaKind, Limits]:
     """The quotas of users and client ids, by kind."""
-    tables: dict[Kind, dict[_Key, float]] = {kind: {} for kind in Kind}
+    tables: dict[QuotaKind, dict[_Key, float]] = {kind: {} for kind in QuotaKind}
     for owner, values in quotas:
         names = dict(owner)
         if IP in names:
             continue
         key = (_slot(names, USER), _slot(names, CLIENT_ID))
-        for kind in Kind:
+        for kind in QuotaKind:
             bound = values.get(kind.value)
             if bound is not None:
                 tables[kind][key] = bound
     return {kind: Limits(table) for kind, table in tables.items()}
-
-
-def connection_rate(quotas: Mapping[QuotaOwner, Mapping[str, float]], address: str) -> float | None:
-    """How many connections per second an address may open: its own quota, or the default of addresses."""
-    for name in (address, None):
-        bound = quotas.get(frozenset({QuotaEntity(IP, name)}), {}).get(CONNECTION_CREATION_RATE)
-        if bound is not None:
-            return bound
-    return None
 
 
 def user_of(principal: str) -> str:

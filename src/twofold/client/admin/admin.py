@@ -29,6 +29,7 @@ from twofold.client.admin.model import (
     Results,
     UpgradeType,
 )
+from twofold.client.admin.quotas import QuotaCalls
 from twofold.client.admin.repair import TransactionRepairCalls
 from twofold.client.admin.security import SecurityCalls
 from twofold.client.admin.storage import StorageCalls
@@ -117,7 +118,7 @@ T = TypeVar("T")
 _WRONG_BROKER = (NotController, NotLeaderOrFollower)
 
 
-class Admin(GroupCalls, SecurityCalls, StorageCalls, TransactionAdminCalls, TransactionRepairCalls):
+class Admin(GroupCalls, QuotaCalls, SecurityCalls, StorageCalls, TransactionAdminCalls, TransactionRepairCalls):
     """`async with Admin(bootstrap_servers=...) as admin`; must be made while its loop runs."""
 
     def __init__(self, *, runtime: Runtime | None = None, **options: Unpack[ClientOptions]) -> None:

@@ -70,6 +70,8 @@ class Admin:
     describe_configs = _blocking(aio.Admin.describe_configs)
     alter_configs = _blocking(aio.Admin.alter_configs)
     incremental_alter_configs = _blocking(aio.Admin.incremental_alter_configs)
+    describe_quotas = _blocking(aio.Admin.describe_quotas)
+    alter_quotas = _blocking(aio.Admin.alter_quotas)
     describe_cluster = _blocking(aio.Admin.describe_cluster)
     describe_features = _blocking(aio.Admin.describe_features)
     update_features = _blocking(aio.Admin.update_features)

@@ -341,7 +341,9 @@ class Connection(asyncio.Protocol):
             return ""
         protocol = self._security.protocol
         if not self._is_negotiated:
-            return f" instead of answering the first request: is it a Kafka broker with a {protocol} listener?"
+            asks = ", and does it ask for a certificate of the client (ssl.keystore.location)"
+            more = asks if protocol.uses_tls and not self._security.has_key else ""
+            return f" instead of answering the first request: is it a Kafka broker with a {protocol} listener{more}?"
         waiting = f" with {count} request{'' if count == 1 else 's'} in flight"
         if self._first_id + count == self._next_correlation_id:
             # So does a listener with SASL to a client that does not log in.

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kits.security.oracle import BOB, BOBS_PASSWORD, SecureOracle, running_secure_oracle
-from twofold import Admin, Producer
+from twofold import Admin, NewTopic, Producer
 
 ROWS = [f"order {number}" for number in range(20)]
 APP = Path(__file__).parent / "secure_app.py"
@@ -39,7 +39,7 @@ def connection(oracle: SecureOracle, password: str) -> dict[str, str]:
 
 def write_rows(oracle: SecureOracle) -> None:
     with Admin(bootstrap_servers=oracle.address("PLAINTEXT")) as admin:
-        admin.create_topics(["orders", "copies"])
+        admin.create_topics([NewTopic("orders", 1), NewTopic("copies", 1)]).get()
     with Producer(bootstrap_servers=oracle.address("PLAINTEXT")) as producer:
         for row in ROWS:
             producer.send("orders", row.encode())

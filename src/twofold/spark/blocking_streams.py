@@ -37,7 +37,7 @@ Ask = Callable[[Any, int, int], Any]
 
 
 class Stream(Protocol):
-    def send(self, data: bytes) -> None: ...
+    def send(self, data: bytes | bytearray) -> None: ...
 
     def receive(self, size: int) -> bytes:
         """Fewer bytes only where the other end has closed."""
@@ -71,7 +71,7 @@ class PlainStream:
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeout)
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeout)
 
-    def send(self, data: bytes) -> None:
+    def send(self, data: bytes | bytearray) -> None:
         self._socket.sendall(data)
 
     def receive(self, size: int) -> bytes:
@@ -93,7 +93,7 @@ class TlsStream:
         self._timeout_s = timeout_s
         secured.settimeout(timeout_s)
 
-    def send(self, data: bytes) -> None:
+    def send(self, data: bytes | bytearray) -> None:
         self._socket.sendall(data)
 
     def receive(self, size: int) -> bytes:

@@ -151,6 +151,11 @@ class Connection(asyncio.Protocol):
         return self._error is not None
 
     @property
+    def error(self) -> KafkaError | None:
+        """Why it has ended."""
+        return self._error
+
+    @property
     def in_flight(self) -> int:
         return len(self._in_flight)
 

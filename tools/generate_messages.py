@@ -51,8 +51,6 @@ NOT_USED_YET = {  # a test compares it with what the sources import
     "end_quorum_epoch": CLUSTER,
     "fetch_snapshot": CLUSTER,
     "list_partition_reassignments": CLUSTER,
-    "sasl_authenticate": SECURITY,
-    "sasl_handshake": SECURITY,
     "unregister_broker": CLUSTER,
     "vote": CLUSTER,
 }

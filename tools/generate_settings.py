@@ -39,7 +39,7 @@ ISR of the internal topics, unless set, are at most the number of brokers.
 
 ## What is refused, and why
 
-Twofold is one node, broker and controller at once, open to every client. An operator relies on a
+Twofold is one node, broker and controller at once. An operator relies on a
 setting that says otherwise, because a broker that starts without a complaint seems to obey it. Where that would let
 clients in, leave a node alone that should be part of a cluster, or lose records, the start is refused.
 
@@ -48,15 +48,22 @@ clients in, leave a node alone that should be part of a cluster, or lose records
 # Settings, the values that pass, and why all others are refused.
 REFUSED = (
     (
-        "`listeners` with another security protocol than PLAINTEXT (by `listener.security.protocol.map`)",
-        "a protocol in the map that no listener for clients has",
+        "`ssl.*` and `sasl.*` that are marked below (Java's stores and classes, Kerberos), also with "
+        "`listener.name.NAME.` before it; `security.providers`, `delegation.token.secret.key`",
+        "empty, or the default",
+        "connections and clients would be checked in another way than the one that is meant",
+    ),
+    (
+        "`ssl.*`, `sasl.*` and `listener.name.NAME.*` that no listener obeys, because it has no TLS, no SASL, not that "
+        "mechanism, or does not exist",
+        "empty, or the default",
         "clients would be let in without TLS or SASL",
     ),
     (
-        "`ssl.*`, `sasl.*`, also as `listener.name.NAME.*`; `security.inter.broker.protocol`, `security.providers`, "
-        "`connections.max.reauth.ms`, `delegation.token.secret.key`",
-        "empty, or the default",
-        "the same",
+        "a listener with TLS without a key and certificate in PEM; with PLAIN without users; with OAUTHBEARER without "
+        "a file of keys; with another mechanism",
+        "",
+        "no client could connect",
     ),
     (
         "`authorizer.class.name`, `super.users`, `allow.everyone.if.no.acl.found`, `principal.builder.class`",
@@ -64,7 +71,7 @@ REFUSED = (
         "every client could do everything, whatever rules are meant",
     ),
     (
-        "`create.topic.policy.class.name`, `alter.config.policy.class.name`, `max.connections.per.ip.overrides`",
+        "`create.topic.policy.class.name`, `alter.config.policy.class.name`",
         "empty",
         "what they forbid would be allowed",
     ),

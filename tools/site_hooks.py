@@ -16,7 +16,7 @@ OUTSIDE = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
-    "SECURITY.md": "security.md",
+    "SECURITY.md": "reporting.md",
     "examples/README.md": "examples.md",
 }
 _LINK = re.compile(r"(!?\[[^\]]*\])\(([^)#:\s]+)(#[^)]*)?\)")

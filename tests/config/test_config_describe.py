@@ -111,7 +111,7 @@ def test_settings_that_cannot_change_are_read_only_and_internal_ones_hidden():
 def test_the_documentation_of_what_changes_nothing_says_so():
     docs = {row.name: row.doc for row in describe_broker(Settings())}
     assert docs["num.io.threads"].endswith("(Without effect in Twofold.)")
-    assert docs["ssl.keystore.location"].endswith("which Twofold does not have. (Without effect in Twofold.)")
+    assert docs["ssl.engine.factory.class"].endswith("which Twofold does not have. (Without effect in Twofold.)")
     assert "effect" not in docs["num.partitions"]
 
 

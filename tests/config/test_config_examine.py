@@ -55,7 +55,7 @@ def test_settings_that_contradict_each_other_are_a_problem() -> None:
         ({"listeners": "PLAINTEXT://:1,PLAINTEXT://:2"}, "listeners"),
         ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1", "listeners": "PLAINTEXT://:1"}, "advertised.listeners"),
         ({"metrics.listener": "nowhere"}, "metrics.listener"),
-        ({"listeners": "SSL://here:1"}, "listeners"),
+        ({"listeners": "SSL://here:1"}, "ssl.keystore.location"),
     ],
 )
 def test_listeners_that_cannot_be_opened_as_written_are_a_problem(flags: dict[str, str], setting: str) -> None:

@@ -156,7 +156,7 @@ def test_an_unknown_key_in_a_file_warns_once_with_the_nearest_known(caplog):
         ("supper.users", "no such setting; did you mean super.users?"),
         ("xyz", "no such setting; docs/settings.md has all"),
         ("zookeeper.session.timeout.ms", "Twofold has no ZooKeeper"),
-        ("listener.name.inside.max.connections", "Twofold has no settings per listener"),
+        ("listener.name.inside.num.partitions", "a listener has no such setting of its own"),
     ],
 )
 def test_an_unknown_key_is_an_error_that_names_the_nearest_known(key, message):

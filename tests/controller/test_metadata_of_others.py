@@ -165,7 +165,8 @@ def test_settings_that_were_changed_while_running_and_would_be_believed_are_name
     assert problem(records) is None
     assert without_effect(fold(records).image) == [
         "the setting min.insync.replicas of all brokers: Twofold has no replication yet",
-        "the setting ssl.keystore.location of broker 1: Twofold has no TLS yet",
+        "the setting ssl.keystore.location of broker 1: Twofold has no change of this setting while the broker runs "
+        "yet",
     ]
 
 

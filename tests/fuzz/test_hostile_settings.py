@@ -21,7 +21,7 @@ def test_max_connections_is_changed_while_others_are_connected(tmp_path: Path):
             resource = {"resource_type": 4, "resource_name": "", "configs": [change]}
             answer = await ask(admin, "IncrementalAlterConfigs", 0, resources=[resource], validate_only=False)
             assert answer["responses"][0]["error_code"] == 0
-            await until(lambda: node.broker.server.options.max_connections == 2)
+            await until(lambda: node.broker.server.options.limits.max_connections == 2)
             refused = await node.connect()
             assert await refused.closed_by_peer()
             assert (await ask(other, "ApiVersions", 0))["error_code"] == 0

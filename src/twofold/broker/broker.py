@@ -10,7 +10,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -22,14 +23,19 @@ from twofold.broker.core import BrokerCore
 from twofold.broker.fetch.entry import Entry
 from twofold.broker.fetch.sessions import FetchSessionCache
 from twofold.broker.lifecycle import Lifecycle
+from twofold.broker.network.admission import ListenerLimits, ServerLimits
 from twofold.broker.network.aside import Aside
 from twofold.broker.network.dispatch import Dispatcher, Wrap
-from twofold.broker.network.server import MAX_REQUEST_MEMORY, Server, ServerOptions
+from twofold.broker.network.entrance import EntranceOptions
+from twofold.broker.network.guard import ListenerGuards
+from twofold.broker.network.options import MAX_REQUEST_MEMORY, ServerOptions
+from twofold.broker.network.server import Server
 from twofold.broker.partitions.first_look import FirstLook
 from twofold.broker.partitions.held_lso import HeldLso
 from twofold.broker.services import Services
 from twofold.broker.topics.auto_creation import AutoTopics
 from twofold.broker.topics.rows import TopicRowCache
+from twofold.config.listener_security import per_ip_overrides
 from twofold.config.listeners import EVERYWHERE, ListenerAddress, advertised_addresses, listen_addresses
 from twofold.config.servable import check_servable
 from twofold.config.settings import Settings
@@ -107,12 +113,13 @@ class Broker:
         )
         heartbeats = settings.bool("transaction.heartbeat.enable")
         dispatcher = Dispatcher(self.services, runtime.spawn, runtime.clock.monotonic, heartbeats=heartbeats, wrap=wrap)
-        options = server_options(settings, runtime.disk.open_file_limit())
-        self.server = Server(runtime, dispatcher, options, self.attention.monotonic)
+        self.guards = ListenerGuards(runtime, self._salt_secret)
+        self.server = Server(runtime, dispatcher, ServerOptions(), self.attention.monotonic)
         self.listeners: list[ListenerAddress] = []
         self.advertised: list[ListenerAddress] = []  # in their order
         self._static_settings = settings
         self._hostname = hostname
+        self._directory_id: UUID | None = None  # until the data folder is identified
         self._lifecycle: Lifecycle | None = None
         self._background: list[asyncio.Task[None]] = []
         self._failure: KafkaError | None = None
@@ -142,6 +149,8 @@ class Broker:
         """Return when clients are served. `on_failure` is told when the broker cannot go on and has to be stopped."""
         self._on_failure = on_failure
         check_servable(self._static_settings, hostname=self._hostname)
+        self.guards.make(self._static_settings)
+        self._apply_to_server(self._static_settings)
         addresses = listen_addresses(self._static_settings)
         advertised_addresses(self._static_settings, addresses, self._hostname)  # what is wrong there is said now
         self.logs.take()
@@ -156,6 +165,7 @@ class Broker:
         meta = identity.meta
         directory_id = decode_uuid(meta.directory_id)
         self.core.cluster_id = meta.cluster_id
+        self._directory_id = directory_id
         controller = Controller(
             self.runtime,
             self._static_settings,
@@ -210,7 +220,8 @@ class Broker:
 
     async def _listen(self, addresses: list[ListenerAddress]) -> None:
         for address in addresses:
-            listener = await self.server.listen(address.host, address.port, address.name)
+            guard = partial(self.guards.of, address.name)
+            listener = await self.server.listen(address.host, address.port, address.name, guard)
             host = address.host or listener.host
             self.listeners.append(ListenerAddress(address.name, host, listener.port))
 
@@ -227,6 +238,7 @@ class Broker:
             cluster_id=self.cluster_id,
             directory_id=directory_id,
             listeners=self.advertised,
+            protocols=self.guards.protocols(),
             features=[
                 Feature(
                     name=feature.name,
@@ -271,6 +283,11 @@ class Broker:
             timer = self.runtime.timers.call_later(LOADING_S, over.set)
             await over.wait()
             timer.cancel()
+
+    def _salt_secret(self) -> bytes:
+        """What only this data folder knows: a user that does not exist has the same salt after a restart."""
+        assert self._directory_id is not None
+        return self._directory_id.bytes
 
     def _run(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self._background.append(self.runtime.spawn(work, name=name))
@@ -320,11 +337,14 @@ class Broker:
                 broker=image.broker_configs(self.node_id), cluster=image.broker_configs()
             )
             self.logs.apply_settings(self.settings)
-            self.server.options = server_options(self.settings, self.runtime.disk.open_file_limit())
+            self._apply_to_server(self.settings)
         self.core.image = image
         self.replicas.apply(delta, image, self.settings)
         self.groups.apply(delta, image)
         self.transactions.apply(delta, image)
+
+    def _apply_to_server(self, settings: Settings) -> None:
+        self.server.apply(server_options(settings, self.guards.limits(), self.runtime.disk.open_file_limit()))
 
     async def _allocate_producer_ids(self) -> AllocateProducerIdsResponse:
         epoch = -1 if self._lifecycle is None else self._lifecycle.broker_epoch
@@ -333,14 +353,24 @@ class Broker:
         )
 
 
-def server_options(settings: Settings, open_file_limit: int) -> ServerOptions:
+def server_options(settings: Settings, listeners: Mapping[str, ListenerLimits], open_file_limit: int) -> ServerOptions:
     queued_bytes = settings.int("queued.max.request.bytes")
     return ServerOptions(
         max_request_bytes=settings.int("socket.request.max.bytes"),
         max_queued_requests=settings.int("queued.max.requests"),
         max_request_memory=queued_bytes if queued_bytes > 0 else MAX_REQUEST_MEMORY,
-        max_connections=settings.int("max.connections"),
-        max_open_sockets=max(1, open_file_limit - pool_size(open_file_limit) - OTHER_FILES),
-        max_connections_per_ip=settings.int("max.connections.per.ip"),
         max_idle_ms=settings.int("connections.max.idle.ms"),
+        limits=ServerLimits(
+            max_connections=settings.int("max.connections"),
+            max_open_sockets=max(1, open_file_limit - pool_size(open_file_limit) - OTHER_FILES),
+            max_per_ip=settings.int("max.connections.per.ip"),
+            per_ip_overrides=per_ip_overrides(settings),
+            max_creation_rate=settings.int("max.connection.creation.rate"),
+            listeners=listeners,
+        ),
+        entrance=EntranceOptions(
+            timeout_ms=settings.int("authentication.timeout.ms"),
+            failure_delay_ms=settings.int("connection.failed.authentication.delay.ms"),
+            max_waiting=settings.int("max.unauthenticated.connections"),
+        ),
     )

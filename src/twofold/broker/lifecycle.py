@@ -6,13 +6,14 @@
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 from uuid import UUID
 
 from twofold.config.listeners import ListenerAddress
 from twofold.controller.image import MetadataImage
 from twofold.runtime.api import Runtime
+from twofold.security.protocols import SecurityProtocol
 from twofold.wire.errors import NONE, KafkaError, error_for
 from twofold.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from twofold.wire.messages.broker_registration import (
@@ -22,7 +23,6 @@ from twofold.wire.messages.broker_registration import (
     Listener,
 )
 
-PLAINTEXT_PROTOCOL = 0
 CATCH_UP_S = 0.02
 
 log = logging.getLogger(__name__)
@@ -60,6 +60,7 @@ class Lifecycle:
         cluster_id: str,
         directory_id: UUID,
         listeners: Sequence[ListenerAddress],
+        protocols: Mapping[str, SecurityProtocol],
         features: Sequence[Feature],
         rack: str | None,
     ) -> None:
@@ -70,7 +71,7 @@ class Lifecycle:
                 cluster_id=cluster_id,
                 incarnation_id=incarnation_id,
                 listeners=[
-                    Listener(name=at.name, host=at.host, port=at.port, security_protocol=PLAINTEXT_PROTOCOL)
+                    Listener(name=at.name, host=at.host, port=at.port, security_protocol=protocols[at.name].code)
                     for at in listeners
                 ],
                 features=features,

@@ -10,7 +10,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from twofold.config.definition import ConfigError
-from twofold.config.keys import DEFINITIONS, foreign_family, refused_key
+from twofold.config.keys import DEFINITIONS, foreign_family, is_known, listener_key, refused_key
+from twofold.config.listener_security import listener_securities
 from twofold.config.listeners import ListenerError, advertised_addresses, listen_addresses, parse_host_port
 from twofold.config.servable import check_servable
 from twofold.config.settings import Settings, Source, data_directory, why_ignored
@@ -49,8 +50,7 @@ def examine(sources: Sequence[Source], *, hostname: str) -> Examined:
         for name, text in source.texts.items():
             found = list(_alone(source, name, text))
             findings += found
-            is_known = name in DEFINITIONS or refused_key(name) is not None
-            if is_known and not any(finding.level is Severity.PROBLEM for finding in found):
+            if is_known(name) and not any(finding.level is Severity.PROBLEM for finding in found):
                 texts[name] = text
         usable.append(Source(source.name, texts, source.lenient))
     findings += _overruled(usable)
@@ -64,13 +64,14 @@ def examine(sources: Sequence[Source], *, hostname: str) -> Examined:
 
 def _alone(source: Source, name: str, text: str) -> Iterator[SettingFinding]:
     key = DEFINITIONS.get(name)
-    if key is not None:
+    of_listener = listener_key(name)
+    if key is not None or of_listener is not None:
         try:
-            key.parse(text, source=source.name)
+            (key or of_listener.key).parse(text, source=source.name)  # type: ignore[union-attr]
         except ConfigError as error:
-            yield _problem(error)
+            yield _problem(ConfigError(name, error.value, error.allowed, error.source))
             return
-    if refused_key(name) is not None:
+    if refused_key(name) is not None or of_listener is not None:
         return
     if key is None and not source.lenient:
         yield SettingFinding(Severity.PROBLEM, name, source.name, why_ignored(name))
@@ -95,7 +96,11 @@ def _without_foreign(sources: Sequence[Source]) -> list[Source]:
     return [
         Source(
             source.name,
-            {name: text for name, text in source.texts.items() if refused_key(name) or foreign_family(name) is None},
+            {
+                name: text
+                for name, text in source.texts.items()
+                if refused_key(name) or listener_key(name) or foreign_family(name) is None
+            },
             source.lenient,
         )
         for source in sources
@@ -111,6 +116,11 @@ def _together(settings: Settings, hostname: str) -> Iterator[SettingFinding]:
     try:
         advertised_addresses(settings, listen_addresses(settings), hostname)
     except ListenerError as error:
+        yield _problem(error)
+    try:
+        for listener in listener_securities(settings):
+            listener.server_context()
+    except ConfigError as error:
         yield _problem(error)
     try:
         metrics = settings.optional_string("metrics.listener")

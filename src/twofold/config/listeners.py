@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from twofold.config.settings import Settings
 
-PLAINTEXT = "PLAINTEXT"
 EVERYWHERE = ("", "0.0.0.0", "::")
 
 

@@ -1,10 +1,9 @@
 """Whether a broker may be started with its settings: asked once, before anything is opened or written.
 
-Twofold is one node that is broker and controller, open to every client. A setting that says otherwise would be believed
-and not obeyed, so it stops the start (`twofold.config.keys.missing`). Most are decided by their value alone. Here are
-the others:
+Twofold is one node that is broker and controller. A setting that says otherwise would be believed and not obeyed, so it
+stops the start (`twofold.config.keys.missing`). Most are decided by their value alone. Here are the others:
 
-1. listeners for clients have the security protocol PLAINTEXT, whatever their names;
+1. listeners for clients have all that their security protocols need (`twofold.config.listener_security`);
 2. the voters are this node, by its id;
 3. the addresses of the quorum are this node's: a host of its listeners or its own name, and the port of its listener
    for controllers, if it has one;
@@ -17,11 +16,21 @@ from typing import NamedTuple
 
 from twofold.config.definition import ConfigError
 from twofold.config.keys import refusal
-from twofold.config.keys.missing import AUTHORIZER, CLUSTER, METADATA_DIRECTORY, SASL, TLS, MissingPart
-from twofold.config.listeners import EVERYWHERE, PLAINTEXT, ListenerAddress, listen_addresses, parse_address, protocols
+from twofold.config.keys.missing import (
+    AUTHORIZER,
+    CLUSTER,
+    DELEGATION_TOKENS,
+    KERBEROS,
+    METADATA_DIRECTORY,
+    SASL,
+    TLS,
+    MissingPart,
+)
+from twofold.config.listener_security import listener_securities
+from twofold.config.listeners import EVERYWHERE, ListenerAddress, listen_addresses, parse_address
 from twofold.config.settings import Settings
 
-_SECRETIVE = (AUTHORIZER, SASL, TLS)
+_SECRETIVE = (AUTHORIZER, DELEGATION_TOKENS, KERBEROS, SASL, TLS)
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -35,6 +44,7 @@ def check_servable(settings: Settings, *, hostname: str) -> None:
     """Raise a ConfigError that names what must not be believed, and what to do."""
     found = list(dict.fromkeys(_problems(settings, hostname)))
     if not found:
+        listener_securities(settings)
         return
     setting, value, missing = found[0]
     others = [problem.setting for problem in found[1:] if problem.setting != setting]
@@ -44,7 +54,7 @@ def check_servable(settings: Settings, *, hostname: str) -> None:
 
 
 def _problems(settings: Settings, hostname: str) -> Iterator[_Problem]:
-    yield from _listeners(settings)
+    listen_addresses(settings)
     for name, given in settings.given.items():
         missing = refusal(name, given.text)
         if missing is not None:
@@ -53,14 +63,6 @@ def _problems(settings: Settings, hostname: str) -> Iterator[_Problem]:
     directory = settings.optional_string("metadata.log.dir")
     if directory and posixpath.normpath(directory) not in map(posixpath.normpath, _data_directories(settings)):
         yield _Problem("metadata.log.dir", directory, METADATA_DIRECTORY)
-
-
-def _listeners(settings: Settings) -> Iterator[_Problem]:
-    known = protocols(settings)
-    for address in listen_addresses(settings):
-        protocol = known.get(address.name, "")
-        if protocol != PLAINTEXT:
-            yield _Problem("listeners", str(address), SASL if protocol.startswith("SASL") else TLS)
 
 
 def _quorum(settings: Settings, hostname: str) -> Iterator[_Problem]:

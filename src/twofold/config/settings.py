@@ -7,7 +7,7 @@
 3. An unknown key is an error that names the nearest known key. In a file it is only logged: the file may have
    been written for another version, or for Apache Kafka. Other programs may own variables of the environment, so there
    only a near miss of a known key counts.
-4. What would be believed and is not there (security, clusters, replicas) stops the start (`twofold.config.servable`).
+4. What would be believed and is not there (clusters, replicas, stores) stops the start (`twofold.config.servable`).
 5. A transactional id is kept for longer than any transaction may last (KIP-98): otherwise a producer that was fenced
    could be forgotten before its transaction is aborted.
 6. Replication factor and min ISR of the internal topics are capped by the number of brokers unless they are set
@@ -21,7 +21,16 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from twofold.config.definition import ConfigError, ConfigSource, Value
-from twofold.config.keys import DEFINITIONS, REFUSED_NAMES, foreign_family, refused_key
+from twofold.config.keys import (
+    DEFINITIONS,
+    LISTENER_PREFIX,
+    REFUSED_NAMES,
+    foreign_family,
+    is_known,
+    listener_key,
+    refused_key,
+)
+from twofold.config.keys.key import SettingKey
 from twofold.config.properties import parse_properties
 
 __all__ = [
@@ -63,7 +72,7 @@ def environment_values(environment: Mapping[str, str]) -> dict[str, str]:
     for variable, text in environment.items():
         if variable.startswith(ENVIRONMENT_PREFIX):
             key = variable.removeprefix(ENVIRONMENT_PREFIX).lower().replace("_", ".")
-            if key in DEFINITIONS or refused_key(key) is not None or _nearest(key, cutoff=NEAR_MISS):
+            if is_known(key) or _nearest(key, cutoff=NEAR_MISS):
                 values[key] = text
     return values
 
@@ -113,11 +122,15 @@ class Settings:
                 if key is not None:
                     values[name] = key.parse(text, source=source.name)
                     texts[name] = text
-                if refused_key(name) is not None or key is not None:
+                of_listener = listener_key(name)
+                if of_listener is not None:
+                    _parse_for_listener(of_listener.key, name, text, source.name)
+                if is_known(name):
                     given[name] = Given(text, source.name)
                 elif not source.lenient:
                     raise ConfigError(name, None, why_ignored(name), source.name)
-                if refused_key(name) is None and (key is None or foreign_family(name) is not None):
+                is_read = key is not None or of_listener is not None
+                if refused_key(name) is None and (not is_read or foreign_family(name) is not None):
                     logger.warning("%s%s is ignored: %s", name, _from(source.name), why_ignored(name))
         _join_node_id(texts, values)
         settings = cls((_Layer(ConfigSource.STATIC_BROKER_CONFIG, texts, values),), given)
@@ -184,6 +197,19 @@ class Settings:
             raise _wrong_type(key, value, "a list")
         return value
 
+    def for_listener(self, listener: str, key: str, mechanism: str | None = None) -> Value:
+        """The value of the listener's mechanism, of the listener, or of all, whichever is written down first."""
+        name = self.listener_name(listener, key, mechanism)
+        return self._values[key] if name == key else DEFINITIONS[key].parse(self.given[name].text)
+
+    def listener_name(self, listener: str, key: str, mechanism: str | None = None) -> str:
+        """Under which name the value for a listener is written down; the key itself where it has no own value."""
+        prefix = f"listener.name.{listener.lower()}."
+        names = [f"{prefix}{key}"]
+        if mechanism is not None:
+            names.insert(0, f"{prefix}{mechanism.lower()}.{key}")
+        return next((name for name in names if name in self.given), key)
+
     def history(self, key: str) -> Iterator[tuple[ConfigSource, str]]:
         """Where the key has a value written down, strongest first, without the default."""
         for layer in self._layers:
@@ -232,6 +258,13 @@ def _dynamic_layer(source: ConfigSource, texts: Mapping[str, str]) -> _Layer:
     return _Layer(source, {name: texts[name] for name in values}, values)
 
 
+def _parse_for_listener(key: SettingKey, name: str, text: str, source: str) -> Value:
+    try:
+        return key.parse(text, source=source)
+    except ConfigError as error:
+        raise ConfigError(name, error.value, error.allowed, source) from None
+
+
 def _join_node_id(texts: dict[str, str], values: dict[str, Value]) -> None:
     """broker.id is the older name of node.id; files may hold either, or both with one value."""
     older, newer = values.get("broker.id"), values.get("node.id")
@@ -267,6 +300,8 @@ def why_ignored(name: str) -> str:
     """What a key is that is none of Twofold's."""
     if (what := foreign_family(name)) is not None:
         return f"Twofold has no {what}"
+    if name.startswith(LISTENER_PREFIX):
+        return "a listener has no such setting of its own"
     nearest = _nearest(name)
     return f"no such setting; did you mean {nearest}?" if nearest else "no such setting; docs/settings.md has all"
 

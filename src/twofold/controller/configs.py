@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias, TypeVar
 
 from twofold.config.definition import ConfigError, ConfigKey, ConfigType, text_of
-from twofold.config.keys import refusal
+from twofold.config.keys import refusal_while_running
 from twofold.config.names import check_topic_name
 from twofold.config.settings import DEFINITIONS as SETTINGS
 from twofold.config.settings import Settings
@@ -239,7 +239,7 @@ def _check_believed(given: Mapping[str, str]) -> None:
     """Refuse what would be relied on and has no effect, as the start does."""
     for key, text in given.items():
         try:
-            missing = refusal(key, text)
+            missing = refusal_while_running(key, text)
         except ConfigError:
             continue  # said with the other bad values
         if missing is not None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from uuid import UUID
 
 from twofold.config.definition import ConfigError
-from twofold.config.keys import refusal
+from twofold.config.keys import refusal_while_running
 from twofold.config.keys.missing import MissingPart
 from twofold.controller.features import KEPT_FEATURES, SUPPORTED_FEATURES
 from twofold.controller.image import BROKER_RESOURCE, METADATA_VERSION, TOPIC_RESOURCE, MetadataImage, PartitionState
@@ -120,6 +120,6 @@ def without_effect(image: MetadataImage) -> list[str]:
 
 def _relied_on(name: str, text: str) -> MissingPart | None:
     try:
-        return refusal(name, text)
+        return refusal_while_running(name, text)
     except ConfigError:
         return None  # of a version that knew more

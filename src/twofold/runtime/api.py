@@ -15,6 +15,7 @@ Rules that both forms keep:
 """
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from random import Random
@@ -148,6 +149,15 @@ class Listener(Protocol):
         ...
 
 
+class HeldSocket(Protocol):
+    """A connection that was accepted, and of which nothing has been read."""
+
+    @property
+    def peer(self) -> tuple[str, int]: ...
+
+    def close(self) -> None: ...
+
+
 class Network(Protocol):
     async def listen(self, factory: ProtocolFactory, host: str, port: int) -> Listener:
         """Port 0 chooses one."""
@@ -157,6 +167,19 @@ class Network(Protocol):
         self, factory: ProtocolFactory, host: str, port: int, *, tls: SSLContext | None = None
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         """OSError when no node listens there, or when the TLS handshake fails."""
+        ...
+
+    async def listen_held(self, accept: Callable[[HeldSocket], None], host: str, port: int) -> Listener:
+        """As `listen`, but nothing is read of a connection, and nothing is kept for it, until `begin_tls`."""
+        ...
+
+    async def begin_tls(
+        self, held: HeldSocket, protocol: asyncio.BaseProtocol, context: ssl.SSLContext, timeout_s: float
+    ) -> None:
+        """The server's end of a handshake; then the protocol has its connection. OSError when there is none.
+
+        To cancel it is to end the connection.
+        """
         ...
 
 

@@ -10,6 +10,7 @@ import logging
 import os
 import resource
 import socket
+import ssl
 import stat
 import struct
 import threading
@@ -20,7 +21,7 @@ from random import Random
 from ssl import SSLContext
 from typing import Any, ClassVar, TypeVar
 
-from twofold.runtime.api import Data, File, ProtocolFactory, Runtime, Volume
+from twofold.runtime.api import Data, File, HeldSocket, ProtocolFactory, Runtime, Volume
 from twofold.runtime.tasks import report_if_unobserved
 
 T = TypeVar("T")
@@ -29,6 +30,9 @@ Address = tuple[socket.AddressFamily, Any]
 LISTEN_BACKLOG = 1024
 TLS_SHUTDOWN_S = 1  # that the other end may take to say goodbye
 PORT_ATTEMPTS = 16
+ACCEPTS_PER_TURN = 16
+NO_FILES_S = 1.0
+TLS_SHUTDOWN_S = 1.0  # what a peer that says nothing may hold a closed connection up
 
 log = logging.getLogger(__name__)
 
@@ -350,6 +354,68 @@ class RealListener:
             server.close()
 
 
+class RealHeldSocket:
+    """The kernel keeps what the client has sent; it is taken by `begin_tls`."""
+
+    __slots__ = ("_socket", "peer")
+
+    def __init__(self, accepted: socket.socket, peer: tuple[str, int]) -> None:
+        self._socket: socket.socket | None = accepted
+        self.peer = peer
+
+    def take(self) -> socket.socket:
+        taken, self._socket = self._socket, None
+        if taken is None:
+            raise ConnectionAbortedError("the connection is closed")
+        return taken
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+class RealHeldListener:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sockets: Sequence[socket.socket],
+        accept: Callable[[RealHeldSocket], None],
+    ) -> None:
+        self._loop = loop
+        self._sockets = list(sockets)
+        self._accept_one = accept
+        self.host, self.port = sockets[0].getsockname()[:2]
+        for listening in sockets:
+            listening.setblocking(False)
+            listening.listen(LISTEN_BACKLOG)
+            loop.add_reader(listening.fileno(), self._accept, listening)
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(ACCEPTS_PER_TURN):
+            try:
+                accepted, address = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:  # no file handle is left: the next ones wait until others are closed
+                log.warning("no connection can be accepted at port %d: %s", self.port, error.strerror)
+                self._loop.remove_reader(listening.fileno())
+                self._loop.call_later(NO_FILES_S, self._again, listening)
+                return
+            accepted.setblocking(False)
+            self._accept_one(RealHeldSocket(accepted, (str(address[0]), int(address[1]))))
+
+    def _again(self, listening: socket.socket) -> None:
+        if listening in self._sockets:
+            self._loop.add_reader(listening.fileno(), self._accept, listening)
+
+    def close(self) -> None:
+        for listening in self._sockets:
+            self._loop.remove_reader(listening.fileno())
+            listening.close()
+        self._sockets.clear()
+
+
 class RealNetwork:
     """TCP. Both asyncio and uvloop set TCP_NODELAY on every connection."""
 
@@ -373,6 +439,22 @@ class RealNetwork:
             return await self._loop.create_connection(factory, host, port)
         return await self._loop.create_connection(
             factory, host, port, ssl=tls, server_hostname=host, ssl_shutdown_timeout=TLS_SHUTDOWN_S
+        )
+
+    async def listen_held(self, accept: Callable[[RealHeldSocket], None], host: str, port: int) -> RealHeldListener:
+        found = await self._loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        return RealHeldListener(self._loop, _bind_all(found, host, port), accept)
+
+    async def begin_tls(
+        self, held: HeldSocket, protocol: asyncio.BaseProtocol, context: ssl.SSLContext, timeout_s: float
+    ) -> None:
+        assert isinstance(held, RealHeldSocket)
+        await self._loop.connect_accepted_socket(
+            lambda: protocol,
+            held.take(),
+            ssl=context,
+            ssl_handshake_timeout=timeout_s,
+            ssl_shutdown_timeout=TLS_SHUTDOWN_S,
         )
 
 

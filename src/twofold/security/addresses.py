@@ -3,6 +3,19 @@
 import ipaddress
 
 
+def is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def bare_host(host: str) -> str:
+    """`::1` of `[::1]`."""
+    return host.strip().removeprefix("[").removesuffix("]")
+
+
 def java_address(host: str) -> str:
     """`10.0.0.1` of `::ffff:10.0.0.1`, `0:0:0:0:0:0:0:1` of `::1`; what is no address stays as it is.
 

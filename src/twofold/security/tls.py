@@ -1,4 +1,4 @@
-"""TLS contexts from settings with Kafka's names, for both ends of a connection.
+"""TLS contexts of both ends of a connection, from settings with Kafka's names.
 
 1. Keys and certificates are PEM: a file with the private key and its chain (`ssl.keystore.location`), or inline
    (`ssl.keystore.key`, `ssl.keystore.certificate.chain`); trusted certificates likewise. JKS, which is Kafka's default,

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from kits.node.sockets import framed
 from twofold.broker.network.context import NO_RESPONSE, Frame, Later
 from twofold.broker.network.dispatch import Dispatcher
-from twofold.broker.network.server import Server, ServerConnection, ServerOptions
+from twofold.broker.network.options import ServerOptions
+from twofold.broker.network.server import Server, ServerConnection
 from twofold.broker.partitions.purgatory import MAX_CHUNKS, Unseen
 from twofold.runtime.real import real_runtime
 

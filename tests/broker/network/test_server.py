@@ -10,9 +10,11 @@ import pytest
 
 from kits.node.sockets import connected, framed, on_loop, settle, until
 from twofold.broker.network import server as server_module
+from twofold.broker.network.admission import ServerLimits
 from twofold.broker.network.context import NO_RESPONSE, CloseConnection, Frame, Later
 from twofold.broker.network.dispatch import Dispatcher
-from twofold.broker.network.server import Server, ServerConnection, ServerOptions
+from twofold.broker.network.options import ServerOptions
+from twofold.broker.network.server import Server, ServerConnection
 from twofold.runtime.real import real_runtime
 
 PRODUCE = b"\x00\x00"
@@ -198,7 +200,7 @@ async def test_the_buffer_of_a_frame_is_used_again_when_nothing_refers_to_it():
         for _ in range(3):
             wire.send(OTHER + bytes(900_000))
             await wire.receive()
-            (spare,) = server.spare_buffers
+            (spare,) = server.buffers.spare
             buffers.add(id(spare))
         assert len(buffers) == 1
         wire.send(OTHER + b"keep" + b"x" * 900_000)
@@ -349,7 +351,7 @@ async def test_a_client_that_never_reads_costs_one_answer():
         handled = len(script.seen)
         await asyncio.sleep(0.05)
         assert len(script.seen) == handled, "handling goes on although nobody reads"
-        buffered = connection._transport.get_write_buffer_size()
+        buffered = connection.transport.get_write_buffer_size()
         assert buffered <= 1_000_004 + server_module.WRITE_HIGH_WATER_BYTES
         wire.resume_reading()
         for _ in range(200):
@@ -404,7 +406,7 @@ async def test_one_busy_connection_does_not_starve_the_others():
 
 @on_loop
 async def test_too_many_connections_are_refused_and_later_ones_are_served_again():
-    async with serving(max_connections=2) as (server, address):
+    async with serving(limits=ServerLimits(max_connections=2)) as (server, address):
         async with connected(*address) as first, connected(*address):
             await until(lambda: len(server.connections) == 2)
             async with connected(*address) as third:
@@ -420,7 +422,7 @@ async def test_too_many_connections_are_refused_and_later_ones_are_served_again(
 def test_refused_connections_leave_a_line_with_the_setting(caplog):
     @on_loop
     async def scenario():
-        async with serving(max_connections_per_ip=1) as (server, address), connected(*address):
+        async with serving(limits=ServerLimits(max_per_ip=1)) as (server, address), connected(*address):
             await until(lambda: len(server.connections) == 1)
             async with connected(*address) as second:
                 assert await second.closed_by_peer()

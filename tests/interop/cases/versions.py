@@ -67,6 +67,8 @@ REQUESTS: dict[str, tuple[int, int, Body]] = {
         4,
         lambda topic: {"replica_id": -1, "topics": [{"topic": topic.name, "partitions": [{"partition": 0}]}]},
     ),
+    "SaslHandshake": (0, 1, lambda _: {"mechanism": "PLAIN"}),
+    "SaslAuthenticate": (0, 2, lambda _: {"auth_bytes": b"x"}),
     "InitProducerId": (0, 5, lambda _: {"transactional_id": None, "transaction_timeout": 60000}),
     "CreateTopics": (2, 7, create_topics),
     "CreatePartitions": (0, 3, lambda topic: {"topics": [{"name": topic.name, "count": 2}], "timeout": 5000}),

@@ -35,10 +35,9 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 
 def handle(services: Services, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    if not is_software_named(request, context.version):
+        return ApiVersionsResponse(error_code=InvalidRequest.code, api_keys=())
     if context.version >= SOFTWARE_SINCE:
-        for value in (request.client_software_name, request.client_software_version):
-            if not _SOFTWARE.fullmatch(value):
-                return ApiVersionsResponse(error_code=InvalidRequest.code, api_keys=())
         context.peer.software_name = request.client_software_name
         context.peer.software_version = request.client_software_version
     return ApiVersionsResponse(
@@ -52,6 +51,12 @@ def handle(services: Services, context: RequestContext, request: ApiVersionsRequ
             if level > 0
         ],
     )
+
+
+def is_software_named(request: ApiVersionsRequest, version: int) -> bool:
+    """Whether the request will be answered without an error."""
+    names = (request.client_software_name, request.client_software_version)
+    return version < SOFTWARE_SINCE or all(_SOFTWARE.fullmatch(name) for name in names)
 
 
 def error_response(request: ApiVersionsRequest, error: KafkaError, version: int) -> ApiVersionsResponse:

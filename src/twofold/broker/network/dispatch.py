@@ -182,6 +182,19 @@ class Dispatcher:
             calls.add(self._now_s() - started_s, result)
         return result
 
+    def refuse(self, peer: Peer, frame: bytes, error: KafkaError) -> Answer | None:
+        """An error in the shape of the request's API; None where that has no such shape, or cannot be read."""
+        try:
+            header = codec.decode_request_header(frame)
+            handler = self._handlers.get(header.api_key) or self._load(header.api_key)
+            if not handler.is_flexible(header.version) and not handler.api.serves(header.version):
+                return None
+            context = RequestContext(header.api_key, header.version, header.correlation_id, header.client_id, peer)
+            request = _decode(handler, context, frame, header.body_offset)
+            return self._failed(handler, context, request, error)
+        except (CloseConnection, codec.Undecodable):
+            return None
+
     def calls(self) -> dict[str, Calls]:
         """By API, of those that were asked for."""
         return {handler.api.name: handler.calls for handler in self._handlers.values()}

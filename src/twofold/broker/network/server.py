@@ -11,22 +11,32 @@
 4. What is held for all connections together is bounded too: requests that are not handled yet by
    `queued.max.request.bytes`, answers that are not read by twice MAX_HELD_BYTES. Above that the server closes the
    connections that have gone longest without progress; connections that make progress are never closed.
-5. A byte now and then is no activity: only whole requests and large pieces keep `connections.max.idle.ms` from passing.
-6. Whatever ends a connection from our side leaves a log line that names the peer and, where there is one, the setting.
+5. Where a listener has TLS or SASL, a client first passes the entrance (`entrance.py`); until it is inside, nothing of
+   it but that is handled. How many may come, and how fast, is decided before (`admission.py`).
+6. A byte now and then is no activity: only whole requests and large pieces keep `connections.max.idle.ms` from passing.
+7. Whatever ends a connection from our side leaves a log line that names the peer and, where there is one, the setting.
 """
 
 import asyncio
 import logging
 import struct
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NoReturn, cast
 
-from twofold.broker.network.context import Answer, CloseConnection, Frame, Later, Peer
+from twofold.broker.network.admission import HELD_S, ConnectionAdmission
+from twofold.broker.network.buffers import LARGE_BUFFER_BYTES, SpareBuffers
+from twofold.broker.network.context import NO_RESPONSE, Answer, CloseConnection, Frame, Later, Peer
 from twofold.broker.network.dispatch import Dispatcher, Request, Result
+from twofold.broker.network.entrance import Entrance, Guarded, Visitor
+from twofold.broker.network.guard import ListenerGuard
+from twofold.broker.network.options import ServerOptions
 from twofold.broker.network.quiet import QuietLog
-from twofold.runtime.api import Listener, Runtime, TimerHandle
+from twofold.broker.network.shedding import IdleSweep, shed_answers, shed_requests
+from twofold.broker.network.tls_pieces import joined
+from twofold.runtime.api import HeldSocket, Listener, Runtime
+from twofold.security.addresses import java_address
 from twofold.wire.foreign import LONGEST_GREETING, other_protocol
 
 PRODUCE = b"\x00\x00"  # the API key, first in a frame
@@ -35,15 +45,11 @@ SHARED_BUFFER_BYTES = 256 * 1024
 # then one that the requests of common clients fit into (1 MiB and a little). What is longer still comes in several of
 # these and is joined at its end: to copy it into larger and larger ones would cost most where it never ends.
 SMALL_BUFFER_BYTES = 64 * 1024
-LARGE_BUFFER_BYTES = (1024 + 64) * 1024
 LARGE_BUFFER_AFTER_BYTES = 16 * 1024  # a client that has sent so much of a large frame gets the large buffer at once
-SPARE_BUFFERS = 8
 WRITE_HIGH_WATER_BYTES = 64 * 1024
 MAX_RESPONSE_BYTES = 16 * 1024 * 1024
 MIN_RESPONSE_BYTES = 64 * 1024
 MAX_HELD_BYTES = 256 * 1024 * 1024
-MAX_REQUEST_MEMORY = 512 * 1024 * 1024  # where queued.max.request.bytes is -1
-SHED_TO = 0.9  # of a bound, once it was passed: to find the connections to close costs a walk over all of them
 AT_WORK_FACTOR = 16  # what a large request that is being handled takes, in objects, by its bytes
 MOST_AT_WORK_BYTES = 64 * 1024 * 1024  # because its entries are bounded (`wire/entries.py`)
 ACTIVITY_MIN_BYTES = 4096  # what has to arrive at once to count as activity, unless it completes a request
@@ -56,18 +62,9 @@ _unpack_size = _SIZE.unpack_from
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class ServerOptions:
-    """The settings that concern sockets."""
-
-    max_request_bytes: int = 104_857_600  # socket.request.max.bytes
-    max_queued_requests: int = 500  # queued.max.requests, per connection
-    max_queued_bytes: int = 4 * 1024 * 1024  # of one connection; then reading from it stops
-    max_request_memory: int = MAX_REQUEST_MEMORY  # queued.max.request.bytes, of all connections
-    max_connections: int = 2**31 - 1  # max.connections
-    max_open_sockets: int = 2**31 - 1  # what the limit of open files leaves beside the files of the logs
-    max_connections_per_ip: int = 2**31 - 1  # max.connections.per.ip
-    max_idle_ms: int = 600_000  # connections.max.idle.ms; negative: for ever
+def _settle(waiting: "asyncio.Future[Answer]", answer: Answer) -> None:
+    if not waiting.done():
+        waiting.set_result(answer)
 
 
 class Server:
@@ -84,9 +81,11 @@ class Server:
         self.runtime = runtime
         self.now = now or runtime.clock.monotonic
         self.dispatcher = dispatcher
-        self.options = options or ServerOptions()
         self.quiet = QuietLog(log, runtime.clock)
-        self.spare_buffers: list[bytearray] = []
+        self.entrance = Entrance(runtime, dispatcher, self.quiet)
+        self.admission = ConnectionAdmission()
+        self.apply(options or ServerOptions())
+        self.buffers = SpareBuffers()
         self.shared_buffer = memoryview(bytearray(SHARED_BUFFER_BYTES))
         self.connections: dict[ServerConnection, None] = {}  # in order: a set's would differ from run to run
         self.held_bytes = 0  # of answers, for clients that do not read them fast enough
@@ -94,16 +93,30 @@ class Server:
         self.draining = False
         self.is_open = False
         self.is_cut = False  # by a test: no client can connect
-        self._per_host: dict[str, int] = {}
         self._listeners: list[Listener] = []
-        self._sweep: TimerHandle | None = None
+        self._sweep: IdleSweep | None = None
         self._all_gone: asyncio.Event = asyncio.Event()
 
-    async def listen(self, host: str, port: int, name: str = "PLAINTEXT") -> Listener:
-        listener = await self.runtime.network.listen(lambda: ServerConnection(self, name), host, port)
+    def apply(self, options: ServerOptions) -> None:
+        self.options = options
+        self.admission.limits = options.limits
+        self.entrance.options = options.entrance
+
+    async def listen(
+        self, host: str, port: int, name: str = "PLAINTEXT", guard: Callable[[], ListenerGuard | None] = lambda: None
+    ) -> Listener:
+        """`guard` is asked at each connection. None lets every client in."""
+        network = self.runtime.network
+        now = guard()
+        if now is not None and now.uses_tls:
+            listener = await network.listen_held(
+                lambda held: ServerConnection(self, name, guard()).accepted(held), host, port
+            )
+        else:
+            listener = await network.listen(lambda: ServerConnection(self, name, guard()), host, port)
         self._listeners.append(listener)
         if self._sweep is None and self.options.max_idle_ms >= 0:
-            self._schedule_sweep()
+            self._sweep = IdleSweep(self)
         return listener
 
     def open(self) -> None:
@@ -145,123 +158,66 @@ class Server:
         """How large an answer may be whose size is ours to choose."""
         return max(MIN_RESPONSE_BYTES, min(MAX_RESPONSE_BYTES, MAX_HELD_BYTES - self.held_bytes))
 
-    def take_large_buffer(self) -> bytearray:
-        while self.spare_buffers:
-            buffer = self.spare_buffers.pop()
-            try:
-                # The one operation that tells whether something still looks into it: what is exported keeps its size.
-                buffer.append(buffer.pop())
-            except BufferError:
-                continue
-            return buffer
-        return bytearray(LARGE_BUFFER_BYTES)
-
-    def give_back(self, buffer: bytearray) -> None:
-        """Keep a buffer for a later frame. The loop may still hold it, so whether it is free is asked then."""
-        if len(buffer) == LARGE_BUFFER_BYTES and len(self.spare_buffers) < SPARE_BUFFERS:
-            self.spare_buffers.append(buffer)
-
     def admit(self, connection: "ServerConnection") -> bool:
         """Count a new connection, unless there are too many."""
-        host = connection.peer.client_host
-        options = self.options
         if self.draining or self.is_cut:
             return False
-        if len(self.connections) >= options.max_connections:
-            self.quiet.warning(
-                "max.connections", "refused %s: %d connections are open and max.connections=%d",
-                connection.peer, len(self.connections), options.max_connections,
-            )  # fmt: skip
-            return False
-        if len(self.connections) >= options.max_open_sockets:
-            # Were the last file handles given to connections, the logs could not open their next segments.
-            self.quiet.warning(
-                "open files", "refused %s: %d connections are open, and the other files that this process may open are "
-                "for the logs; raise the limit (ulimit -n)", connection.peer, len(self.connections),
-            )  # fmt: skip
-            return False
-        count = self._per_host.get(host, 0)
-        if count >= options.max_connections_per_ip:
-            self.quiet.warning(
-                "max.connections.per.ip", "refused %s: %d connections of this host are open and "
-                "max.connections.per.ip=%d", connection.peer, count, options.max_connections_per_ip,
-            )  # fmt: skip
+        refusal = self.admission.refusal(connection.peer)
+        if refusal is not None:
+            self.quiet.warning(refusal[0], "refused %s: %s", connection.peer, refusal[1])
             return False
         self.connections[connection] = None
-        self._per_host[host] = count + 1
+        self.admission.enter(connection.peer)
         return True
 
     def forget(self, connection: "ServerConnection") -> None:
         if connection not in self.connections:
             return
         del self.connections[connection]
-        host = connection.peer.client_host
-        left = self._per_host.get(host, 1) - 1
-        if left:
-            self._per_host[host] = left
-        else:
-            self._per_host.pop(host, None)
+        self.admission.leave(connection.peer)
         if not self.connections:
             self._all_gone.set()
 
-    def shed_requests(self) -> None:
-        """Too much is held of requests: close the connections that have gone longest without sending a whole one."""
-        bound = self.options.max_request_memory
-        for connection in sorted(
-            filter(ServerConnection.holds_requests, self.connections), key=ServerConnection.last_activity
-        ):
-            if self.request_bytes <= bound * SHED_TO:
-                return
+    def receive(self, connection: "ServerConnection") -> None:
+        """Let a new connection begin: at once, when it is its turn, or never."""
+        now_s = self.now()
+        later = self.runtime.timers.call_later
+        if self.admission.comes_too_fast(connection.peer, now_s):
+            connection.hold()
+            later(HELD_S, connection.abort)
             self.quiet.warning(
-                "queued.max.request.bytes", "closed %s: unhandled requests of all connections have %d bytes, "
-                "queued.max.request.bytes allows %d, and those of this one have waited longest",
-                connection.peer, self.request_bytes, bound,
-            )  # fmt: skip
-            connection.abort()
-
-    def shed_answers(self) -> None:
-        """Too much is held of answers: close the connections that have gone longest without reading theirs."""
-        bound = 2 * MAX_HELD_BYTES
-        for connection in sorted(
-            filter(ServerConnection.holds_answers, self.connections), key=ServerConnection.last_activity
-        ):
-            if self.held_bytes <= bound * SHED_TO:
-                return
-            self.quiet.warning(
-                "unread", "closed %s: answers that are not read have %d bytes, at most %d are kept, and this one has "
-                "read nothing for the longest time", connection.peer, self.held_bytes, bound,
-            )  # fmt: skip
-            connection.abort()
-
-    def _schedule_sweep(self) -> None:
-        interval_s = min(max(self.options.max_idle_ms / 1000 / 4, 0.05), 30.0)
-        self._sweep = self.runtime.timers.call_later(interval_s, self._close_idle)
-
-    def _close_idle(self) -> None:
-        limit_s = self.options.max_idle_ms / 1000
-        now = self.now()
-        for connection in list(self.connections):
-            if connection.is_idle() and now - connection.last_active >= limit_s:
-                log.debug("closing %s: idle for connections.max.idle.ms=%d", connection.peer, self.options.max_idle_ms)
-                connection.abort()
-        self._schedule_sweep()
+                "connection_creation_rate", "closed %s: its address opens connections too fast", connection.peer
+            )
+            return
+        wait_s = self.admission.wait_s(connection.peer, now_s)
+        if wait_s > 0:
+            connection.hold()
+            later(wait_s, connection.begin)
+        else:
+            connection.begin()
 
 
-class ServerConnection(asyncio.BufferedProtocol):
+class ServerConnection(Guarded, asyncio.BufferedProtocol):
     """One client. There is no task per connection: what arrives drives it."""
 
     __slots__ = (
-        "_server", "_listener", "_transport", "peer", "last_active",
+        "_server", "_listener", "_guard", "_visitor", "_held_socket", "_is_held", "_is_secure", "transport", "peer",
+        "last_active",
         "_head", "_frame", "_filled", "_size", "_parts", "_missing",
         "_queue", "_queued_bytes", "_counted_bytes", "_at_work_bytes", "_unanswered", "_exclusive", "_poison",
         "_writable", "_held_bytes", "_reading_paused", "_closing", "_draining", "_turn_scheduled",
         "__weakref__",
     )  # fmt: skip
 
-    def __init__(self, server: Server, listener: str) -> None:
+    def __init__(self, server: Server, listener: str, guard: ListenerGuard | None = None) -> None:
         self._server = server
         self._listener = listener
-        self._transport: asyncio.Transport = None  # type: ignore[assignment]  # until connection_made
+        self._guard = guard
+        self._visitor: Visitor | None = None  # while frames are looked at before they are handled
+        self._is_held = False  # nothing is read, or handled, until it is its turn and TLS is there
+        self._held_socket: HeldSocket | None = None  # where TLS comes first, until it is there
+        self._is_secure = False
+        self.transport: asyncio.Transport = None  # type: ignore[assignment]  # until connection_made
         self.peer = Peer("", 0, listener)
         self.last_active = 0.0
         self._head = b""  # the part of a length that arrived without the rest
@@ -288,35 +244,105 @@ class ServerConnection(asyncio.BufferedProtocol):
     # --- what the transport calls ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's own class is none by inheritance
-        name: Any = transport.get_extra_info("peername") or ("unknown", 0)
-        self.peer = Peer(str(name[0]), int(name[1]), self._listener)
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's own class is none by inheritance
+        if self._held_socket is not None:
+            self.transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
+            self._secured()
+        elif self._is_admitted(transport.get_extra_info("peername") or ("unknown", 0)):
+            self.transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
+            self._server.receive(self)
+        else:
+            self.transport.abort()
+
+    def _is_admitted(self, address: Sequence[Any]) -> bool:
+        self.peer = Peer(java_address(str(address[0])), int(address[1]), self._listener)
         self.last_active = self._server.now()
-        if not self._server.admit(self):
-            self._closing = True
-            self._transport.abort()
-            return
-        self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
+        self._closing = not self._server.admit(self)
+        return not self._closing
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
         self._server.forget(self)
+        if self._visitor is not None:
+            self._server.entrance.leave(self._visitor)
         self._drop()
         for answer in self._unanswered:
             if isinstance(answer, Later):
                 answer.give_up()
         self._unanswered.clear()
 
+    # --- the way in ---
+
+    def accepted(self, held: HeldSocket) -> None:
+        """A connection whose first bytes are of TLS. `connection_made` follows when there is a handshake."""
+        self._held_socket = held
+        self._is_held = True
+        if self._is_admitted(held.peer):
+            self._server.receive(self)
+        else:
+            held.close()
+
+    def hold(self) -> None:
+        """Handle nothing, and read little."""
+        self._is_held = True
+        if self._held_socket is None:
+            # Not from here: uvloop begins to read after it has called `connection_made`.
+            asyncio.get_running_loop().call_soon(self._regulate_reading)
+
+    def begin(self) -> None:
+        """It is its turn."""
+        if self._closing:
+            return
+        guard = self._guard
+        if guard is not None:
+            self._visitor = self._server.entrance.enter(self, guard, self._held_socket)
+            self._server.entrance.begin(self._visitor)
+        if self._is_held and self._held_socket is None:
+            self._is_held = False
+            self.advance()
+
+    def _secured(self) -> None:
+        self._is_held = False
+        self._is_secure = True
+        self._held_socket = None
+        visitor = self._visitor
+        if visitor is None or visitor.is_over:
+            self.abort()
+            return
+        try:
+            visitor.secured(self.transport.get_extra_info("ssl_object").getpeercert(binary_form=True))
+        except CloseConnection as reason:
+            self._hang_up(reason)
+
+    def inside(self) -> None:
+        """Every frame is for the dispatcher from now on."""
+        self._visitor = None
+
+    def answer(self, answer: Answer) -> None:
+        self._unanswered.append(answer)
+        self._send_answered()
+
+    def answer_late_and_close(self, answer: Answer | None, delay_s: float, reason: str) -> None:
+        """Read and handle nothing more."""
+        self._poison = CloseConnection(reason)
+        self._queue.clear()
+        self._queued_bytes = 0
+        self._exclusive = True
+        waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        waiting.add_done_callback(self._answered)
+        self._unanswered.append(Later(waiting))
+        self._server.runtime.timers.call_later(delay_s, partial(_settle, waiting, answer or NO_RESPONSE))
+
     def eof_received(self) -> bool:
         return False
 
     def pause_writing(self) -> None:
         self._writable = False
-        self._held_bytes = self._transport.get_write_buffer_size()
+        self._held_bytes = self.transport.get_write_buffer_size()
         self._server.held_bytes += self._held_bytes
         if self._server.held_bytes > 2 * MAX_HELD_BYTES:
             # Not from here: the transport calls this in the middle of a write.
-            asyncio.get_running_loop().call_soon(self._server.shed_answers)
+            asyncio.get_running_loop().call_soon(shed_answers, self._server, 2 * MAX_HELD_BYTES)
 
     def resume_writing(self) -> None:
         self._writable = True
@@ -356,7 +382,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             server.request_bytes += held - self._counted_bytes
             self._counted_bytes = held
             if server.request_bytes > server.options.max_request_memory:
-                server.shed_requests()
+                shed_requests(server, server.options.max_request_memory)
 
     def _drop(self) -> None:
         """Hold nothing more for this client."""
@@ -381,9 +407,10 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._head = b""
             nbytes = len(data)
         position = 0
+        limit = self._server.options.max_request_bytes if self._visitor is None else self._frame_limit()
         while nbytes - position >= 4:
             size = _unpack_size(data, position)[0]
-            if not 0 < size <= self._server.options.max_request_bytes:
+            if not 0 < size <= limit:
                 self._refuse(size, bytes(data[position : position + LONGEST_GREETING]))
             position += 4
             end = position + size
@@ -402,7 +429,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         if size <= SMALL_BUFFER_BYTES or self._filled < LARGE_BUFFER_AFTER_BYTES:
             self._frame = bytearray(min(size, SMALL_BUFFER_BYTES))
         else:
-            self._frame = self._server.take_large_buffer()
+            self._frame = self._server.buffers.take()
         self._frame[: self._filled] = data
         self._missing = size - self._filled
 
@@ -415,7 +442,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._end_frame(frame)
         elif self._filled == len(frame):
             # Another buffer and not a longer one: the loop still exports this one here.
-            self._frame = self._server.take_large_buffer()
+            self._frame = self._server.buffers.take()
             if len(frame) < LARGE_BUFFER_BYTES:
                 self._frame[: self._filled] = frame
             else:
@@ -430,26 +457,31 @@ class ServerConnection(asyncio.BufferedProtocol):
             return
         self._queue.append(b"".join([*self._parts, memoryview(frame)[: self._filled]]))
         for part in self._parts:
-            self._server.give_back(part)
+            self._server.buffers.give_back(part)
         self._parts.clear()
 
+    def _frame_limit(self) -> int:
+        limit = None if self._visitor is None else self._visitor.max_frame_bytes
+        return self._server.options.max_request_bytes if limit is None else limit
+
     def _refuse(self, size: int, beginning: bytes) -> NoReturn:
-        limit = self._server.options.max_request_bytes
         spoken = other_protocol(beginning)
         if spoken is not None:
-            raise CloseConnection(
-                f"it speaks {spoken}, and this listener ({self._listener}) speaks Kafka in plain text"
-            )
+            how = "inside TLS" if self._is_secure else "in plain text"
+            raise CloseConnection(f"it speaks {spoken}, and this listener ({self._listener}) speaks Kafka {how}")
+        limit = self._frame_limit()
+        is_known = limit == self._server.options.max_request_bytes
+        bound = f"{'socket.request.max.bytes' if is_known else 'sasl.server.max.receive.size'}={limit}"
         if size > limit:
-            raise CloseConnection(f"a request of {size} bytes is larger than socket.request.max.bytes={limit}")
-        raise CloseConnection(f"a request of {size} bytes; sizes go from 1 to socket.request.max.bytes={limit}")
+            raise CloseConnection(f"a request of {size} bytes is larger than {bound}")
+        raise CloseConnection(f"a request of {size} bytes; sizes go from 1 to {bound}")
 
     # --- handling, in order ---
 
     def advance(self) -> None:
         """Handle what may be handled now."""
         queue = self._queue
-        turns = REQUESTS_PER_TURN if self._server.is_open else 0
+        turns = REQUESTS_PER_TURN if self._server.is_open and not self._is_held else 0
         while turns and queue and self._writable and not self._exclusive and not self._closing:
             if self._unanswered and (queue[0][:2] != PRODUCE or len(self._unanswered) >= MAX_OVERLAPPED):
                 break
@@ -474,7 +506,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         buffer = frame.obj
         frame.release()
         if isinstance(buffer, bytearray):
-            self._server.give_back(buffer)
+            self._server.buffers.give_back(buffer)
 
     def _advance_soon(self) -> None:
         """Let the other connections have a turn."""
@@ -489,6 +521,8 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _handle(self, frame: Request) -> None:
         try:
+            if self._visitor is not None and not self._visitor.lets_pass(frame):
+                return
             result: Result = self._server.dispatcher.dispatch(self.peer, frame)
         except CloseConnection as reason:
             self._exclusive = True
@@ -545,9 +579,12 @@ class ServerConnection(asyncio.BufferedProtocol):
     def _write(self, answer: Frame) -> None:
         parts = answer.parts
         if len(parts) == 1:
-            self._transport.write(parts[0])
+            self.transport.write(parts[0])
+        elif self._is_secure:
+            for piece in joined(parts):
+                self.transport.write(piece)
         else:
-            self._transport.writelines(parts)
+            self.transport.writelines(parts)
 
     def _regulate_reading(self) -> None:
         options = self._server.options
@@ -556,14 +593,15 @@ class ServerConnection(asyncio.BufferedProtocol):
             or self._queued_bytes >= options.max_queued_bytes
             or (not self._writable and bool(self._queue))
             or self._draining
+            or self._is_held
             or self._poison is not None
         )
         if full != self._reading_paused and not self._closing:
             self._reading_paused = full
             if full:
-                self._transport.pause_reading()
+                self.transport.pause_reading()
             else:
-                self._transport.resume_reading()
+                self.transport.resume_reading()
 
     # --- ending ---
 
@@ -582,18 +620,25 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def drain(self) -> None:
         """Read nothing more and close when everything is answered."""
+        if self._held_socket is not None:
+            self.abort()
+            return
         self._draining = True
         self.advance()
 
     def close(self) -> None:
         """Hang up after what was written has been sent."""
         self._closing = True
-        self._transport.close()
+        self.transport.close()
 
     def abort(self) -> None:
         self._closing = True
         self._drop()
-        self._transport.abort()
+        if self._held_socket is None:
+            self.transport.abort()
+        else:
+            self._held_socket.close()
+            self.connection_lost(None)
 
     def _hang_up(self, reason: CloseConnection) -> None:
         self._server.quiet.warning("closed", "closed %s: %s", self.peer, reason)

@@ -4,11 +4,12 @@ Two defaults differ, so that a broker starts without any setting: `node.id` is 1
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from twofold.config.keys import controller, coordinators, foreign, log, server
+from twofold.config.keys import controller, coordinators, foreign, log, security, server
 from twofold.config.keys.foreign import FOREIGN_FAMILIES, REFUSED_NAMES, SECURITY_FAMILIES, foreign_family
 from twofold.config.keys.key import SettingKey
-from twofold.config.keys.missing import MissingPart, Refused, unless_empty
+from twofold.config.keys.missing import LISTENERS_STAY, MissingPart, Refused, unless_empty
 
 __all__ = [
     "DEFINITIONS",
@@ -16,9 +17,14 @@ __all__ = [
     "REFUSED_NAMES",
     "SECTIONS",
     "SYNONYMS",
+    "LISTENER_PREFIX",
+    "ListenerKey",
     "SettingKey",
     "foreign_family",
+    "is_known",
+    "listener_key",
     "refusal",
+    "refusal_while_running",
     "refused_key",
 ]
 
@@ -26,6 +32,7 @@ LISTENER_PREFIX = "listener.name."
 
 SECTIONS: Mapping[str, tuple[SettingKey, ...]] = {
     "Server": server.KEYS,
+    "Security": security.KEYS,
     "Topics and logs": log.KEYS,
     "Coordinators": coordinators.KEYS,
     "Controller": controller.KEYS,
@@ -47,6 +54,33 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class ListenerKey:
+    """A key of one listener, perhaps of one of its mechanisms. The names are in capitals."""
+
+    listener: str
+    mechanism: str | None
+    key: SettingKey
+
+
+def listener_key(name: str) -> ListenerKey | None:
+    """`listener.name.external.scram-sha-256.sasl.jaas.config` in its parts, if it has an effect for a listener."""
+    if not name.startswith(LISTENER_PREFIX):
+        return None
+    listener, _, rest = name.removeprefix(LISTENER_PREFIX).partition(".")
+    if rest in security.PER_LISTENER:
+        return ListenerKey(listener.upper(), None, DEFINITIONS[rest])
+    mechanism, _, rest = rest.partition(".")
+    if rest in security.PER_MECHANISM:
+        return ListenerKey(listener.upper(), mechanism.upper(), DEFINITIONS[rest])
+    return None
+
+
+def is_known(name: str) -> bool:
+    """Whether a setting is read, or refused."""
+    return name in DEFINITIONS or listener_key(name) is not None or refused_key(name) is not None
+
+
 def refused_key(name: str) -> tuple[Refused, SettingKey | None] | None:
     """Which values of a setting stop the start, and the key by which its text is read, if it has one."""
     own = DEFINITIONS.get(name)
@@ -60,6 +94,15 @@ def refused_key(name: str) -> tuple[Refused, SettingKey | None] | None:
         if name.startswith(family):
             return unless_empty(missing), None
     return None
+
+
+def refusal_while_running(name: str, text: str) -> MissingPart | None:
+    """As `refusal`, for a change of a running broker: its listeners stay as they are."""
+    of_listener = listener_key(name)
+    key = DEFINITIONS.get(name) if of_listener is None else of_listener.key
+    if key is not None and (of_listener is not None or key in security.KEYS):
+        return None if key.parse(text) in (key.default, "", ()) else LISTENERS_STAY
+    return refusal(name, text)
 
 
 def _without_listener(name: str) -> str:

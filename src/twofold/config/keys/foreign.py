@@ -7,7 +7,7 @@
 
 from collections.abc import Mapping
 
-from twofold.config.definition import INT_MAX, LONG_MAX, ConfigType, Importance, Rule, Value, at_least, between, one_of
+from twofold.config.definition import INT_MAX, LONG_MAX, ConfigType, Importance, Rule, Value, at_least, between
 from twofold.config.keys.key import (
     BOOLEAN,
     CLASS,
@@ -26,6 +26,8 @@ from twofold.config.keys.key import (
 from twofold.config.keys.missing import (
     AUTHORIZER,
     CLUSTER,
+    DELEGATION_TOKENS,
+    KERBEROS,
     SASL,
     TIERED_STORAGE,
     TLS,
@@ -39,9 +41,6 @@ from twofold.config.keys.missing import (
 PASSWORD = ConfigType.PASSWORD
 
 FOREIGN_FAMILIES: Mapping[str, str] = {
-    "ssl.": "TLS",
-    "sasl.": "SASL",
-    "listener.name.": "settings per listener",
     "remote.": "tiered storage",
     "rlmm.": "tiered storage",
     "rsm.": "tiered storage",
@@ -54,7 +53,8 @@ FOREIGN_FAMILIES: Mapping[str, str] = {
 }
 
 
-SECURITY_FAMILIES: Mapping[str, MissingPart] = {"ssl.": TLS, "sasl.": SASL}
+# What of these has no row with an effect (`security.py`) is a part that Twofold does not have.
+SECURITY_FAMILIES: Mapping[str, MissingPart] = {"ssl.": TLS, "sasl.kerberos.": KERBEROS, "sasl.": SASL}
 
 
 def foreign_family(name: str) -> str | None:
@@ -84,6 +84,8 @@ def of(
     for prefix, missing in SECURITY_FAMILIES.items():
         if name.startswith(prefix):
             refused = unless_default(missing, default)
+            doc = f"Of Kafka's {missing.what}, which Twofold does not have."
+            break
     return setting(
         name, kind, default, doc=doc, rule=rule, importance=importance, dynamic=dynamic, effect=False, refused=refused
     )
@@ -93,31 +95,17 @@ KEYS = (
     # TLS
     of("ssl.allow.dn.changes", BOOLEAN, False, importance=LOW),
     of("ssl.allow.san.changes", BOOLEAN, False, importance=LOW),
-    of("ssl.cipher.suites", LIST, (), dynamic=True),
-    of("ssl.client.auth", STRING, "none", rule=one_of("required", "requested", "none"), dynamic=True),
-    of("ssl.enabled.protocols", LIST, ("TLSv1.2", "TLSv1.3"), dynamic=True),
     of("ssl.endpoint.identification.algorithm", STRING, "https", dynamic=True, importance=LOW),
     of("ssl.engine.factory.class", CLASS, None, dynamic=True, importance=LOW),
-    of("ssl.key.password", PASSWORD, None, dynamic=True),
     of("ssl.keymanager.algorithm", STRING, "SunX509", dynamic=True),
-    of("ssl.keystore.certificate.chain", PASSWORD, None, dynamic=True),
-    of("ssl.keystore.key", PASSWORD, None, dynamic=True),
-    of("ssl.keystore.location", STRING, None, dynamic=True),
     of("ssl.keystore.password", PASSWORD, None, dynamic=True),
-    of("ssl.keystore.type", STRING, "JKS", dynamic=True),
-    of("ssl.principal.mapping.rules", STRING, "DEFAULT", importance=LOW),
     of("ssl.protocol", STRING, "TLSv1.3", dynamic=True),
     of("ssl.provider", STRING, None, dynamic=True),
     of("ssl.secure.random.implementation", STRING, None, dynamic=True, importance=LOW),
     of("ssl.trustmanager.algorithm", STRING, "PKIX", dynamic=True),
-    of("ssl.truststore.certificates", PASSWORD, None, dynamic=True),
-    of("ssl.truststore.location", STRING, None, dynamic=True),
     of("ssl.truststore.password", PASSWORD, None, dynamic=True),
-    of("ssl.truststore.type", STRING, "JKS", dynamic=True),
     # SASL
     of("sasl.client.callback.handler.class", CLASS, None),
-    of("sasl.enabled.mechanisms", LIST, ("GSSAPI",), dynamic=True),
-    of("sasl.jaas.config", PASSWORD, None, dynamic=True),
     of("sasl.kerberos.kinit.cmd", STRING, "/usr/bin/kinit", dynamic=True),
     of("sasl.kerberos.min.time.before.relogin", LONG, 60_000, dynamic=True),
     of("sasl.kerberos.principal.to.local.rules", LIST, ("DEFAULT",), dynamic=True),
@@ -149,13 +137,9 @@ KEYS = (
     of("sasl.oauthbearer.assertion.template.file", STRING, None),
     of("sasl.oauthbearer.client.credentials.client.id", STRING, None),
     of("sasl.oauthbearer.client.credentials.client.secret", PASSWORD, None),
-    of("sasl.oauthbearer.clock.skew.seconds", INT, 30, importance=LOW),
-    of("sasl.oauthbearer.expected.audience", LIST, (), importance=HIGH),
-    of("sasl.oauthbearer.expected.issuer", STRING, None, importance=HIGH),
     of("sasl.oauthbearer.jwks.endpoint.refresh.ms", LONG, 3_600_000, importance=LOW),
     of("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", LONG, 10_000, importance=LOW),
     of("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", LONG, 100, importance=LOW),
-    of("sasl.oauthbearer.jwks.endpoint.url", STRING, None),
     of(
         "sasl.oauthbearer.jwt.retriever.class",
         CLASS,
@@ -167,16 +151,12 @@ KEYS = (
         "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator",
     ),
     of("sasl.oauthbearer.scope", STRING, None),
-    of("sasl.oauthbearer.scope.claim.name", STRING, "scope", importance=LOW),
-    of("sasl.oauthbearer.sub.claim.name", STRING, "sub", importance=LOW),
     of("sasl.oauthbearer.token.endpoint.url", STRING, None),
-    of("sasl.server.callback.handler.class", CLASS, None),
-    of("sasl.server.max.receive.size", INT, 524_288),
     # Delegation tokens
     of("delegation.token.expiry.check.interval.ms", LONG, 3_600_000, rule=at_least(1), importance=LOW),
     of("delegation.token.expiry.time.ms", LONG, 86_400_000, rule=at_least(1)),
     of("delegation.token.max.lifetime.ms", LONG, 604_800_000, rule=at_least(1)),
-    of("delegation.token.secret.key", PASSWORD, None, refused=unless_empty(SASL)),
+    of("delegation.token.secret.key", PASSWORD, None, refused=unless_empty(DELEGATION_TOKENS)),
     # Share groups
     of("group.share.assignment.interval.ms", INT, 1000, rule=at_least(0), dynamic=True),
     of("group.share.assignors", LIST, ("simple",)),

@@ -36,12 +36,23 @@ _OPEN = "remove the setting if the broker may be open to all, or leave this node
 _ALONE = "remove the setting if one node is meant, or leave this node to Apache Kafka"
 
 AUTHORIZER = MissingPart("authorizer", "every client could do everything", _OPEN)
-SASL = MissingPart("SASL", "every client could connect without credentials", _OPEN)
-TLS = MissingPart("TLS", "every client could connect, and the network could be read", _OPEN)
-POLICIES = MissingPart("policies", "clients could do what the class forbids", _OPEN)
-PER_ADDRESS = MissingPart(
-    "limits of single addresses", "max.connections.per.ip would hold for these addresses too", "remove the setting"
+_OTHER_LOGIN = "remove the setting, and use PLAIN, SCRAM or OAUTHBEARER, or leave this node to Apache Kafka"
+SASL = MissingPart(
+    "Java classes for SASL", "clients would be checked in another way than the one that is meant", _OTHER_LOGIN
 )
+KERBEROS = MissingPart("Kerberos (GSSAPI)", "no client could log in by it", _OTHER_LOGIN)
+DELEGATION_TOKENS = MissingPart("delegation tokens", "no client could log in by them", _OTHER_LOGIN)
+TLS = MissingPart(
+    "Java classes and stores for TLS",
+    "connections would be secured in another way than the one that is meant",
+    "remove the setting, and give keys and certificates in PEM, or leave this node to Apache Kafka",
+)
+LISTENERS_STAY = MissingPart(
+    "change of this setting while the broker runs",
+    "its listeners would stay as they are",
+    "set it in server.properties; certificates and keys are read anew when their files change",
+)
+POLICIES = MissingPart("policies", "clients could do what the class forbids", _OPEN)
 CLUSTER = MissingPart("clusters of several nodes", "this node would start a cluster of its own", _ALONE)
 ROLES = MissingPart("nodes with one role", "this node would be broker and controller of a cluster of its own", _ALONE)
 REPLICAS = MissingPart(

@@ -1,23 +1,30 @@
 """Node, listeners, connections, requests, quotas."""
 
-from twofold.config.definition import INT_MAX, LONG_MAX, at_least, between, level, one_of, some_of
+from twofold.config.definition import INT_MAX, LONG_MAX, Rule, Value, at_least, between, level, one_of, some_of
 from twofold.config.keys.key import BOOLEAN, CLASS, HIGH, INT, LIST, LONG, LOW, STRING, setting
 from twofold.config.keys.missing import (
     AUTHORIZER,
     BOTH_ROLES,
     METADATA_DIRECTORY,
-    PER_ADDRESS,
     POLICIES,
     PROVIDERS,
-    SASL,
     TLS,
     by_other_settings,
     unless_default,
     unless_empty,
-    unless_equal,
 )
+from twofold.security.addresses import bare_host, is_address
 
 _PRINCIPAL_BUILDER = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
+
+
+def _are_limits(value: Value) -> bool:
+    entries = [] if not isinstance(value, str) or not value else value.split(",")
+    parts = (entry.rpartition(":") for entry in entries)
+    return all(is_address(bare_host(host)) and limit.strip().isdecimal() for host, _, limit in parts)
+
+
+_LIMITS_OF_ADDRESSES = Rule("ADDRESS:LIMIT, separated by commas, with IP addresses", _are_limits)
 
 KEYS = (
     # The node
@@ -64,8 +71,7 @@ KEYS = (
             doc="The listener that brokers use among themselves."),
     setting("security.inter.broker.protocol", STRING, "PLAINTEXT",
             rule=one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), effect=False,
-            refused=unless_default(TLS, "PLAINTEXT"),
-            doc="The security protocol between brokers."),
+            doc="The security protocol between brokers; this one is alone."),
     setting("controller.listener.names", LIST, (), importance=HIGH, doc="Listeners of the controller."),
     setting("early.start.listeners", LIST, None, importance=HIGH, effect=False,
             doc="Listeners that accept before the authorizer is ready."),
@@ -86,15 +92,10 @@ KEYS = (
     setting("max.connections", INT, INT_MAX, rule=at_least(0), dynamic=True, doc="Open connections in all."),
     setting("max.connections.per.ip", INT, INT_MAX, rule=at_least(0), dynamic=True,
             doc="Open connections from one address."),
-    setting("max.connections.per.ip.overrides", STRING, "", dynamic=True, effect=False,
-            refused=unless_empty(PER_ADDRESS),
+    setting("max.connections.per.ip.overrides", STRING, "", rule=_LIMITS_OF_ADDRESSES, dynamic=True,
             doc="Other limits for some addresses: host:limit,host:limit."),
-    setting("max.connection.creation.rate", INT, INT_MAX, rule=at_least(0), dynamic=True, effect=False,
-            doc="New connections per second."),
-    setting("connection.failed.authentication.delay.ms", INT, 100, rule=at_least(0), importance=LOW, effect=False,
-            doc="How long a failed authentication is answered late."),
-    setting("connections.max.reauth.ms", LONG, 0, effect=False, refused=unless_equal(SASL, 0, "0"),
-            doc="How long an authentication is valid."),
+    setting("max.connection.creation.rate", INT, INT_MAX, rule=at_least(0), dynamic=True,
+            doc="New connections per second; what is more waits. Also per listener."),
     setting("queued.max.requests", INT, 500, rule=at_least(1), importance=HIGH,
             doc="Requests of one connection that may wait; then the broker stops reading from it."),
     setting("queued.max.request.bytes", LONG, -1,

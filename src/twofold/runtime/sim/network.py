@@ -7,13 +7,14 @@ how likely these are on a link, which nodes cannot reach each other, and when co
 import asyncio
 import errno
 import itertools
+import ssl
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from random import Random
 from ssl import SSLContext
 from typing import Any
 
-from twofold.runtime.api import ProtocolFactory
+from twofold.runtime.api import HeldSocket, ProtocolFactory
 from twofold.runtime.sim.loop import Life, SimLoop
 from twofold.runtime.sim.transport import Address, MessageKind, SimMessage, SimTransport
 
@@ -276,6 +277,14 @@ class NodeNetwork:
         if tls is not None:
             raise NotImplementedError("the simulated network has no TLS")
         return await self._network.connect(self._life, factory, host, port)
+
+    async def listen_held(self, accept: Callable[[HeldSocket], None], host: str, port: int) -> SimListener:
+        raise OSError(errno.EPROTONOSUPPORT, "the simulated network has no TLS")
+
+    async def begin_tls(
+        self, held: HeldSocket, protocol: asyncio.BaseProtocol, context: ssl.SSLContext, timeout_s: float
+    ) -> None:
+        raise OSError(errno.EPROTONOSUPPORT, "the simulated network has no TLS")
 
 
 def _names(names: str | Iterable[str]) -> frozenset[str]:

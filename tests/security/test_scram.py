@@ -1,0 +1,168 @@
+"""SCRAM at both ends: beside another implementation, its refusals, and bytes that mean nothing."""
+
+import pytest
+import scramp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twofold.security.sasl import Authenticated, SaslError
+from twofold.security.scram import (
+    MIN_ITERATIONS,
+    ScramClient,
+    ScramMechanism,
+    ScramServer,
+    credential_from_password,
+    credential_from_salted_password,
+    salted_password,
+)
+
+SALT = b"0123456789abcdef"
+BOTH = pytest.mark.parametrize("mechanism", list(ScramMechanism))
+CREDENTIALS = {
+    mechanism: credential_from_password(mechanism, "pencil", SALT, MIN_ITERATIONS) for mechanism in ScramMechanism
+}
+
+
+def server(mechanism: ScramMechanism = ScramMechanism.SHA_256, nonce: str = "ofTheServer") -> ScramServer:
+    return ScramServer(
+        mechanism, lambda name, _: CREDENTIALS[mechanism] if name in ("al,i=ce", "bob") else None, nonce, b"secret"
+    )
+
+
+def last_of(client: ScramClient, made: ScramServer) -> bytes:
+    return client.answer(made.step(client.first()))
+
+
+@BOTH
+def test_a_client_of_another_implementation_logs_in(mechanism: ScramMechanism) -> None:
+    made = server(mechanism)
+    client = scramp.ScramClient([mechanism.mechanism_name], "al,i=ce", "pencil")
+    client.set_server_first(made.step(client.get_client_first().encode()).decode())
+    client.set_server_final(made.step(client.get_client_final().encode()).decode())
+    assert made.authenticated == Authenticated("al,i=ce")
+
+
+@BOTH
+def test_a_server_of_another_implementation_takes_our_client(mechanism: ScramMechanism) -> None:
+    theirs = scramp.ScramMechanism(mechanism.mechanism_name)
+    stored = theirs.make_auth_info("pencil", iteration_count=MIN_ITERATIONS)
+    made = theirs.make_server(lambda name: stored)
+    client = ScramClient(mechanism, "bob", "pencil", "ofTheClient")
+    made.set_client_first(client.first().decode())
+    made.set_client_final(client.answer(made.get_server_first().encode()).decode())
+    client.check(made.get_server_final().encode())
+
+
+def test_the_example_of_rfc_7677_is_reproduced() -> None:
+    salt = b"[m\x99h\x9d\x125\x8e\xec\xa0K\x14\x126\xfa\x81"
+    credential = credential_from_password(ScramMechanism.SHA_256, "pencil", salt, 4096)
+    made = ScramServer(ScramMechanism.SHA_256, lambda *_: credential, "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0", b"")
+    assert made.step(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO") == (
+        b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
+    )
+    final = (
+        b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
+    )
+    assert made.step(final) == b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+    assert made.authenticated == Authenticated("user")
+
+
+@BOTH
+def test_the_salted_password_makes_the_same_credential(mechanism: ScramMechanism) -> None:
+    salted = salted_password(mechanism, "pencil", SALT, MIN_ITERATIONS)
+    assert credential_from_salted_password(mechanism, salted, SALT, MIN_ITERATIONS) == CREDENTIALS[mechanism]
+
+
+def test_an_unknown_user_is_answered_like_a_known_one_and_fails_at_the_same_step() -> None:
+    answers = [server().step(b"n,,n=%s,r=x" % name).split(b",") for name in (b"bob", b"nobody", b"nobody", b"other")]
+    assert [answer[0] for answer in answers] == [b"r=xofTheServer"] * 4
+    assert answers[1] == answers[2] != answers[3], "the salt is the name's own, and stays"
+    assert {answer[2] for answer in answers} == {b"i=4096"}
+    texts = []
+    for name in ("bob", "nobody"):
+        made = server()
+        client = ScramClient(ScramMechanism.SHA_256, name, "wrong", "x")
+        with pytest.raises(SaslError) as caught:
+            made.step(last_of(client, made))
+        texts.append(str(caught.value))
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        b"y,,n=bob,r=x",
+        b"p=tls-unique,,n=bob,r=x",
+        b"n,a=other,n=bob,r=x",
+        b"n,,m=needed,n=bob,r=x",
+        b"n,,n=bob,r=x,tokenauth=true",
+        "n,,n=jürgen,r=x".encode(),
+        b"n,,n=b=b,r=x",
+        b"n,,n=,r=x",
+        b"n,,n=bob,r=",
+        b"",
+    ],
+)
+def test_a_first_message_that_asks_for_something_else_is_refused(first: bytes) -> None:
+    with pytest.raises(SaslError):
+        server().step(first)
+
+
+@pytest.mark.parametrize("first", [b"n,a=bob,n=bob,r=x", b"n,,n=bob,r=x,k=v,other=1"])
+def test_the_own_name_as_authorization_id_and_extensions_pass(first: bytes) -> None:
+    assert server().step(first).startswith(b"r=xofTheServer,")
+
+
+def test_extensions_are_part_of_what_is_signed() -> None:
+    made = server()
+    client = ScramClient(ScramMechanism.SHA_256, "bob", "pencil", "x", {"k": "v"})
+    client.check(made.step(last_of(client, made)))
+    assert made.authenticated == Authenticated("bob")
+
+
+def test_the_header_that_is_repeated_must_be_the_one_that_was_sent() -> None:
+    made = server()
+    final = last_of(ScramClient(ScramMechanism.SHA_256, "bob", "pencil", "x"), made)
+    assert final.startswith(b"c=biws,")
+    with pytest.raises(SaslError, match="another header"):
+        made.step(final.replace(b"c=biws,", b"c=eSws,"))
+
+
+def test_a_credential_with_too_few_iterations_lets_no_client_in() -> None:
+    weak = credential_from_password(ScramMechanism.SHA_256, "pencil", SALT, 4095)
+    made = ScramServer(ScramMechanism.SHA_256, lambda *_: weak, "s", b"secret")
+    client = ScramClient(ScramMechanism.SHA_256, "bob", "pencil", "x")
+    with pytest.raises(SaslError):
+        made.step(last_of(client, made))
+
+
+@pytest.mark.parametrize("iterations", [b"1", b"4095", b"1000001", b"9" * 500])
+def test_a_client_computes_neither_too_little_nor_too_much_for_a_server(iterations: bytes) -> None:
+    client = ScramClient(ScramMechanism.SHA_256, "bob", "pencil", "x")
+    with pytest.raises(SaslError, match="iterations"):
+        client.answer(b"r=xs,s=c2FsdA==,i=" + iterations)
+
+
+def test_a_client_refuses_a_server_that_does_not_know_the_password() -> None:
+    made = server()
+    client = ScramClient(ScramMechanism.SHA_256, "bob", "pencil", "x")
+    made.step(last_of(client, made))
+    with pytest.raises(SaslError, match="does not know the password"):
+        client.check(b"v=" + b"A" * 43 + b"=")
+    with pytest.raises(SaslError, match="continue the client's nonce"):
+        ScramClient(ScramMechanism.SHA_256, "bob", "pencil", "x").answer(b"r=other,s=c2FsdA==,i=4096")
+
+
+def test_a_credential_shows_nothing_of_itself() -> None:
+    assert repr(CREDENTIALS[ScramMechanism.SHA_256]) == "ScramCredential(iterations=4096)"
+
+
+@given(first=st.binary(max_size=200), final=st.binary(max_size=200))
+def test_bytes_without_a_meaning_are_refused_and_nothing_else(first: bytes, final: bytes) -> None:
+    made = server()
+    for token in (first, b"n,,n=bob,r=x", final):
+        try:
+            made.step(token)
+        except SaslError:
+            continue
+    assert made.authenticated is None

@@ -346,9 +346,10 @@ class Connection(asyncio.Protocol):
             return ""
         protocol = self._security.protocol
         if not self._is_negotiated:
-            asks = ", and does it ask for a certificate of the client (ssl.keystore.location)"
-            more = asks if protocol.uses_tls and not self._security.has_key else ""
-            return f" instead of answering the first request: is it a Kafka broker with a {protocol} listener{more}?"
+            more = "" if protocol.uses_tls else f" A listener with TLS ({PROTOCOL}=SSL or SASL_SSL) closes so, too"
+            if protocol.uses_tls and not self._security.has_key:
+                more = " Perhaps it asks for a certificate of the client (ssl.keystore.location)"
+            return f" instead of answering the first request: is it a Kafka broker with a {protocol} listener?{more}"
         waiting = f" with {count} request{'' if count == 1 else 's'} in flight"
         if self._first_id + count == self._next_correlation_id:
             # So does a listener with SASL to a client that does not log in.

@@ -33,7 +33,8 @@ values that do not go together, are refused before anything connects, with the n
 command line,
 `twofold produce -X linger.ms=20` and `twofold consume -X fetch.min.bytes=100000` take any of them.
 
-Every client speaks PLAINTEXT only: there are no options for TLS and SASL yet.
+[Secure connections](secure-clients.md) has `security_protocol`, `sasl_...` and `ssl_...` in use. The values of
+these may be references: `${env:NAME}`, `${file:PATH}`, `${file:PATH:KEY}` or `${directory:PATH:NAME}`.
 """
 
 TEXTS = {
@@ -47,6 +48,31 @@ TEXTS = {
     "reconnect_backoff_max_ms": "the longest such pause",
     "socket_connection_setup_timeout_ms": "how long a connection may take to be made",
     "metadata_max_age_ms": "after this time the client asks anew which topics and leaders there are",
+    "security_protocol": "`PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`: what the listener speaks",
+    "sasl_mechanism": (
+        "`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512` or `OAUTHBEARER`. Kafka's default, GSSAPI, is not supported"
+    ),
+    "sasl_username": "the user of PLAIN and SCRAM. Apache Kafka has the name in `sasl.jaas.config` only",
+    "sasl_password": "its password, or a reference such as `${env:NAME}`",
+    "sasl_jaas_config": "the same in Java's form: a login module, `required`, `username` and `password`",
+    "sasl_oauthbearer_token": "the token, rather as `${env:TOKEN}`. Kafka has no such setting",
+    "sasl_oauthbearer_token_file": "a file with the token, read for every login. Kafka has no such setting",
+    "sasl_oauthbearer_token_endpoint_url": "the same as `file:///PATH`; tokens are not fetched over HTTP",
+    "sasl_oauth_token_provider": "a callable that returns a token; called in a thread for every login",
+    "ssl_truststore_type": "`PEM`, which `None` means, too; Kafka's default, JKS, is not read",
+    "ssl_truststore_location": "a file with the certificates that are trusted. `None`: those of the system",
+    "ssl_truststore_certificates": "the same as text",
+    "ssl_keystore_type": "`PEM`, as above",
+    "ssl_keystore_location": "a file with the private key of this client and its certificates",
+    "ssl_keystore_key": "the private key as text, together with `ssl_keystore_certificate_chain`",
+    "ssl_keystore_certificate_chain": "the certificates that belong to it",
+    "ssl_key_password": "the password of the private key, if it has one",
+    "ssl_endpoint_identification_algorithm": (
+        "`https`, which `None` means, too: the address must be among the names of the broker's certificate; an empty "
+        "text: it need not"
+    ),
+    "ssl_enabled_protocols": "`TLSv1.2,TLSv1.3`, or one of them",
+    "ssl_cipher_suites": "suites of TLS 1.2 by their IANA names; `None`: those of OpenSSL",
     "acks": "`all`: the record is on all replicas in sync; `1`: on the leader; `0`: do not wait",
     "enable_idempotence": (
         "each record once and in order, whatever is sent again. `None`: yes, unless a setting that was chosen "

@@ -7,6 +7,7 @@
 3. A profile's file belongs to its address: with another `--bootstrap-server` it does not count.
 """
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -41,14 +42,21 @@ def where_from() -> str:
 
 
 def make_config(
-    config: type[C], bootstrap_server: str, values: Mapping[str, Any], defaults: Mapping[str, Any] | None = None
+    config: type[C],
+    bootstrap_server: str,
+    values: Mapping[str, Any],
+    defaults: Mapping[str, Any] | None = None,
+    *,
+    from_file: Mapping[str, str] | None = None,
 ) -> C:
     """A client's settings by Kafka's names: `values` of the command line count more than the file, and the file more
-    than `defaults`."""
+    than `defaults`. `from_file` are settings that stand in for the file's."""
     from twofold.client.config import from_dotted
 
     known = {name.replace("_", ".") for name in config.__dataclass_fields__}
-    from_file = {name: value for name, value in file_settings(bootstrap_server).items() if name in known}
+    if from_file is None:
+        from_file = file_settings(bootstrap_server)
+    from_file = {name: value for name, value in from_file.items() if name in known}
     before = {"client.id": "twofold-cli", **(defaults or {})}
     return from_dotted(config, {**before, **from_file, **values, SERVERS: bootstrap_server})
 
@@ -80,6 +88,20 @@ def file_settings(bootstrap_server: str) -> dict[str, str]:
             f"--bootstrap-server {server}, or take it out of the file",
             USAGE,
         )
+    return found
+
+
+def settings_by_reference(bootstrap_server: str | None) -> dict[str, str]:
+    """What the file says, for a program that shows its settings: secrets are references to the file."""
+    path = command_config()
+    if path is None:
+        return {}
+    from twofold.connections.security import SECRETS, literal_secret
+
+    found = file_settings(bootstrap_server or DEFAULT_SERVER)
+    for name in SECRETS:
+        if name in found and literal_secret({name: found[name]}) is not None:
+            found[name] = f"${{file:{os.path.abspath(path)}:{name}}}"
     return found
 
 

@@ -151,6 +151,11 @@ class Connection(asyncio.Protocol):
         return self._error is not None
 
     @property
+    def error(self) -> KafkaError | None:
+        """Why it has ended."""
+        return self._error
+
+    @property
     def in_flight(self) -> int:
         return len(self._in_flight)
 
@@ -341,7 +346,10 @@ class Connection(asyncio.Protocol):
             return ""
         protocol = self._security.protocol
         if not self._is_negotiated:
-            return f" instead of answering the first request: is it a Kafka broker with a {protocol} listener?"
+            more = "" if protocol.uses_tls else f" A listener with TLS ({PROTOCOL}=SSL or SASL_SSL) closes so, too"
+            if protocol.uses_tls and not self._security.has_key:
+                more = " Perhaps it asks for a certificate of the client (ssl.keystore.location)"
+            return f" instead of answering the first request: is it a Kafka broker with a {protocol} listener?{more}"
         waiting = f" with {count} request{'' if count == 1 else 's'} in flight"
         if self._first_id + count == self._next_correlation_id:
             # So does a listener with SASL to a client that does not log in.

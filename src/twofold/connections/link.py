@@ -33,6 +33,7 @@ class BrokerLink:
         self._failures = 0
         self._not_before = 0.0
         self._is_negotiating = False
+        self._last_error: KafkaError | None = None  # why there is no connection; None while there is one
 
     @property
     def silence(self) -> NoAnswer | None:
@@ -62,12 +63,13 @@ class BrokerLink:
             self._opening = spawn_shared(self._runtime, self._open(), name=f"open {self.address}")
         opening = self._opening
         if not await done_within(self._runtime, opening, deadline.remaining_s()):
-            raise deadline.gave_up(f"connecting to {self.address}", self.silence)
+            raise deadline.gave_up(f"connecting to {self.address}", self.silence or self._last_error)
         return opening.result()
 
     async def _open(self) -> Connection:
         if self._connection is not None:
             # An open connection that ended counts as one failure: a broker that accepts and drops is not hammered.
+            self._last_error = self._connection.error
             self._connection = None
             self._on_failure()
         pause_s = self._not_before - self._runtime.clock.monotonic()
@@ -82,12 +84,14 @@ class BrokerLink:
                 node_id=self._node_id,
                 on_connected=self._on_connected,
             )
-        except KafkaError:
+        except KafkaError as error:
+            self._last_error = error
             self._on_failure()
             raise
         finally:
             self._is_negotiating = False
         self._failures = 0
+        self._last_error = None
         self._connection = connection
         return connection
 

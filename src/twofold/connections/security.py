@@ -114,6 +114,11 @@ class ConnectionSecurity:
     def is_plain(self) -> bool:
         return self.protocol is SecurityProtocol.PLAINTEXT
 
+    @property
+    def has_key(self) -> bool:
+        """Whether this client can show a certificate."""
+        return any(name.startswith("ssl.keystore.") for name in self.texts)
+
     def check(self) -> None:
         """Read everything that a connection would read, except tokens; ValueError says what is wrong with it."""
         try:

@@ -64,7 +64,7 @@ def tls_alert(label: str, security: ConnectionSecurity, error: ssl.SSLError) -> 
             f"or name the port of a listener with TLS ({words})"
         )
     is_about_ours = any(word in reason for word in _ABOUT_OURS)
-    if "CERTIFICATE_REQUIRED" in reason or (not _has_key(security) and (is_about_ours or "HANDSHAKE_F" in reason)):
+    if "CERTIFICATE_REQUIRED" in reason or (not security.has_key and (is_about_ours or "HANDSHAKE_F" in reason)):
         return TlsRefused(
             f"{label} closed the TLS connection ({words}): it asks for a certificate of the client. Set "
             "ssl.keystore.location"
@@ -74,7 +74,3 @@ def tls_alert(label: str, security: ConnectionSecurity, error: ssl.SSLError) -> 
     if "UNEXPECTED_EOF" in reason:
         return ConnectionLost(f"{label} closed the connection in the middle of TLS: {words}")
     return TlsRefused(f"{label} and this client cannot agree on TLS: {words}")
-
-
-def _has_key(security: ConnectionSecurity) -> bool:
-    return any(name.startswith("ssl.keystore.") for name in security.texts)

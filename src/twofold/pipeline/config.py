@@ -2,7 +2,8 @@
 
 1. A flag counts more than the file. Names that neither knows are refused with the nearest that is known.
 2. Options of a source or a sink are those of `format("twofold")`, by the same names; Spark's settings are Spark's.
-3. Every sink has a checkpoint of its own below the pipeline's, so that sinks fail and go on apart from each other.
+3. Settings of the connection ([kafka], `--command-config`) hold for all sources and sinks that do not say otherwise.
+4. Every sink has a checkpoint of its own below the pipeline's, so that sinks fail and go on apart from each other.
 """
 
 import difflib
@@ -28,7 +29,8 @@ EXAMPLES = dict(
         strict=True,
     )
 )
-SECTIONS = ("pipeline", "sources", "sinks", "spark")
+SECTIONS = ("pipeline", "sources", "sinks", "spark", "kafka")
+KAFKA = "kafka."
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DURATION = re.compile(r"\d+ *(ms|milliseconds?|s|seconds?|m|minutes?|h|hours?)")
 
@@ -71,6 +73,8 @@ class PipelineConfig:
     spark: Mapping[str, str] = field(default_factory=dict)
     metrics: str | None = None
     """HOST:PORT where metrics are served; None: nowhere."""
+    kafka: Mapping[str, str] = field(default_factory=dict)
+    """Of the connection to the brokers, by Kafka's names."""
 
     @property
     def trigger_options(self) -> dict[str, Any]:
@@ -89,10 +93,16 @@ class PipelineConfig:
     def options_of(self, part: PipelineSource | PipelineSink) -> dict[str, str]:
         """As `format("twofold")` takes them."""
         found = {"kafka.bootstrap.servers": self.bootstrap_servers}
+        found |= {KAFKA + name: value for name, value in self.kafka.items()}
         if isinstance(part, PipelineSink):
             found["checkpointLocation"] = self.checkpoint_of(part)
         own = {name.lower() for name in part.options}
         return {name: value for name, value in found.items() if name.lower() not in own} | dict(part.options)
+
+    def connection_of(self, part: PipelineSource | PipelineSink) -> dict[str, str]:
+        """The settings of its connection, without the prefix."""
+        options = {name.lower(): value for name, value in self.options_of(part).items()}
+        return {name.removeprefix(KAFKA): value for name, value in options.items() if name.startswith(KAFKA)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +116,7 @@ class Flags:
     bootstrap_servers: str | None = None
     master: str | None = None
     spark: Mapping[str, str] = field(default_factory=dict)
+    kafka: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
     metrics: str | None = None
 
@@ -142,6 +153,7 @@ def build(file: Path, toml: Path | None, flags: Flags) -> PipelineConfig:
         master=flags.master or found.master,
         spark={**found.spark, **flags.spark},
         metrics=checked_metrics(flags.metrics or found.metrics),
+        kafka={**found.kafka, **flags.kafka},
     )
 
 
@@ -233,6 +245,7 @@ class _Found:
     master: str | None = None
     spark: Mapping[str, str] = field(default_factory=dict)
     metrics: str | None = None
+    kafka: Mapping[str, str] = field(default_factory=dict)
 
 
 def _from_toml(path: Path) -> _Found:
@@ -265,6 +278,7 @@ def _from_toml(path: Path) -> _Found:
         master=said["master"],
         spark=_texts(_table(values, "spark", path), "spark", path),
         metrics=said["metrics"],
+        kafka=_texts(_table(values, "kafka", path), "kafka", path),
     )
 
 

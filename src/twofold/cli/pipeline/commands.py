@@ -5,7 +5,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -110,7 +110,10 @@ class SinkSession:
 
 
 @asynccontextmanager
-async def connected(server: str, timeout_s: float) -> AsyncIterator[SinkSession]:
+async def connected(
+    server: str, timeout_s: float, connection: Mapping[str, str] | None = None
+) -> AsyncIterator[SinkSession]:
+    """`connection` are settings by Kafka's names, such as those of a pipeline; None: those of the command."""
     from twofold.runtime.real import real_runtime
 
     timeout_ms = int(timeout_s * 1000)
@@ -122,7 +125,7 @@ async def connected(server: str, timeout_s: float) -> AsyncIterator[SinkSession]
         "max.block.ms": timeout_ms,
         "linger.ms": 0,
     }
-    config = make_config(ProducerConfig, server, values)
+    config = make_config(ProducerConfig, server, values, from_file=connection)
     runtime = real_runtime()
     cluster = Cluster(runtime, config)
     inspector = Inspector(cluster)
@@ -218,9 +221,11 @@ def recover_sink(
     run_command(main, bootstrap_server, destructive=True)
 
 
-async def recover_left(server: str, timeout_s: float, prefix: str, decision_topic: str | None) -> int:
+async def recover_left(
+    server: str, connection: Mapping[str, str], timeout_s: float, prefix: str, decision_topic: str | None
+) -> int:
     """End what a query of our own left; how many transactions that was. One that never wrote has left nothing."""
-    async with connected(server, timeout_s) as session:
+    async with connected(server, timeout_s, connection) as session:
         topic = decision_topic or names.decision_topic(prefix)
         if not await _exists(session, topic):
             return 0

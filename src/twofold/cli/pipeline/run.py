@@ -2,14 +2,16 @@
 
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from twofold.cli import declare
+from twofold.cli.command_config import settings_by_reference
 from twofold.cli.common import (
+    COMMAND_CONFIG,
     FAILED,
     INTERRUPTED,
     OK,
@@ -45,6 +47,7 @@ ChosenServer = Annotated[
         metavar="HOST:PORT[,...]",
         envvar="TWOFOLD_BOOTSTRAP_SERVER",
         help="Brokers to ask first.",
+        beside=COMMAND_CONFIG,
     ),
 ]
 
@@ -93,6 +96,7 @@ def run_pipeline(
             bootstrap_servers=bootstrap_server,
             master=master,
             spark=parse_pairs(conf or (), "--conf"),
+            kafka=settings_by_reference(bootstrap_server),
             options=parse_pairs(option or (), "--option"),
             metrics=metrics,
         )
@@ -221,13 +225,22 @@ def _run_queries(task: Task, stop: "Stop", display: "Display", outcome: RunOutco
             outcome.failure = f"{error}\nThe full trace is in {log}"
 
 
-def _sinks(config: "PipelineConfig") -> list[tuple[str, str, str, str | None]]:
-    """Names, brokers, prefixes and journals of the sinks that write in transactions."""
+class _Place(NamedTuple):
+    """Of a sink that writes in transactions: where its journal is, and how to get there."""
+
+    name: str
+    servers: str
+    connection: Mapping[str, str]
+    prefix: str
+    topic: str | None
+
+
+def _sinks(config: "PipelineConfig") -> list[_Place]:
     from twofold.pipeline.running import decision_topic_of, prefix_of, servers_of
 
     found = [(sink, prefix_of(config, sink)) for sink in config.sinks]
     return [
-        (sink.name, servers_of(config, sink), prefix, decision_topic_of(sink))
+        _Place(sink.name, servers_of(config, sink), config.connection_of(sink), prefix, decision_topic_of(sink))
         for sink, prefix in found
         if prefix is not None
     ]
@@ -271,9 +284,9 @@ def _counting_open(config: "PipelineConfig", display: "Display") -> Iterator[Non
 
     async def ask() -> dict[str, int]:
         found = {}
-        for name, servers, prefix, _ in _sinks(config):
-            async with connected(servers, ASK_TIMEOUT_S) as session:
-                found[name] = len(await session.inspector.open_ids(prefix, session.deadline))
+        for sink in _sinks(config):
+            async with connected(sink.servers, ASK_TIMEOUT_S, sink.connection) as session:
+                found[sink.name] = len(await session.inspector.open_ids(sink.prefix, session.deadline))
         return found
 
     def look() -> None:
@@ -298,9 +311,9 @@ def _end_what_is_left(config: "PipelineConfig", display: "Display") -> str | Non
     from twofold.runtime.real import run
 
     problems = []
-    for _, servers, prefix, topic in _sinks(config):
+    for _, servers, connection, prefix, topic in _sinks(config):
         try:
-            ended = run(recover_left(servers, END_TIMEOUT_S, prefix, topic))
+            ended = run(recover_left(servers, connection, END_TIMEOUT_S, prefix, topic))
         except (KafkaError, CliError, KeyboardInterrupt) as error:
             said = str(error) or "interrupted"
             problems.append(

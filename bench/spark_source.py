@@ -122,28 +122,26 @@ def ready_batches() -> type:
 
 def fetch_and_drop() -> type:
     """Ours without rows: all is fetched, nothing is decoded or given to Spark."""
+    from twofold.spark.clients import client_for
     from twofold.spark.datasource import TwofoldDataSource
+    from twofold.spark.fetch import RangeReader
+    from twofold.spark.options import read_options
+    from twofold.spark.source import BatchReader
+
+    class Dropping(BatchReader):
+        def read(self, partition: Any) -> Iterator[Any]:
+            reader = RangeReader(client_for(self._options.consumer), self._options, partition.range)
+            reader.resolve()
+            for _ in reader.answers():
+                pass
+            return iter(())
 
     class FetchAndDrop(TwofoldDataSource):
         @classmethod
         def name(cls) -> str:
             return "fetch_and_drop"
 
-        def reader(self, schema: Any) -> Any:
-            from twofold.spark.options import read_options
-            from twofold.spark.source import BatchReader
-
-            class Dropping(BatchReader):
-                def read(self, partition: Any) -> Iterator[Any]:
-                    from twofold.spark.clients import client_for
-                    from twofold.spark.fetch import RangeReader
-
-                    reader = RangeReader(client_for(self._options.consumer), self._options, partition.range)
-                    reader.resolve()
-                    for _ in reader.answers():
-                        pass
-                    return iter(())
-
+        def reader(self, schema: Any) -> Dropping:
             return Dropping(read_options(self.options, streaming=False))
 
     return FetchAndDrop

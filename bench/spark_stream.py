@@ -149,7 +149,8 @@ def show_rates(
 def delete(address: str, topic: str) -> None:
     from confluent_kafka.admin import AdminClient
 
-    AdminClient({"bootstrap.servers": address, "log_level": 0}).delete_topics([topic])[topic].result()
+    admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
+    admin.delete_topics([topic])[topic].result()
 
 
 # From a producer to a consumer

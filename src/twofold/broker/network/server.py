@@ -472,17 +472,15 @@ class ServerConnection(Guarded, asyncio.BufferedProtocol):
         self._parts.clear()
 
     def _frame_limit(self) -> int:
-        limit = None if self._visitor is None else self._visitor.max_frame_bytes
-        return self._server.options.max_request_bytes if limit is None else limit
+        return (self._visitor and self._visitor.max_frame_bytes) or self._server.options.max_request_bytes
 
     def _refuse(self, size: int, beginning: bytes) -> NoReturn:
-        spoken = other_protocol(beginning)
-        if spoken is not None:
-            how = "inside TLS" if self._is_secure else "in plain text"
+        how = "inside TLS" if self._is_secure else "in plain text"
+        if (spoken := other_protocol(beginning)) is not None:
             raise CloseConnection(f"it speaks {spoken}, and this listener ({self._listener}) speaks Kafka {how}")
         limit = self._frame_limit()
-        is_known = limit == self._server.options.max_request_bytes
-        bound = f"{'socket.request.max.bytes' if is_known else 'sasl.server.max.receive.size'}={limit}"
+        is_inside = limit == self._server.options.max_request_bytes
+        bound = f"{'socket.request.max.bytes' if is_inside else 'sasl.server.max.receive.size'}={limit}"
         if size > limit:
             raise CloseConnection(f"a request of {size} bytes is larger than {bound}")
         raise CloseConnection(f"a request of {size} bytes; sizes go from 1 to {bound}")

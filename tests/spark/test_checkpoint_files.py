@@ -7,29 +7,13 @@ import pytest
 from twofold.spark import driver_jvm, files
 from twofold.spark.source import TopicWatch
 
-COMMAND = [
-    "/usr/bin/java",
-    "-cp",
-    "/spark/conf/:/spark/jars/*",
-    "-Xmx1g",
-    "-Djava.security.krb5.conf=/etc/k.conf",
-    "-Dcom.sun.management.jmxremote",
-    "--add-opens=java.base/java.nio=ALL-UNNAMED",
-    "org.apache.spark.deploy.SparkSubmit",
-    "--master",
-    "local[2]",
-    "--conf",
-    "spark.hadoop.fs.s3a.endpoint=http://s3:9000?a=b",
-    "--conf",
-    "fs.x=1",
-    "--properties-file",
-    "/my.conf",
-    "--verbose",
-    "--name=job",
-    "app.py",
-    "--conf",
-    "spark.hadoop.fs.s3a.endpoint=no",
-]
+BEFORE = (
+    "/usr/bin/java -cp /spark/conf/:/spark/jars/* -Xmx1g -Djava.security.krb5.conf=/etc/k.conf -Dcom.sun.management.x"
+)
+OPEN = "--add-opens=java.base/java.nio=ALL-UNNAMED org.apache.spark.deploy.SparkSubmit --master local[2]"
+SET = "--conf spark.hadoop.fs.s3a.endpoint=http://s3:9000?a=b --conf fs.x=1 --properties-file /my.conf --verbose"
+PROGRAM = "--name=job app.py --conf spark.hadoop.fs.s3a.endpoint=no"
+COMMAND = f"{BEFORE} {OPEN} {SET} {PROGRAM}".split()
 
 
 def test_what_stands_before_the_main_class_is_javas_and_what_follows_the_program_is_its_own() -> None:

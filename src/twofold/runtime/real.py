@@ -28,7 +28,6 @@ T = TypeVar("T")
 Address = tuple[socket.AddressFamily, Any]
 
 LISTEN_BACKLOG = 1024
-TLS_SHUTDOWN_S = 1  # that the other end may take to say goodbye
 PORT_ATTEMPTS = 16
 ACCEPTS_PER_TURN = 16
 NO_FILES_S = 1.0

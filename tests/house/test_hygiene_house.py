@@ -15,6 +15,7 @@ SOURCE = ROOT / "src" / "twofold"
 
 READS_THE_ENVIRONMENT = {
     "cli": "options may be given as TWOFOLD_<OPTION>, and terminals tell their width and colours there",
+    "connections/references.py": "a secret may stand in a variable that a setting names, as ${env:NAME}",
     "records/columnar_loading.py": "where numba keeps what it compiled (NUMBA_CACHE_DIR, XDG_CACHE_HOME)",
     "pipeline/session.py": "Spark's own variables, and the cache (XDG_CACHE_HOME)",
     "spark/files.py": "where Spark and the Hadoop configuration are (SPARK_HOME, SPARK_CONF_DIR, HADOOP_CONF_DIR)",

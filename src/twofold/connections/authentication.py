@@ -86,7 +86,7 @@ def no_sasl(label: str, security: ConnectionSecurity) -> ListenerMismatch:
     )
 
 
-class Session:
+class LoginSession:
     """The login of one connection, renewed until the connection ends."""
 
     def __init__(self, runtime: "Runtime", connection: "Connection", security: ConnectionSecurity) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
-from twofold.connections.authentication import Session
+from twofold.connections.authentication import LoginSession
 from twofold.connections.errors import (
     BrokerUnreachable,
     ClientClosed,
@@ -421,7 +421,7 @@ class Connection(asyncio.Protocol):
         self.versions = {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
         self.finalized_features = {row.name: row.max_version_level for row in response.finalized_features}
         if self._security.protocol.uses_sasl:
-            await Session(self._runtime, self, self._security).begin()
+            await LoginSession(self._runtime, self, self._security).begin()
         self._is_negotiated = True
         self._first_id = self._next_correlation_id
 

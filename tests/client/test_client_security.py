@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,7 @@ def test_a_wrong_password_is_a_named_error_that_is_not_tried_again(tmp_path: Pat
             async with aio.Consumer(**wrong, group_id="readers") as consumer:
                 consumer.subscribe(["orders"])
                 with pytest.raises(LoginRefused):
-                    await for_ever(lambda consumer=consumer: consumer.poll(500))
+                    await for_ever(partial(consumer.poll, 500))
 
     play(tmp_path, story)
 

@@ -22,9 +22,12 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError as KafkaPythonError
 from kafka.net.sasl.oauth import AbstractTokenProvider as KafkaPythonTokens
 
+import twofold
 from kits.security.certificates import Certificates
-from kits.security.guarded_broker import guarded_settings, scram_users
+from kits.security.guarded_broker import guarded_settings
+from twofold.client.admin.security import ScramPassword
 from twofold.embedded import Broker
+from twofold.security.scram import ScramMechanism
 
 pytestmark = pytest.mark.interop
 
@@ -73,11 +76,12 @@ def setup(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setup]:
         listener_name_tls_ssl_client_auth="required",
     )
     with Broker(settings=settings) as broker:
-        running = broker._broker
-        assert running is not None
-        running.guards.credential_of = scram_users(alice="opens", only_512_alice="opens")
+        setup = Setup(broker, certificates, key)
+        with twofold.Admin(bootstrap_servers=f"localhost:{setup.ports['OPEN']}") as admin:
+            for mechanism in ScramMechanism:  # a request names each user once
+                admin.alter_users([ScramPassword("alice", "opens", mechanism)])
         broker.create_topic("orders")
-        yield Setup(broker, certificates, key)
+        yield setup
 
 
 def confluent_settings(setup: Setup, protocol: str, mechanism: str, password: str) -> dict[str, Any]:

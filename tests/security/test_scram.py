@@ -5,13 +5,13 @@ import scramp  # type: ignore[import-untyped]
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kits.security.credentials import credential_from_password
 from twofold.security.sasl import Authenticated, SaslError
 from twofold.security.scram import (
     MIN_ITERATIONS,
     ScramClient,
     ScramMechanism,
     ScramServer,
-    credential_from_password,
     credential_from_salted_password,
     salted_password,
 )

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from twofold.sink.names import prefix_of_checkpoint
-from twofold.spark.checkpoint import Checkpoint, former_prefixes, place_of, query_at
+from twofold.spark.checkpoints.checkpoint import Checkpoint, former_prefixes, place_of, query_at
 from twofold.spark.errors import OptionError
 
 METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":%d,"conf":{"a":"%s"}}'

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from twofold.spark import driver_jvm, files
+from twofold.spark.checkpoints import driver_jvm, files
 from twofold.spark.source import TopicWatch
 
 BEFORE = (

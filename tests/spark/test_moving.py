@@ -15,8 +15,9 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from sink_kit import Broker
 from spark_kit import Kit
 
-from twofold.spark import attach, driver_process
-from twofold.spark.driver_process import with_checkpoint_of_session
+from twofold.spark import attach
+from twofold.spark.checkpoints import driver_process
+from twofold.spark.checkpoints.driver_process import with_checkpoint_of_session
 
 
 class Job:

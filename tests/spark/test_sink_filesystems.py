@@ -15,7 +15,7 @@ from host_kit import Host, Pipe
 from sink_kit import SETTINGS, Broker
 
 from kits.processes.server import TwofoldServer
-from twofold.spark.files import HadoopFiles
+from twofold.spark.checkpoints.files import HadoopFiles
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 

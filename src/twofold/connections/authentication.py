@@ -117,6 +117,6 @@ class LoginSession:
         self._renew_after(lifetime_ms)
 
 
-def renewal_delay_s(lifetime_ms: int, random: "Random") -> float:
+def renewal_delay_s(lifetime_ms: int, chance: "Random") -> float:
     """From the beginning of a session to the next login."""
-    return lifetime_ms / 1000 * (FIRST_SHARE + SPREAD * random.random())
+    return lifetime_ms / 1000 * (FIRST_SHARE + SPREAD * chance.random())

@@ -1,7 +1,7 @@
 """Values that stand elsewhere, in the spelling of Kafka's config providers: `${env:NAME}`, `${file:PATH:KEY}`,
 `${file:PATH}` and `${directory:PATH:NAME}`.
 
-1. A reference is read where and when its value is needed: a plan, a log or another process sees the reference only.
+1. A reference is read where and when its value is needed: a plan, a log or another process sees no more than that.
 2. A file that holds nothing but the value is `${file:PATH}` (ours) or `${directory:PATH:NAME}`; one line end after the
    value does not belong to it. `${file:PATH:KEY}` is a key of a properties file.
 3. An error names the setting and the reference, and nothing of what was found there.

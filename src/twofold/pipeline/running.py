@@ -195,7 +195,7 @@ def prefix_of(config: PipelineConfig, sink: PipelineSink) -> str | None:
         return None
     if (chosen := options.get("transactionalidprefix")) is not None:
         return chosen
-    from twofold.spark.checkpoint import query_at
+    from twofold.spark.checkpoints.checkpoint import query_at
 
     query_id = query_at(options["checkpointlocation"])
     return None if query_id is None else prefix_of_query(query_id)

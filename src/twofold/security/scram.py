@@ -83,13 +83,6 @@ def salted_password(mechanism: ScramMechanism, password: str, salt: bytes, itera
     return hashlib.pbkdf2_hmac(mechanism.hash_name, password.encode(), salt, iterations)
 
 
-def credential_from_password(
-    mechanism: ScramMechanism, password: str, salt: bytes, iterations: int = MIN_ITERATIONS
-) -> ScramCredential:
-    salted = salted_password(mechanism, password, salt, iterations)
-    return credential_from_salted_password(mechanism, salted, salt, iterations)
-
-
 def credential_from_salted_password(
     mechanism: ScramMechanism, salted_password: bytes, salt: bytes, iterations: int
 ) -> ScramCredential:

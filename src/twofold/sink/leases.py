@@ -22,7 +22,7 @@ MAX_LEASES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class WriteHolder:
     """A write, and the process without which it is over: `started` tells it from a later one with its number."""
 
     pid: int
@@ -49,13 +49,13 @@ def started_at(pid: int) -> str:
         return ""
 
 
-class Leases:
+class PrefixLeases:
     """Of this host and user."""
 
     def __init__(self, directory: Path | None = None) -> None:
         self._directory = directory or shared_directory() / "once"
 
-    def take(self, holder: Holder) -> str:
+    def take(self, holder: WriteHolder) -> str:
         """A prefix that no other write has, until it is given back or its holder is dead."""
         with self._alone() as token:
             for number in range(MAX_LEASES):
@@ -66,7 +66,7 @@ class Leases:
                     return names.prefix_once(token, number)
         raise OSError(f"{MAX_LEASES} writes have a lease in {self._directory}: remove the files of those that are over")
 
-    def give_back(self, prefix: str, holder: Holder) -> None:
+    def give_back(self, prefix: str, holder: WriteHolder) -> None:
         """Nothing happens where another write has it meanwhile."""
         with self._alone():
             path = self._directory / f"lease.{prefix.rpartition('-')[2]}"
@@ -89,8 +89,8 @@ class Leases:
             yield token
 
 
-def _read(path: Path) -> Holder | None:
+def _read(path: Path) -> WriteHolder | None:
     try:
-        return Holder(**json.loads(path.read_text()))
+        return WriteHolder(**json.loads(path.read_text()))
     except (OSError, ValueError, TypeError):
         return None

@@ -15,8 +15,8 @@ from typing import Any
 from pyspark.sql import DataFrameWriter, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from twofold.spark.checkpoints.driver_process import CHECKPOINTS
 from twofold.spark.datasource import TwofoldDataSource
-from twofold.spark.driver_process import CHECKPOINTS
 
 _NOTED = "_twofold_noted"
 _APPENDING = ("error", "errorifexists", "default")

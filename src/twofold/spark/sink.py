@@ -24,15 +24,15 @@ from twofold.sink.decided import Input, Purpose
 from twofold.sink.driver import FENCED, Driver, Plan, Upcoming, Votes
 from twofold.sink.errors import Stale
 from twofold.sink.journal import GroupOffsets
-from twofold.sink.leases import Holder, Leases, started_at
+from twofold.sink.leases import PrefixLeases, WriteHolder, started_at
 from twofold.sink.names import prefix_of_query, prefix_of_write
 from twofold.sink.register import Participant
 from twofold.sink.slots import Slots, Use
 from twofold.sink.steps import Reached, unobserved
 from twofold.sink.writer import Conditions, PlainWriter, TaskWriter
-from twofold.spark.checkpoint import Checkpoint, former_prefixes, place_of
+from twofold.spark.checkpoints.checkpoint import Checkpoint, former_prefixes, place_of
+from twofold.spark.checkpoints.driver_process import driver_pid, with_checkpoint_of_session
 from twofold.spark.clients import client_for
-from twofold.spark.driver_process import driver_pid, with_checkpoint_of_session
 from twofold.spark.errors import OptionError
 from twofold.spark.metrics import reports
 from twofold.spark.options import WriteOptions, without_prefix, write_options
@@ -214,9 +214,9 @@ def owner_of(options: WriteOptions, run_id: str = "") -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
 
 
-def holder_of(write: str) -> Holder:
+def holder_of(write: str) -> WriteHolder:
     pid = driver_pid()
-    return Holder(pid, started_at(pid), write)
+    return WriteHolder(pid, started_at(pid), write)
 
 
 # Tasks
@@ -394,7 +394,7 @@ class BatchJobWriter(_Writer, DataSourceArrowWriter):
         run_id = uuid.uuid4().hex
         purpose = Purpose.ONCE if options.write_id is None else Purpose.WRITE
         self._batch = Identified(options.write_id or run_id, run_id, 0, purpose)
-        self._lease: Holder | None = None
+        self._lease: WriteHolder | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         if self._options.transactional_id_prefix is not None:
@@ -412,7 +412,7 @@ class BatchJobWriter(_Writer, DataSourceArrowWriter):
             prefix = prefix_of_write(self._options.write_id, self._options.topic)
         else:
             self._lease = holder_of(self._batch.run_id)
-            prefix = Leases().take(self._lease)
+            prefix = PrefixLeases().take(self._lease)
             log.warning(
                 "this batch is written without transactionalIdPrefix and writeId: all of it becomes visible or "
                 "nothing, and a job that is repeated writes it again. With a writeId it is written once"
@@ -421,7 +421,7 @@ class BatchJobWriter(_Writer, DataSourceArrowWriter):
 
     def _give_back(self) -> None:
         if self._lease is not None:
-            Leases().give_back(self._options.settings.prefix, self._lease)
+            PrefixLeases().give_back(self._options.settings.prefix, self._lease)
 
     @property
     def _upcoming(self) -> Upcoming:

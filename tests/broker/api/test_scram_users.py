@@ -7,7 +7,8 @@ import pytest
 
 from kits.node.guarded_node import GuardedNode, guarded
 from kits.node.txn_node import hearing
-from twofold.security.scram import ScramMechanism, credential_from_password, salted_password
+from kits.security.credentials import credential_from_password
+from twofold.security.scram import ScramMechanism, salted_password
 
 SHA_256, SHA_512 = ScramMechanism
 SALT = b"salt-of-the-test"

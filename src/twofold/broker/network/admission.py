@@ -9,8 +9,11 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from twofold.broker.network.context import Peer
+from twofold.broker.network.quiet import QuietLog
+from twofold.runtime.api import Runtime
 
 UNLIMITED = 2**31 - 1
 BURST_S = 10.0
@@ -140,3 +143,39 @@ def _less(counts: dict[str, int], key: str) -> None:
         counts[key] = left
     else:
         counts.pop(key, None)
+
+
+class Comer(Protocol):
+    """A connection that has just been accepted."""
+
+    peer: Peer
+
+    def hold(self) -> None: ...
+
+    def begin(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+
+class Door(Protocol):
+    admission: ConnectionAdmission
+    now: Callable[[], float]
+    quiet: QuietLog
+    runtime: Runtime
+
+
+def let_in(door: Door, comer: Comer) -> None:
+    """Let a new connection begin: at once, when it is its turn, or never."""
+    now_s = door.now()
+    later = door.runtime.timers.call_later
+    if door.admission.comes_too_fast(comer.peer, now_s):
+        comer.hold()
+        later(HELD_S, comer.abort)
+        door.quiet.warning("connection_creation_rate", "closed %s: its address opens connections too fast", comer.peer)
+        return
+    wait_s = door.admission.wait_s(comer.peer, now_s)
+    if wait_s > 0:
+        comer.hold()
+        later(wait_s, comer.begin)
+    else:
+        comer.begin()

@@ -19,3 +19,10 @@ class ServerOptions:
     max_idle_ms: int = 600_000  # connections.max.idle.ms; negative: for ever
     limits: ServerLimits = field(default_factory=ServerLimits)
     entrance: EntranceOptions = field(default_factory=EntranceOptions)
+
+    def refusal_of(self, size: int, limit: int) -> str:
+        """Why a request of that size is not read."""
+        name = "socket.request.max.bytes" if limit == self.max_request_bytes else "sasl.server.max.receive.size"
+        if size > limit:
+            return f"a request of {size} bytes is larger than {name}={limit}"
+        return f"a request of {size} bytes; sizes go from 1 to {name}={limit}"

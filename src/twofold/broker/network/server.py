@@ -26,7 +26,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NoReturn, cast
 
-from twofold.broker.network.admission import HELD_S, ConnectionAdmission
+from twofold.broker.network.admission import ConnectionAdmission, let_in
 from twofold.broker.network.buffers import LARGE_BUFFER_BYTES, SpareBuffers
 from twofold.broker.network.context import NO_RESPONSE, Answer, CloseConnection, Frame, Later, Peer
 from twofold.broker.network.dispatch import Dispatcher, Request, Result
@@ -35,6 +35,7 @@ from twofold.broker.network.guard import ListenerGuard
 from twofold.broker.network.muting import Mute, Mutes
 from twofold.broker.network.options import ServerOptions
 from twofold.broker.network.quiet import QuietLog
+from twofold.broker.network.settling import result_of, settle
 from twofold.broker.network.shedding import IdleSweep, shed_answers, shed_requests
 from twofold.broker.network.tls_pieces import joined
 from twofold.runtime.api import HeldSocket, Listener, Runtime
@@ -62,11 +63,6 @@ _SIZE = struct.Struct(">i")
 _unpack_size = _SIZE.unpack_from
 
 log = logging.getLogger(__name__)
-
-
-def _settle(waiting: "asyncio.Future[Answer]", answer: Answer) -> None:
-    if not waiting.done():
-        waiting.set_result(answer)
 
 
 class Server:
@@ -182,24 +178,6 @@ class Server:
         if not self.connections:
             self._all_gone.set()
 
-    def receive(self, connection: "ServerConnection") -> None:
-        """Let a new connection begin: at once, when it is its turn, or never."""
-        now_s = self.now()
-        later = self.runtime.timers.call_later
-        if self.admission.comes_too_fast(connection.peer, now_s):
-            connection.hold()
-            later(HELD_S, connection.abort)
-            self.quiet.warning(
-                "connection_creation_rate", "closed %s: its address opens connections too fast", connection.peer
-            )
-            return
-        wait_s = self.admission.wait_s(connection.peer, now_s)
-        if wait_s > 0:
-            connection.hold()
-            later(wait_s, connection.begin)
-        else:
-            connection.begin()
-
 
 class ServerConnection(Guarded, asyncio.BufferedProtocol):
     """One client. There is no task per connection: what arrives drives it."""
@@ -255,7 +233,7 @@ class ServerConnection(Guarded, asyncio.BufferedProtocol):
             self._secured()
         elif self._is_admitted(transport.get_extra_info("peername") or ("unknown", 0)):
             self.transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
-            self._server.receive(self)
+            let_in(self._server, self)
         else:
             self.transport.abort()
 
@@ -284,7 +262,7 @@ class ServerConnection(Guarded, asyncio.BufferedProtocol):
         self._held_socket = held
         self._is_held = True
         if self._is_admitted(held.peer):
-            self._server.receive(self)
+            let_in(self._server, self)
         else:
             held.close()
 
@@ -342,7 +320,7 @@ class ServerConnection(Guarded, asyncio.BufferedProtocol):
         waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         waiting.add_done_callback(self._answered)
         self._unanswered.append(Later(waiting))
-        self._server.runtime.timers.call_later(delay_s, partial(_settle, waiting, answer or NO_RESPONSE))
+        self._server.runtime.timers.call_later(delay_s, partial(settle, waiting, answer or NO_RESPONSE))
 
     def eof_received(self) -> bool:
         return False
@@ -475,15 +453,10 @@ class ServerConnection(Guarded, asyncio.BufferedProtocol):
         return (self._visitor and self._visitor.max_frame_bytes) or self._server.options.max_request_bytes
 
     def _refuse(self, size: int, beginning: bytes) -> NoReturn:
-        how = "inside TLS" if self._is_secure else "in plain text"
         if (spoken := other_protocol(beginning)) is not None:
+            how = "inside TLS" if self._is_secure else "in plain text"
             raise CloseConnection(f"it speaks {spoken}, and this listener ({self._listener}) speaks Kafka {how}")
-        limit = self._frame_limit()
-        is_inside = limit == self._server.options.max_request_bytes
-        bound = f"{'socket.request.max.bytes' if is_inside else 'sasl.server.max.receive.size'}={limit}"
-        if size > limit:
-            raise CloseConnection(f"a request of {size} bytes is larger than {bound}")
-        raise CloseConnection(f"a request of {size} bytes; sizes go from 1 to {bound}")
+        raise CloseConnection(self._server.options.refusal_of(size, self._frame_limit()))
 
     # --- handling, in order ---
 
@@ -571,7 +544,7 @@ class ServerConnection(Guarded, asyncio.BufferedProtocol):
             if isinstance(answer, Later):
                 if not answer.answer.done():
                     return
-                later, answer = answer, self._result(answer.answer)
+                later, answer = answer, result_of(self.peer, answer.answer)
                 answer = later.end(self._server.runtime.clock.monotonic(), answer)
             unanswered.popleft()
             if type(answer) is Frame:
@@ -583,15 +556,6 @@ class ServerConnection(Guarded, asyncio.BufferedProtocol):
             self._be_muted()
         self._exclusive = False
         self._at_work_bytes = 0
-
-    def _result(self, answer: "asyncio.Future[Answer]") -> Answer | CloseConnection:
-        try:
-            return answer.result()
-        except CloseConnection as reason:
-            return reason
-        except (Exception, asyncio.CancelledError) as error:
-            log.error("an answer to %s failed: %r", self.peer, error, exc_info=error)
-            return CloseConnection(f"its request failed: {error!r}")
 
     def _write(self, answer: Frame) -> None:
         parts = answer.parts

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from twofold.spark import driver_jvm
+from twofold.spark.checkpoints import driver_jvm
 
 log = logging.getLogger(__name__)
 

@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 
+from twofold.spark.checkpoints.driver_jvm import command_of, stat_of
+
 CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
 DEFAULTS = "spark-defaults.conf"
 
@@ -12,8 +14,8 @@ DEFAULTS = "spark-defaults.conf"
 def driver_pid() -> int:
     """The JVM above this process, as far as the system tells."""
     pid = os.getppid()
-    while _command(pid) not in ("", "java"):
-        pid = int(_stat(pid)[1])
+    while command_of(pid) not in ("", "java"):
+        pid = int(stat_of(pid)[1])
     return pid
 
 
@@ -57,16 +59,3 @@ def _arguments(pid: int) -> list[str]:
         return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
     except OSError:
         return []
-
-
-def _command(pid: int) -> str:
-    """Empty if the system does not tell."""
-    try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    except OSError:
-        return ""
-
-
-def _stat(pid: int) -> list[str]:
-    """State, parent, ... as proc(5) numbers them from 3."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -4,7 +4,7 @@
 2. Spark writes `offsets/<n>` before batch n runs: what the newest of these files says is what the batch reads.
 3. The digest of a batch's input goes by the offsets alone. Times and settings in the file may differ from run to run.
 
-Read on the driver. The directory may be on every file system that Spark can use (`twofold.spark.files`).
+Read on the driver. The directory may be on every file system that Spark can use (`twofold.spark.checkpoints.files`).
 """
 
 import hashlib
@@ -16,8 +16,8 @@ from typing import Any
 
 from twofold.sink import names
 from twofold.sink.decided import LONGEST_ENDS, MOST_TOPICS, Input
+from twofold.spark.checkpoints.files import Settings, files_at
 from twofold.spark.errors import OptionError
-from twofold.spark.files import Settings, files_at
 from twofold.spark.offsets import Offsets, from_json
 
 VERSION = "v1"

@@ -302,6 +302,7 @@ def test_methods_of_the_clients_are_these_and_nothing_else() -> None:
         "seek_to_timestamp",
         "subscribe",
         "subscription",
+        "topic_id",
         "unsubscribe",
     ]
     assert _public(twofold.client.Admin) == [

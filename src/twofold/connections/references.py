@@ -4,7 +4,7 @@
 1. A reference is read where and when its value is needed: a plan, a log or another process sees no more than that.
 2. A file that holds nothing but the value is `${file:PATH}` (ours) or `${directory:PATH:NAME}`; one line end after the
    value does not belong to it. `${file:PATH:KEY}` is a key of a properties file.
-3. An error names the setting and the reference, and nothing of what was found there.
+3. An error names the setting and where the value should be, and nothing of what was found there.
 """
 
 import os

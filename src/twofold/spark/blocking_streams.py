@@ -6,11 +6,9 @@
 3. Whatever goes wrong is an OSError; the ordinary way finds out and tells why.
 """
 
-import random
 import socket
 import ssl
 import struct
-import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -24,6 +22,7 @@ from twofold.connections.authentication import (
 )
 from twofold.connections.connection import Address
 from twofold.connections.security import ConnectionSecurity
+from twofold.runtime.real import real_runtime
 from twofold.security.sasl import SaslError
 from twofold.wire.errors import KafkaError
 from twofold.wire.messages.sasl_authenticate import SaslAuthenticateRequest
@@ -118,13 +117,14 @@ class BlockingSession:
         self._label = str(address)
         self._security = security
         self._ask = ask
+        self._runtime = real_runtime()
         self._renew_at: float | None = None
         if security.protocol.uses_sasl:
             self._log_in()
 
     def renew(self) -> None:
         """Call before a request, when nothing is on its way."""
-        if self._renew_at is not None and time.monotonic() >= self._renew_at:
+        if self._renew_at is not None and self._runtime.clock.monotonic() >= self._renew_at:
             self._log_in()
 
     def _log_in(self) -> None:
@@ -132,7 +132,10 @@ class BlockingSession:
             lifetime_ms = self._exchange()
         except (KafkaError, SaslError) as error:
             raise ConnectionError(f"no login at {self._label}: {error}") from None
-        self._renew_at = time.monotonic() + renewal_delay_s(lifetime_ms, random.Random()) if lifetime_ms > 0 else None
+        self._renew_at = None
+        if lifetime_ms > 0:
+            delay_s = renewal_delay_s(lifetime_ms, self._runtime.random)
+            self._renew_at = self._runtime.clock.monotonic() + delay_s
 
     def _exchange(self) -> int:
         security = self._security

@@ -10,6 +10,7 @@ import socket
 import ssl
 import struct
 from collections.abc import Callable
+from random import Random
 from typing import Any, Protocol
 
 from twofold.connections.authentication import (
@@ -22,7 +23,7 @@ from twofold.connections.authentication import (
 )
 from twofold.connections.connection import Address
 from twofold.connections.security import ConnectionSecurity
-from twofold.runtime.real import real_runtime
+from twofold.runtime.real import RealClock
 from twofold.security.sasl import SaslError
 from twofold.wire.errors import KafkaError
 from twofold.wire.messages.sasl_authenticate import SaslAuthenticateRequest
@@ -117,14 +118,14 @@ class BlockingSession:
         self._label = str(address)
         self._security = security
         self._ask = ask
-        self._runtime = real_runtime()
+        self._clock = RealClock()
         self._renew_at: float | None = None
         if security.protocol.uses_sasl:
             self._log_in()
 
     def renew(self) -> None:
         """Call before a request, when nothing is on its way."""
-        if self._renew_at is not None and self._runtime.clock.monotonic() >= self._renew_at:
+        if self._renew_at is not None and self._clock.monotonic() >= self._renew_at:
             self._log_in()
 
     def _log_in(self) -> None:
@@ -134,8 +135,8 @@ class BlockingSession:
             raise ConnectionError(f"no login at {self._label}: {error}") from None
         self._renew_at = None
         if lifetime_ms > 0:
-            delay_s = renewal_delay_s(lifetime_ms, self._runtime.random)
-            self._renew_at = self._runtime.clock.monotonic() + delay_s
+            delay_s = renewal_delay_s(lifetime_ms, Random())
+            self._renew_at = self._clock.monotonic() + delay_s
 
     def _exchange(self) -> int:
         security = self._security

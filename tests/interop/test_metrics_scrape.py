@@ -211,6 +211,18 @@ def test_an_address_that_cannot_be_used_is_told_in_one_line(tmp_path: Path, addr
     assert says in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.parametrize(("address", "host"), [(":0", "127.0.0.1"), ("localhost:0", "localhost"), ("0.0.0.0:0", None)])
+def test_metrics_are_for_this_machine_unless_a_wider_address_is_named_which_is_warned_of(
+    address: str, host: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Broker(metrics=address) as broker:
+        if host is not None:
+            assert broker.metrics_url.startswith(f"http://{host}:")
+    warned = [record.getMessage() for record in caplog.records if "metrics.listener" in record.getMessage()]
+    assert bool(warned) == (host is None)
+    assert all("without a login" in line for line in warned)
+
+
 def test_the_embedded_broker_tells_where_its_metrics_are() -> None:
     with Broker(metrics="127.0.0.1:0") as broker:
         assert value(scrape(broker.metrics_url), "kafka_server_kafkaserver_brokerstate") == 3

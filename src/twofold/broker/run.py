@@ -1,6 +1,8 @@
 """One broker from start to end, for the owner of the process or the thread."""
 
 import asyncio
+import ipaddress
+import logging
 import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from twofold.broker.metrics.http import MetricsServer
 
 METRICS = "metrics.listener"
+LOOPBACK = "127.0.0.1"
+
+log = logging.getLogger(__name__)
 
 
 async def serve(
@@ -88,8 +93,26 @@ def _check_ports(settings: Settings) -> None:
 
 
 def _metrics_address(settings: Settings) -> ListenerAddress | None:
+    """On the loopback address, if the setting names no host: the page needs no login, and tells topics and groups."""
     text = settings.optional_string("metrics.listener")
-    return parse_host_port(text, METRICS) if text else None
+    if not text:
+        return None
+    address = parse_host_port(text, METRICS)
+    if not address.host:
+        return ListenerAddress(METRICS, LOOPBACK, address.port)
+    if not _is_loopback(address.host):
+        log.warning(
+            "%s=%s: every host that reaches this address can read the metrics without a login; %s:%d is for this machine",
+            METRICS, text, LOOPBACK, address.port,
+        )  # fmt: skip
+    return address
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _metrics_server(broker: Broker) -> "MetricsServer":

@@ -198,7 +198,8 @@ KEYS = (
             doc="The length of such a sample."),
     # Twofold's own; DescribeConfigs shows Kafka's only.
     setting("metrics.listener", STRING, None, internal=True,
-            doc="Where /metrics, /healthz and /readyz are served over HTTP: host:port; without, they are not. "
+            doc="Where /metrics, /healthz and /readyz are served over HTTP: [host]:port, on 127.0.0.1 where no host is "
+                "named; without the setting, they are not served. They ask for no login. "
                 "Twofold's own setting."),
     setting("metrics.max.partitions", INT, 1000, rule=at_least(0), internal=True,
             doc="How many partitions have metrics of their own. Twofold's own setting."),

@@ -367,6 +367,20 @@ async def test_topics_and_partitions_are_not_created_on_a_full_disk(node: Faulty
 
 
 @faulty()
+async def test_half_a_batch_of_the_metadata_log_does_not_keep_the_next_start_from_serving(node: FaultyNode) -> None:
+    """The broker stops in order all the same: that must not mark the directory as whole."""
+    for number in range(10):
+        node.disk.fail_writes(1, match="__cluster_metadata-0/0000")
+        row = {"name": f"n{number}", "num_partitions": 3, "replication_factor": 1, "assignments": [], "configs": []}
+        answer = await node.ask("CreateTopics", 5, topics=[row], timeout_ms=1000, validate_only=False)
+        assert answer["topics"][0]["error_code"] == STORAGE_ERROR
+        await node.broker.stop()
+        await node.restart()
+        assert await node.put(str(number)) == 0
+    assert await node.read() == [str(number) for number in range(10)]
+
+
+@faulty()
 async def test_a_read_that_fails_is_a_storage_error_and_passes(node: FaultyNode) -> None:
     assert await node.put("a") == 0
     with log_lines() as lines:

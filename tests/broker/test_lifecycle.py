@@ -11,6 +11,7 @@ from twofold.broker.lifecycle import Lifecycle
 from twofold.config.listeners import ListenerAddress
 from twofold.controller.image import MetadataImage
 from twofold.runtime.real import real_runtime
+from twofold.security.protocols import SecurityProtocol
 from twofold.wire.errors import DuplicateBrokerRegistration, StaleBrokerEpoch
 from twofold.wire.messages.broker_heartbeat import BrokerHeartbeatResponse
 from twofold.wire.messages.broker_registration import BrokerRegistrationResponse
@@ -61,6 +62,7 @@ async def register(subject):
         cluster_id="cluster",
         directory_id=uuid.UUID(int=5),
         listeners=[ListenerAddress("PLAINTEXT", "host", 9)],
+        protocols={"PLAINTEXT": SecurityProtocol.PLAINTEXT},
         features=(),
         rack="r",
     )

@@ -349,12 +349,14 @@ class Broker:
         await asyncio.gather(*self._background, return_exceptions=True)
         self._background.clear()
         controller: Controller | None = self.controller
+        metadata_is_whole = True
         if controller is not None:
             try:
                 await controller.stop()
             except (OSError, KafkaError) as error:  # of a disk that failed: the logs are still to be given back
+                metadata_is_whole = False
                 log.error("the metadata log cannot be closed: %s", error)
-        await self.logs.close()
+        await self.logs.close(others_are_whole=metadata_is_whole)
 
     def _answer_early(self) -> None:
         self.replicas.purgatory.answer_fetches()

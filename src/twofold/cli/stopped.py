@@ -25,6 +25,7 @@ from twofold.metadata_log.errors import UnusableMetadata
 from twofold.quorum.controller import Controller
 from twofold.runtime.api import Runtime
 from twofold.runtime.real import real_runtime
+from twofold.wire.errors import KafkaStorageError
 
 DEFAULT_NODE_ID = 1
 # An authorizer without entries would let no principal in. That does not matter here: this is the way back.
@@ -49,7 +50,7 @@ async def controller_of(data: str) -> AsyncIterator[Controller]:
             yield controller
         finally:
             await controller.stop()
-    except (DataDirectoryError, UnusableMetadata) as error:
+    except (DataDirectoryError, UnusableMetadata, KafkaStorageError) as error:
         raise CliError(str(error), FAILED) from None
     finally:
         lock.release()

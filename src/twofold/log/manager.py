@@ -543,13 +543,14 @@ class LogManager:
 
     # Stopping
 
-    async def close(self) -> None:
-        """Sync and close everything, so that the next start is quick."""
+    async def close(self, *, others_are_whole: bool = True) -> None:
+        """Sync and close everything, so that the next start is quick. The mark of that speaks for all of the directory:
+        not `others_are_whole` says that what is not closed here, the metadata log, may have a torn end."""
         self._closed = True
         await self.cleaner.stop()
         if self._times_in_flight is not None and not self._times_in_flight.done():
             await asyncio.wait([self._times_in_flight])
-        clean = True
+        clean = others_are_whole
         logs = self.logs()
         for at in range(0, len(logs), CLOSE_AT_ONCE):
             clean &= all(await asyncio.gather(*map(self._close, logs[at : at + CLOSE_AT_ONCE])))

@@ -532,11 +532,13 @@ class MetadataLog:
             self._committed_file = None
 
     async def close(self) -> None:
-        """Commit all that was appended, and close the log."""
+        """Commit all that was appended, and close the log. Raises if the log is not whole: a write or a sync failed."""
         if self._syncing is not None:
             await asyncio.wait([self._syncing])
         self.is_leader = False
         self._stop_files()
+        if self._log.failure is not None:
+            raise KafkaStorageError(f"{METADATA_PARTITION}: {self._log.failure}")
         plan = self._log.prepare_close()
         if plan is not None:
             try:

@@ -102,7 +102,7 @@ def _metrics_address(settings: Settings) -> ListenerAddress | None:
         return ListenerAddress(METRICS, LOOPBACK, address.port)
     if not _is_loopback(address.host):
         log.warning(
-            "%s=%s: every host that reaches this address can read the metrics without a login; %s:%d is for this machine",
+            "%s=%s: any host that reaches it reads the metrics without a login; %s:%d is for this machine",
             METRICS, text, LOOPBACK, address.port,
         )  # fmt: skip
     return address

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ from twofold.wire.errors import TopicAuthorizationFailed
 PREFIX = "shop"
 
 
-def settings_of(running: GuardedBroker, user: str) -> dict[str, str]:
+def settings_of(running: GuardedBroker, user: str) -> dict[str, Any]:
     return {
         "bootstrap_servers": f"localhost:{running.ports['LOGIN']}",
         "security_protocol": "SASL_PLAINTEXT",

@@ -24,7 +24,7 @@ from twofold.sink.register import Reader, Register, encode
 from twofold.sink.remembered import Remembered
 from twofold.sink.steps import Reached, unobserved
 from twofold.types import TopicPartition
-from twofold.wire.errors import OffsetOutOfRange, TopicAlreadyExists
+from twofold.wire.errors import OffsetOutOfRange, TopicAlreadyExists, TopicAuthorizationFailed
 from twofold.wire.messages.fetch import PartitionData
 
 log = logging.getLogger(__name__)
@@ -165,6 +165,10 @@ class Journal:
             configs["min.insync.replicas"] = str(MIN_REPLICAS)
         topic = NewTopic(name=self.topic, num_partitions=1, replication_factor=min(REPLICAS, brokers), configs=configs)
         for error in (await admin.create_topics([topic])).errors.values():
+            # Without the right to make it nothing is missing where an administrator has made it.
+            is_refused = isinstance(error, TopicAuthorizationFailed)
+            if is_refused and self.topic in (await admin.describe_topics([self.topic])).values:
+                continue
             if not isinstance(error, TopicAlreadyExists):
                 raise error
 

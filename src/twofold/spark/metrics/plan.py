@@ -3,6 +3,7 @@
 Spark 4.3 lets a Python source name neither itself nor its sink: where Spark's own connector is `KafkaV2[Subscribe[a]]`,
 its progress has the name of a class and a number. What is here is read from the options that the query was given.
 What Spark does not tell (Spark Connect, another version) is left out: metrics have less to say then, and nothing fails.
+No secret is kept: of a connection only references to secrets are taken over, as the query itself has them.
 """
 
 import logging
@@ -10,8 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from twofold.connections.security import literal_secret
 from twofold.sink.names import prefix_of_query
+from twofold.spark.kafka_names import SECURITY_PREFIXES, SECURITY_PROTOCOL
 
+KAFKA = "kafka."
 SERVERS = "kafka.bootstrap.servers"
 ISOLATION = "kafka.isolation.level"
 FORMAT = "twofold"
@@ -21,9 +25,17 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class Reach:
+    """Where the brokers of a query are, and `security.protocol`, `sasl.*` and `ssl.*` of the connections to them."""
+
+    servers: str
+    security: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class SourcePlan:
     name: str
-    servers: str | None
+    reach: Reach | None
     isolation: str
 
 
@@ -32,7 +44,7 @@ class SinkPlan:
     """`prefix` is None where nothing is written in transactions."""
 
     name: str
-    servers: str | None
+    reach: Reach | None
     prefix: str | None
 
 
@@ -44,21 +56,30 @@ class QueryPlan:
     sink: SinkPlan | None = None
 
 
+def reach_of(lower: Mapping[str, str]) -> Reach | None:
+    """By options in lower case. None where no brokers are named, or a secret is written out: it is not kept here."""
+    servers = lower.get(SERVERS)
+    settings = {name.removeprefix(KAFKA): value for name, value in lower.items() if name.startswith(KAFKA)}
+    names = (SECURITY_PROTOCOL, *SECURITY_PREFIXES)
+    security = {name: value for name, value in settings.items() if name.startswith(names)}
+    if servers is None or literal_secret(security) is not None:
+        return None
+    return Reach(servers, tuple(sorted(security.items())))
+
+
 def source_plan(options: Mapping[str, str]) -> SourcePlan:
     """In the form of Spark's own connector. Names of options do not care about case."""
     lower = {name.lower(): value for name, value in options.items()}
     chosen = [f"{words}[{lower[name]}]" for name, words in STRATEGIES if name in lower]
     isolation = lower.get(ISOLATION, "read_committed")
-    return SourcePlan(f"Twofold[{', '.join(chosen)}]", lower.get(SERVERS), isolation)
+    return SourcePlan(f"Twofold[{', '.join(chosen)}]", reach_of(lower), isolation)
 
 
 def sink_plan(options: Mapping[str, str], query_id: str) -> SinkPlan:
     lower = {name.lower(): value for name, value in options.items()}
     exactly_once = lower.get("exactlyonce", "auto").lower() != "off"
     prefix = lower.get("transactionalidprefix") or prefix_of_query(query_id)
-    return SinkPlan(
-        f"Twofold[{lower.get('topic', 'column topic')}]", lower.get(SERVERS), prefix if exactly_once else None
-    )
+    return SinkPlan(f"Twofold[{lower.get('topic', 'column topic')}]", reach_of(lower), prefix if exactly_once else None)
 
 
 def plan_of(spark: Any, query_id: str) -> QueryPlan:

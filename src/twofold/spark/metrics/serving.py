@@ -16,7 +16,7 @@ from twofold.broker.metrics.http import MetricsServer
 from twofold.config.listeners import parse_host_port
 from twofold.runtime.api import Runtime
 from twofold.spark.metrics import page
-from twofold.spark.metrics.plan import QueryPlan
+from twofold.spark.metrics.plan import QueryPlan, Reach
 from twofold.spark.metrics.reports import Receiver
 from twofold.spark.metrics.table import QueryTable
 from twofold.spark.metrics.watch import BrokerWatch, SinkQuestion, SourceQuestion
@@ -151,23 +151,23 @@ class Serving:
             *(self._look_at_source(question) for question in self._source_questions()),
             *(self._look_at_sink(question) for question in self._sink_questions()),
         )
-        reached = {servers for servers, found in answered if found}
+        reached = {reach for reach, found in answered if found}
         self._watch_failures += sum(not found for _, found in answered)
         await self._watch.keep(reached)
 
-    async def _look_at_source(self, question: SourceQuestion) -> tuple[str, bool]:
+    async def _look_at_source(self, question: SourceQuestion) -> tuple[Reach, bool]:
         latest = await self._watch.ends(question)
         if latest is not None:
             with self._lock:
                 self._table.looked_at_source(question.query_id, question.index, latest, self._runtime.clock.monotonic())
-        return question.servers, latest is not None
+        return question.reach, latest is not None
 
-    async def _look_at_sink(self, question: SinkQuestion) -> tuple[str, bool]:
+    async def _look_at_sink(self, question: SinkQuestion) -> tuple[Reach, bool]:
         found = await self._watch.transactions(question)
         if found is not None:
             with self._lock:
                 self._table.looked_at_transactions(question.query_id, found, self._runtime.clock.monotonic())
-        return question.servers, found is not None
+        return question.reach, found is not None
 
     def _source_questions(self) -> list[SourceQuestion]:
         questions = []
@@ -176,9 +176,9 @@ class Serving:
                 _, known = self._plans.get(row.query_id, ("", None))
                 for index, source in enumerate(row.sources):
                     planned = None if known is None or row.is_over else known.sources.get(index)
-                    if planned is not None and planned.servers is not None and source.end:
+                    if planned is not None and planned.reach is not None and source.end:
                         questions.append(
-                            SourceQuestion(row.query_id, index, planned.servers, planned.isolation, tuple(source.end))
+                            SourceQuestion(row.query_id, index, planned.reach, planned.isolation, tuple(source.end))
                         )
         return questions
 
@@ -188,8 +188,8 @@ class Serving:
             for row in self._table.rows():
                 _, known = self._plans.get(row.query_id, ("", None))
                 sink = None if known is None else known.sink
-                if not row.is_over and sink is not None and sink.servers is not None and sink.prefix is not None:
-                    questions.append(SinkQuestion(row.query_id, sink.servers, sink.prefix))
+                if not row.is_over and sink is not None and sink.reach is not None and sink.prefix is not None:
+                    questions.append(SinkQuestion(row.query_id, sink.reach, sink.prefix))
         return questions
 
 

@@ -1,5 +1,5 @@
 """Asks the brokers what Spark does not tell between two batches: where topics end now, and which transactions of a
-query are open. It only looks, so that a query is never fenced or slowed by it.
+query are open. It only looks, so that a query is never fenced or slowed by it. It connects as the query does.
 """
 
 import logging
@@ -8,10 +8,12 @@ from collections.abc import Set
 from dataclasses import dataclass
 
 from twofold.client import OffsetSpec
+from twofold.client.config import from_dotted
 from twofold.client.parts import ISOLATION_LEVELS, Cluster, ConsumerConfig, list_offsets
 from twofold.connections.waiting import Deadline
 from twofold.runtime.api import Runtime
 from twofold.sink.inspection import Inspector
+from twofold.spark.metrics.plan import Reach
 from twofold.spark.metrics.table import Transactions
 from twofold.spark.offsets import Offsets
 from twofold.types import TopicPartition
@@ -30,7 +32,7 @@ class SourceQuestion:
 
     query_id: str
     index: int
-    servers: str
+    reach: Reach
     isolation: str
     partitions: tuple[TopicPartition, ...]
 
@@ -40,7 +42,7 @@ class SinkQuestion:
     """Which transactions of a prefix are not over."""
 
     query_id: str
-    servers: str
+    reach: Reach
     prefix: str
 
 
@@ -49,12 +51,12 @@ class BrokerWatch:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._looking: dict[str, tuple[Cluster, Inspector]] = {}
+        self._looking: dict[Reach, tuple[Cluster, Inspector]] = {}
 
     async def ends(self, question: SourceQuestion) -> Offsets | None:
         """None where they could not be found: a broker is away, or the topic is."""
         try:
-            cluster, _ = self._at(question.servers)
+            cluster, _ = self._at(question.reach)
             specs = dict.fromkeys(question.partitions, OffsetSpec.LATEST)
             level = ISOLATION_LEVELS.get(question.isolation, ISOLATION_LEVELS["read_committed"])
             await cluster.bootstrap(PATIENCE_MS)
@@ -66,7 +68,7 @@ class BrokerWatch:
 
     async def transactions(self, question: SinkQuestion) -> Transactions | None:
         try:
-            cluster, inspector = self._at(question.servers)
+            cluster, inspector = self._at(question.reach)
             await cluster.bootstrap(PATIENCE_MS)
             rows = await inspector.transactions(question.prefix, self._deadline(cluster))
         except (KafkaError, ValueError) as error:
@@ -79,24 +81,25 @@ class BrokerWatch:
     def _deadline(self, cluster: Cluster) -> Deadline:
         return cluster.deadline(TIMEOUT_MS, "the time of a look")
 
-    def _at(self, servers: str) -> tuple[Cluster, Inspector]:
-        if servers not in self._looking:
+    def _at(self, reach: Reach) -> tuple[Cluster, Inspector]:
+        if reach not in self._looking:
             if len(self._looking) >= MAX_CLUSTERS:
                 raise ValueError(f"more than {MAX_CLUSTERS} clusters are not asked")
-            config = ConsumerConfig(
-                bootstrap_servers=servers,
-                client_id="twofold-metrics",
-                request_timeout_ms=TIMEOUT_MS,
-                default_api_timeout_ms=TIMEOUT_MS,
-            )
-            cluster = Cluster(self._runtime, config)
-            self._looking[servers] = cluster, Inspector(cluster)
-        return self._looking[servers]
+            settings = {
+                **dict(reach.security),
+                "bootstrap.servers": reach.servers,
+                "client.id": "twofold-metrics",
+                "request.timeout.ms": TIMEOUT_MS,
+                "default.api.timeout.ms": TIMEOUT_MS,
+            }
+            cluster = Cluster(self._runtime, from_dotted(ConsumerConfig, settings))
+            self._looking[reach] = cluster, Inspector(cluster)
+        return self._looking[reach]
 
-    async def keep(self, reached: Set[str]) -> None:
+    async def keep(self, reached: Set[Reach]) -> None:
         """Connections to others go: no query asks for those brokers, or they may have other addresses the next time."""
-        for servers in self._looking.keys() - reached:
-            cluster, inspector = self._looking.pop(servers)
+        for reach in self._looking.keys() - reached:
+            cluster, inspector = self._looking.pop(reach)
             inspector.close()
             await cluster.close()
 

@@ -218,8 +218,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         starts, ends = o.start_of(start, end), o.from_json(end)
-        is_replay = not self._topics.ids
-        if is_replay:
+        is_replay = self._topics.is_replayed(end)
+        if not self._topics.ids:
             self._offsets.look_up_ids()
             self._note_ids()
         if o.is_fresh(start) and not o.remembers_start(end):
@@ -348,6 +348,14 @@ class TopicWatch:
         self._sure: set[str] = set()
         """Topics that tasks have compared with the journal, or that need not be."""
         self._planned: tuple[dict[str, Any], set[str], dict[str, str]] | None = None
+        self._replayed: dict[str, Any] | None = None
+
+    def is_replayed(self, end: dict[str, Any]) -> bool:
+        """Whether the batch was planned by a run before: this one has not looked for an end yet. Spark may ask more
+        than once for the tasks of one batch, as of a query that uses its stream more than once."""
+        if not self.ids:
+            self._replayed = end
+        return self._replayed == end
 
     def note(self, found: Mapping[str, str]) -> dict[str, tuple[str, str]]:
         """What was made anew since it was noted last, with its ids before and now."""

@@ -573,7 +573,11 @@ def _in_words_of_the_user(message: str, config: "type[ClientConfig]") -> str:
     )
     # A value that could not be parsed comes with the dotted name already.
     dotted = "|".join(re.escape(name.replace("_", ".")) for name in names)
-    return re.sub(rf"^({dotted})(?==)", lambda match: KAFKA + match[1], found)
+    found = re.sub(rf"^({dotted})(?==)", lambda match: KAFKA + match[1], found)
+    of_security = "|".join(
+        re.escape(name.replace("_", ".")) for name in names if name.startswith(("sasl_", "security_", "ssl_"))
+    )
+    return re.sub(rf"(?<![\w.])({of_security})(?![\w.])", lambda match: KAFKA + match[1], found)
 
 
 def _refuse(given: GivenOptions, refused: Mapping[str, str]) -> None:

@@ -166,6 +166,16 @@ async def test_ids_that_expired_are_counted_and_no_longer_known(node: Node) -> N
     assert (page("twofold_txn_ids"), page("twofold_txn_expired_ids_total")) == (0, 1)
 
 
+@simulated(quota_open_transactions_max=1, add_partitions_to_txn_retry_backoff_max_ms=0)
+async def test_transactions_that_were_not_begun_because_of_their_principal_are_counted(node: Node) -> None:
+    first, second = await node.init("a"), await node.init("b")
+    assert await node.add(first, 0, name="a") == [0]
+    assert (await scrape(node))("twofold_txn_refused_begins_total") == 0
+    for _ in range(3):
+        assert await node.add(second, 0, name="b") == [51]
+    assert (await scrape(node))("twofold_txn_refused_begins_total") == 3
+
+
 @exact()
 async def test_markers_that_are_owed_are_told(node: Node) -> None:
     pair = await node.init()

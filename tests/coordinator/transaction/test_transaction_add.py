@@ -235,3 +235,44 @@ def test_add_offsets_is_adding_one_partition():
     assert world.add(of=offsets, client_version=0) == OK
     assert world.now.partitions == offsets
     assert world.verify(of=offsets) == {TopicPartition("__consumer_offsets", 7): OK}
+
+
+# --- a bound on what a principal may have open ---
+
+
+def add_as_alice(entry, open_now, *, most=2, pair=(P, 5), pending=False):
+    asked: list[str] = []
+    producer_id, epoch = pair
+
+    def count_open(principal):
+        asked.append(principal)
+        return open_now
+
+    coordinator = Coordinator(TransactionConfig(max_open=most), ids_from(2000), count_open=count_open)
+    found = told(
+        lambda: coordinator.add_partitions(
+            entry, TXN, producer_id, epoch, MORE, 2, NOW, pending=pending, server_version=2, principal="User:alice"
+        )
+    )
+    return found, asked
+
+
+@pytest.mark.parametrize("state", [EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT])
+def test_a_principal_with_as_many_open_as_it_may_have_begins_no_other(state):
+    assert add_as_alice(a_transaction(state), 1) == (OK, ["User:alice"])
+    assert add_as_alice(a_transaction(state), 2) == (CONCURRENT_TRANSACTIONS, ["User:alice"])
+    assert add_as_alice(a_transaction(state), 3) == (CONCURRENT_TRANSACTIONS, ["User:alice"])
+
+
+def test_without_a_bound_nothing_is_counted():
+    assert add_as_alice(a_transaction(EMPTY), 1_000_000, most=0) == (OK, [])
+
+
+def test_what_is_open_may_be_added_to_whatever_its_principal_has_open():
+    assert add_as_alice(a_transaction(ONGOING), 2) == (OK, [])
+
+
+def test_a_fenced_or_unknown_producer_learns_that_before_it_is_told_to_ask_again():
+    assert add_as_alice(a_transaction(EMPTY), 2, pair=(P, 4)) == (PRODUCER_FENCED, [])
+    assert add_as_alice(a_transaction(EMPTY), 2, pair=(9, 5)) == (INVALID_PRODUCER_ID_MAPPING, [])
+    assert add_as_alice(None, 2) == (INVALID_PRODUCER_ID_MAPPING, [])

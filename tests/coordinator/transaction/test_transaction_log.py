@@ -25,6 +25,7 @@ from twofold.coordinator.transaction.state import (
     TransactionsState,
     check_successor,
 )
+from twofold.coordinator.transaction.states import State
 from twofold.wire.errors import (
     CoordinatorNotAvailable,
     InvalidRecord,
@@ -44,6 +45,37 @@ from twofold.wire.errors import (
 def load(*records: tuple[str, TransactionMetadata | None], check: bool = True) -> TransactionsState:
     machine = TransactionMachine(check=check)
     return machine.apply_all(machine.initial(), list(enumerate(starmap(TransactionRecord, records))))
+
+
+def test_open_transactions_are_counted_by_principal_until_they_are_decided_or_removed():
+    def of(state: State, principal: str) -> TransactionMetadata:
+        return a_transaction(state)._replace(opened_by=principal)
+
+    machine = TransactionMachine(counts=True)
+    state = machine.initial()
+    steps: list[tuple[str, TransactionMetadata | None]] = [
+        ("a", of(ONGOING, "User:alice")),
+        ("b", of(ONGOING, "User:alice")),
+        ("c", of(ONGOING, "")),
+        ("b", of(ONGOING, "User:alice")),  # a partition more
+        ("a", of(PREPARE_COMMIT, "User:alice")),
+        ("a", of(COMPLETE_COMMIT, "")),
+        ("b", None),
+        ("never", None),
+        ("c", of(PREPARE_ABORT, "")),
+    ]
+    seen: list[dict[str, int]] = []
+    for name, value in steps:
+        state = machine.apply_all(state, [(len(seen), TransactionRecord(name, value))])
+        seen.append(dict(state.opened_by))
+    alice, both = {"User:alice": 1}, {"User:alice": 2, "": 1}
+    assert seen == [alice, {"User:alice": 2}, both, both, {**alice, "": 1}, {**alice, "": 1}, {"": 1}, {"": 1}, {}]
+
+
+def test_where_nothing_is_bounded_nothing_is_counted():
+    state = load(("a", a_transaction(ONGOING)), check=False)
+    assert list(state.ongoing) == ["a"]
+    assert dict(state.opened_by) == {}
 
 
 def test_load_and_unload():

@@ -198,6 +198,7 @@ ADDED = {
     "metrics.listener",
     "metrics.max.partitions",
     "quota.new.transactional.ids.rate",
+    "quota.open.transactions.max",
     "transaction.heartbeat.enable",
 }
 DEFAULT = 5

@@ -216,6 +216,11 @@ TXN_TWO_PHASE_OLDEST = _own(
     "Age of the oldest open two-phase transaction (KIP-939), which only an outside decision ends; 0 without one.",
 )
 TXN_EXPIRED = _own("txn_expired_ids", "Transactional ids removed because no producer used them.", kind=COUNTER)
+TXN_REFUSED = _own(
+    "txn_refused_begins",
+    "How often a transaction was not begun because its principal had quota.open.transactions.max open.",
+    kind=COUNTER,
+)
 MARKERS_PENDING = _own("txn_markers_pending", "Decided transactions of which a marker is still to be written.")
 TXN_END = _own(
     "txn_end_seconds",

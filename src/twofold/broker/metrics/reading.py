@@ -318,6 +318,7 @@ class BrokerCollector:
         yield _one(families.TXN_TWO_PHASE_OLDEST, (now_ms - oldest_two_phase_ms) / 1000)
         yield _one(families.OPEN_TIME, age_ms)
         yield _one(families.TXN_EXPIRED, service.counts.removed_ids)
+        yield _one(families.TXN_REFUSED, service.counts.refused_begins)
         yield _one(families.TIMED_OUT, service.counts.timed_out)
         yield _one(families.HEARTBEATS, sum(len(shard.signs_ms) for shard in shards))
         yield _one(families.SILENT, service.counts.silent)

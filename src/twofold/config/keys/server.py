@@ -174,6 +174,10 @@ KEYS = (
             doc="New transactional ids per second that one principal may make known, on average; all of "
                 "quota.window.num samples at once. A client that makes more has to wait, and nothing is refused. 0 "
                 "sets no limit. Twofold's own."),
+    setting("quota.open.transactions.max", INT, 0, rule=at_least(0), importance=LOW,
+            doc="Transactions that one principal may have open at this broker at once. The next one begins when "
+                "another has been decided: until then clients get CONCURRENT_TRANSACTIONS and ask again. No "
+                "transaction is ended for it. 0 sets no limit. Twofold's own."),
     setting("replication.quota.window.num", INT, 11, rule=at_least(1), importance=LOW, effect=False,
             doc="Samples kept for replication quotas."),
     setting("replication.quota.window.size.seconds", INT, 1, rule=at_least(1), importance=LOW, effect=False,

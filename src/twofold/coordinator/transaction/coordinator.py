@@ -11,7 +11,9 @@
    lost or the coordinator has moved since.
 4. The protocol of EndTxn follows the version of the request; that of a fence follows the server's transaction.version.
 5. No decision hands out epoch 32767.
-6. An administrator ends what was shown, or nothing: a request that names the expected transaction is refused where
+6. A principal has at most `max_open` open transactions here. The next one waits, by its client's asking again; no other
+   transaction is ended for it. To add to an open transaction is always allowed.
+7. An administrator ends what was shown, or nothing: a request that names the expected transaction is refused where
    another one is open, or none. Its success says that this request has ended it.
 """
 
@@ -33,7 +35,16 @@ from twofold.coordinator.transaction.effects import (
 )
 from twofold.coordinator.transaction.heartbeats import AbortCause
 from twofold.coordinator.transaction.records import NEVER_MS, NO_TOPIC_IDS, TransactionMetadata
-from twofold.coordinator.transaction.refusals import busy, check_id, fenced, too_old, unknown, wrong_id, wrong_state
+from twofold.coordinator.transaction.refusals import (
+    busy,
+    check_id,
+    check_room,
+    fenced,
+    too_old,
+    unknown,
+    wrong_id,
+    wrong_state,
+)
 from twofold.coordinator.transaction.states import EXPIRABLE, PREPARING, Event, State
 from twofold.coordinator.transaction.transitions import (
     EPOCH_MAX,
@@ -82,6 +93,7 @@ class TransactionConfig:
     max_timeout_ms: int = 900_000
     id_expiration_ms: int = 604_800_000
     two_phase_commit_enable: bool = False
+    max_open: int = 0  # transactions of one principal; 0: any number
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "TransactionConfig":
@@ -89,6 +101,7 @@ class TransactionConfig:
             max_timeout_ms=settings.int("transaction.max.timeout.ms"),
             id_expiration_ms=settings.int("transactional.id.expiration.ms"),
             two_phase_commit_enable=settings.bool("transaction.two.phase.commit.enable"),
+            max_open=settings.int("quota.open.transactions.max"),
         )
 
 
@@ -146,12 +159,14 @@ class Coordinator:
         config: TransactionConfig,
         new_producer_id: Callable[[], ProducerId],
         topic_id: Callable[[str], UUID | None] = lambda topic: None,
+        count_open: Callable[[str], int] = lambda principal: 0,
     ) -> None:
         """`new_producer_id` raises CoordinatorLoadInProgress when it has none at hand (KAFKA-14417). `topic_id` tells
-        which topic a name stands for now."""
+        which topic a name stands for now, `count_open` how many transactions of a principal are open."""
         self.config = config
         self._new_producer_id = new_producer_id
         self._topic_id = topic_id
+        self._count_open = count_open
 
     # --- InitProducerId ---
 
@@ -320,6 +335,8 @@ class Coordinator:
             raise busy(transactional_id)
         elif server_version < TV2 and is_two_phase(entry):
             raise too_old(transactional_id, "begins a two-phase transaction", server_version)
+        if state is not State.ONGOING:
+            check_room(transactional_id, principal, self.config.max_open, self._count_open)
         value = added(entry, partitions, client_version, now_ms, principal)
         return Decision(self._with_topic_ids(value, entry, partitions))
 

@@ -1,5 +1,7 @@
 """The errors with which the transaction coordinator refuses a request, with what a user needs to see why."""
 
+from collections.abc import Callable
+
 from twofold.coordinator.transaction.records import TransactionMetadata
 from twofold.coordinator.transaction.transitions import client_pair
 from twofold.types import ProducerEpoch, ProducerId
@@ -18,6 +20,21 @@ def check_id(transactional_id: str) -> None:
     """Call before the id is looked up: an empty one belongs to no coordinator."""
     if not transactional_id:
         raise InvalidRequest("the transactional id is empty")
+
+
+class TooManyOpen(ConcurrentTransactions):
+    """A principal has as many open transactions as it may have. Clients ask again, as for any transaction in the way;
+    but nothing of this id is under way that a request could wait for."""
+
+
+def check_room(transactional_id: str, principal: str, most: int, count: Callable[[str], int]) -> None:
+    """Call where a transaction begins. `count` tells how many are open of a principal; 0 is no limit."""
+    if most and (open_now := count(principal)) >= most:
+        holder = repr(principal) if principal else "clients that did not log in"
+        raise TooManyOpen(
+            f"{transactional_id!r} cannot begin a transaction: {holder} may have {most:,} open here and have "
+            f"{open_now:,}: quota.open.transactions.max"
+        )
 
 
 def being_aborted(transactional_id: str) -> KafkaError:

@@ -29,6 +29,7 @@ class TransactionCounts:
     def __init__(self) -> None:
         self._aborts: Counter[AbortCause] = Counter()  # that the client of the transaction did not ask for
         self.removed_ids = 0
+        self.refused_begins = 0  # because the principal had as many open as it may have
 
     def abort(self, cause: AbortCause) -> None:
         self._aborts[cause] += 1

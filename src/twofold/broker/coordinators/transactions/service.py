@@ -6,6 +6,8 @@
 3. A heartbeat never waits: it would come too late (KIP-1309).
 4. The broker's log names the client that takes over an id and so aborts its open transaction, and the client that ends
    a two-phase transaction. The line is written when the decision is committed.
+5. What a principal has open is counted over all shards that are loaded: the sum is as long as there are partitions of
+   the log, whatever is open in them.
 """
 
 import asyncio
@@ -43,7 +45,7 @@ from twofold.coordinator.transaction.damage import UNDAMAGED
 from twofold.coordinator.transaction.heartbeats import heartbeat
 from twofold.coordinator.transaction.proofs import Pair
 from twofold.coordinator.transaction.records import TransactionMetadata
-from twofold.coordinator.transaction.refusals import being_aborted, check_id
+from twofold.coordinator.transaction.refusals import TooManyOpen, being_aborted, check_id
 from twofold.coordinator.transaction.states import State
 from twofold.coordinator.transaction.transitions import has_kept, is_two_phase
 from twofold.types import NO_PRODUCER_ID, ProducerEpoch, ProducerId, TopicPartition
@@ -77,7 +79,7 @@ class TransactionService(CoordinatorService[TransactionShard]):
     ) -> None:
         super().__init__(core)
         self.config = TransactionConfig.from_settings(core.settings)
-        self.coordinator = Coordinator(self.config, producer_ids.take, self._topic_id)
+        self.coordinator = Coordinator(self.config, producer_ids.take, self._topic_id, self._count_open)
         self.markers = MarkerSender(core, groups)
         self._missing_markers = missing_markers
         self.sweeps = TransactionSweeps(self, core)
@@ -123,6 +125,9 @@ class TransactionService(CoordinatorService[TransactionShard]):
     def _topic_id(self, name: str) -> UUID | None:
         topic = self._core.image.topic(name)
         return None if topic is None else topic.topic_id
+
+    def _count_open(self, principal: str) -> int:
+        return sum(shard.state.opened_by.get(principal, 0) for shard in self.led() if shard.is_active)
 
     def _value_version(self) -> int:
         return 1 if self.server_version >= 1 else 0
@@ -232,10 +237,14 @@ class TransactionService(CoordinatorService[TransactionShard]):
             raise CoordinatorNotAvailable("the disk is full: transactions can be ended and not extended")
 
         def decide(entry: TransactionMetadata | None, now_ms: int, pending: bool) -> Decision:
-            decision = self.coordinator.add_partitions(
-                entry, transactional_id, producer_id, producer_epoch, partitions, client_version, now_ms,
-                pending=pending, server_version=self.server_version, principal=opener,
-            )  # fmt: skip
+            try:
+                decision = self.coordinator.add_partitions(
+                    entry, transactional_id, producer_id, producer_epoch, partitions, client_version, now_ms,
+                    pending=pending, server_version=self.server_version, principal=opener,
+                )  # fmt: skip
+            except TooManyOpen as error:
+                self._refused(error)
+                raise
             if decision.value is not None and is_two_phase(decision.value):
                 self._check_may_begin()
             if decision.value is not None and self.being_deleted:
@@ -243,6 +252,10 @@ class TransactionService(CoordinatorService[TransactionShard]):
             return decision
 
         return self._decide(transactional_id, decide)
+
+    def _refused(self, error: TooManyOpen) -> None:
+        self.counts.refused_begins += 1
+        self._core.quiet.warning("open transactions", "%s", error.message)
 
     def _check_not_deleted(self, partitions: frozenset[TopicPartition]) -> None:
         for topic, index in sorted(partitions):
@@ -398,8 +411,8 @@ class TransactionService(CoordinatorService[TransactionShard]):
             decided = self.shard(transactional_id).decide(transactional_id, decide)
             if decided.done() and not decided.result().decide_again:
                 return decided
-        except ConcurrentTransactions:
-            if self._patience_s <= 0:
+        except ConcurrentTransactions as error:
+            if self._patience_s <= 0 or isinstance(error, TooManyOpen):
                 raise
         return self._patiently(transactional_id, decide, decided)
 
@@ -424,8 +437,8 @@ class TransactionService(CoordinatorService[TransactionShard]):
                 if not decision.decide_again:
                     return decision
                 raise being_aborted(transactional_id)
-            except ConcurrentTransactions:
-                if clock.monotonic() >= until:
+            except ConcurrentTransactions as error:
+                if clock.monotonic() >= until or isinstance(error, TooManyOpen):
                     raise
                 decided = None
 

@@ -96,9 +96,8 @@ class TransactionShard(CoordinatorShard[TransactionsState, TransactionRecord]):
         repairs: ShardRepairs | None = None,
     ) -> None:
         port = TransactionPort(find, runtime, value_version)
-        super().__init__(
-            index, epoch, TransactionMachine(check=True), port, runtime, purgatory, commit_timeout_ms=commit_timeout_ms
-        )
+        machine = TransactionMachine(check=True, counts=coordinator.config.max_open > 0)
+        super().__init__(index, epoch, machine, port, runtime, purgatory, commit_timeout_ms=commit_timeout_ms)
         self._coordinator = coordinator
         self._markers = markers
         self._counts = counts

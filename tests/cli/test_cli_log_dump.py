@@ -163,7 +163,8 @@ def test_the_fields_of_two_phase_commit_are_shown(tmp_path: Path, dump: Dump) ->
     assert code == 0 and gone["key"] == {"transactional_id": "gone"} and gone["value"] is None
     assert kept["value"] | {"last_update_ms": 0} == {
         "producer_id": 7, "producer_epoch": 3, "timeout_ms": NEVER_MS, "state": "Ongoing", "partitions": ["t-0"],
-        "last_update_ms": 0, "start_ms": 10, "previous_producer_id": 7, "next_producer_id": 8, "client_version": 3,
+        "last_update_ms": 0, "start_ms": 10, "previous_producer_id": 7, "next_producer_id": 8,
+        "client_version": 3, "opened_by": "",
         "next_producer_epoch": 4, "last_producer_epoch": 2, "heartbeat_interval_ms": 500, "two_phase": True,
         "last_two_phase": {"state": "7:2", "ending": "terminated"},
         "next_terms": {"timeout_ms": 60_000, "heartbeat_interval_ms": 500},

@@ -187,6 +187,8 @@ def destructive() -> dict[str, tuple[str, ...]]:
         "txn terminate": ("--transactional-id", "x", "--yes"),
         "pipeline recover": ("--prefix", "p", "--yes"),
         "pipeline prune": ("--prefix", "p", "--keep", "1", "--yes"),
+        "acl remove": ("--all", "--yes"),
+        "user remove": ("alice", "--yes"),
     }
 
 

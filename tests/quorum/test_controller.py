@@ -45,7 +45,7 @@ from twofold.metadata_log.errors import CorruptMetadataLog
 from twofold.metadata_log.metadata_log import MetadataLog
 from twofold.quorum.controller import Controller
 from twofold.runtime.sim import PowerCut, SimDisk
-from twofold.wire.errors import KafkaError, NotController, PolicyViolation
+from twofold.wire.errors import KafkaError, KafkaStorageError, NotController, PolicyViolation
 from twofold.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from twofold.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from twofold.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -280,7 +280,8 @@ def test_a_failed_sync_fails_what_waits_and_tells_the_owner():
         assert controller.image is before
         with pytest.raises(NotController):
             await controller.create_topics(create(topic("b")))
-        await controller.stop()
+        with pytest.raises(KafkaStorageError, match="cannot be synced"):  # the folder is not whole
+            await controller.stop()
 
     run(story())
 

@@ -157,7 +157,7 @@ def remove(
         _print(gone, output, "removed")
         return _complain_of(results.errors, "remove")
 
-    run_command(main, bootstrap_server, destructive=True)
+    run_command(main, bootstrap_server, destructive=data is None)
 
 
 def _resources(

@@ -133,7 +133,7 @@ def remove(
                     print(f"removed {name} ({one.mechanism_name})")
         return code
 
-    run_command(main, bootstrap_server, destructive=True)
+    run_command(main, bootstrap_server, destructive=data is None)
 
 
 def _password(name: str, path: str | None) -> str:

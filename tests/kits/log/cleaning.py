@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from kits.log.partition import NOW, Kit
-from twofold.log.api import Bound
+from twofold.log.api import Bound, Origin
 from twofold.log.log import PartitionLog
 from twofold.records.batch import BatchBuilder, Header, Record, iter_headers, iter_records
 from twofold.records.compression import Codec
@@ -38,8 +38,8 @@ class CleanKit(Kit):
     def __init__(self, **more: Any) -> None:
         super().__init__(**{**COMPACTED, **more})
 
-    def put(self, *pairs: Pair, roll: bool = False, **more: Any) -> int:
-        offset = self.append(keyed(*pairs, **more)).base_offset
+    def put(self, *pairs: Pair, roll: bool = False, origin: Origin = Origin.CLIENT, **more: Any) -> int:
+        offset = self.append(keyed(*pairs, **more), origin=origin).base_offset
         if roll:
             self.log.roll()
         return offset

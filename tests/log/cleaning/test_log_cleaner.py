@@ -11,7 +11,7 @@ import pytest
 from kits.log.cleaning import DAY_MS, CleanKit, batches, committed_view, keyed, offsets, pairs, shapes
 from kits.log.partition import DATA, NOW, TP
 from kits.log.replay import assert_indexes, stored_batches
-from twofold.log.api import Bound
+from twofold.log.api import Bound, Origin
 from twofold.log.options import CleanerOptions, LogOptions
 from twofold.records.batch import DELETE_HORIZON, BatchBuilder, iter_headers
 from twofold.records.compression import Codec
@@ -366,7 +366,7 @@ def test_the_offsets_topic_shrinks_to_about_its_keys() -> None:
 def test_cleaner_last_seq() -> None:
     kit = CleanKit()
     kit.put(("a", "1"), pid=7, seq=0)
-    kit.put(("a", "2"), pid=7, seq=1)
+    kit.put(("a", "2"), pid=7, seq=1, origin=Origin.COORDINATOR)
     kit.put(("a", "3"), pid=8, seq=0)
     kit.put(("a", "4"), roll=True)
     kit.clean()
@@ -377,7 +377,7 @@ def test_cleaner_last_seq() -> None:
     for restart in (kit.crash, kit.restart, kit.crash):
         restart()
         assert kit.log.producers() == before
-        assert kit.put(("a", "2"), pid=7, seq=1) == 1, "a duplicate is known still"
+        assert kit.put(("a", "2"), pid=7, seq=1, origin=Origin.COORDINATOR) == 1, "a duplicate is known still"
         with pytest.raises(OutOfOrderSequenceNumber):
             kit.put(("a", "x"), pid=7, seq=3)
     kit.put(("a", "5"), pid=7, seq=2, roll=True)
@@ -458,7 +458,7 @@ def test_cleaner_aborted() -> None:
     kit.put(("c", "1"), pid=8, txn=True)
     kit.mark(7, commit=False)
     kit.mark(8)
-    kit.put(("d", "1"), pid=7, seq=2, roll=True)
+    kit.put(("d", "1"), pid=7, seq=2, roll=True, origin=Origin.COORDINATOR)
     before = committed_view(kit.log)
     kit.clean()
     assert pairs(kit.log) == [(0, "a", "committed"), (3, "c", "1"), (6, "d", "1")]
@@ -480,7 +480,7 @@ def test_cleaner_two_pass() -> None:
     kit = CleanKit(delete_retention_ms=1000)
     kit.put(("a", "1"), pid=7, txn=True)
     kit.mark(7)
-    kit.put(("a", "2"), pid=7, seq=1)
+    kit.put(("a", "2"), pid=7, seq=1, origin=Origin.COORDINATOR)
     kit.put(("b", "2"), roll=True)
     kit.clean()
     marker = batches(kit.log)[0][0]
@@ -507,7 +507,7 @@ def test_a_marker_stays_as_long_as_an_emptied_batch_of_its_transaction() -> None
         kit.clean(again=True)
         assert shapes(kit.log) == [(1, 0), (2, 1), (3, 1)]
         assert kit.log.read(0, 1000, Bound.LAST_STABLE).aborted == ((7, 0),)
-    kit.put(("c", "2"), pid=7, seq=2, roll=True)
+    kit.put(("c", "2"), pid=7, seq=2, roll=True, origin=Origin.COORDINATOR)
     kit.clock.now_ms += 1
     kit.clean(again=True)
     assert shapes(kit.log) == [(2, 1), (4, 1)]
@@ -542,7 +542,7 @@ def test_an_abort_is_known_where_its_marker_lies_in_a_later_segment() -> None:
     kit.put(("a", "aborted"), pid=7, txn=True, roll=True)
     kit.put(("b", "1"), roll=True)
     kit.mark(7, commit=False)
-    kit.put(("c", "1"), pid=7, seq=1)
+    kit.put(("c", "1"), pid=7, seq=1, origin=Origin.COORDINATOR)
     kit.clean()
     assert pairs(kit.log) == [(0, "a", "1"), (2, "b", "1"), (4, "c", "1")]
     assert kit.log.last_stable_offset == 5

@@ -16,7 +16,7 @@ from typing import NamedTuple
 PROFILE_VARIABLE = "TWOFOLD_PROFILE"
 SERVER_VARIABLE = "TWOFOLD_BOOTSTRAP_SERVER"
 OPTION = "--profile"
-ASK_A_BROKER = {"topic", "group", "cluster", "txn", "produce", "consume", "doctor"}
+ASK_A_BROKER = {"topic", "group", "cluster", "txn", "acl", "user", "quota", "produce", "consume", "doctor"}
 PIPELINES = {"status", "recover", "prune"}  # the others go by the file of a pipeline
 _HELP = {"-h", "--help"}
 

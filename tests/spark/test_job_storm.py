@@ -20,7 +20,7 @@ from sink_kit import PATIENCE_S, SETTINGS, Broker
 
 from kits.processes.server import TwofoldServer
 
-ROUNDS = int(os.environ.get("TWOFOLD_STORM_ROUNDS", "100" if LONG else "10"))
+ROUNDS = int(os.environ.get("TWOFOLD_STORM_ROUNDS", "100" if LONG else "3"))
 ROWS = 120
 SEED = int(os.environ.get("TWOFOLD_STORM_SEED", "21"))
 SHAPES = ("plain", "plain", "shuffled")

@@ -8,6 +8,7 @@ import pytest
 from broker.network.test_server import OTHER, serving
 from kits.node.sockets import connected, framed, on_loop, until
 from twofold.broker.network import server as server_module
+from twofold.broker.network.admission import ServerLimits
 from twofold.broker.network.server import Server
 
 MB = 1024 * 1024
@@ -116,7 +117,7 @@ async def test_large_pieces_of_a_request_are_activity():
 
 @on_loop
 async def test_connections_never_take_the_files_that_the_logs_need(caplog):
-    async with serving(max_open_sockets=2) as (server, address):
+    async with serving(limits=ServerLimits(max_open_sockets=2)) as (server, address):
         async with connected(*address) as one, connected(*address) as two:
             await until(lambda: len(server.connections) == 2)
             async with connected(*address) as three:

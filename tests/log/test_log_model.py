@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from kits.log.partition import NOW, Kit, data_batch, headers, marker
 from twofold.log.api import Bound, Origin
+from twofold.log.producers.entry import ForeignBatch
 from twofold.records.batch import Header
 from twofold.records.control import read_end_marker
 from twofold.wire.errors import (
@@ -113,13 +114,15 @@ class LogModel(RuleBasedStateMachine):
             for batch in known.window:
                 if (batch.seq, batch.count) == (seq, count):
                     sure = batch is known.window[-1] or self.batches.index(batch) >= self.sure
-                    return [batch.base] if sure else [batch.base, OutOfOrderSequenceNumber, InvalidTxnState]
+                    return (
+                        [batch.base] if sure else [batch.base, OutOfOrderSequenceNumber, InvalidTxnState, ForeignBatch]
+                    )
         if epoch < known.epoch:
             return [InvalidProducerEpoch]
+        if not txn and (known.coordinator_epoch >= 0 or known.first_offset is not None):
+            return [ForeignBatch]
         if seq != (known.last_seq + 1 if epoch == known.epoch else 0):
             return [OutOfOrderSequenceNumber]
-        if known.first_offset is not None and not txn:
-            return [InvalidTxnState]
         return [self.end]
 
     @rule(

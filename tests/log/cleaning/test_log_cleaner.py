@@ -366,7 +366,7 @@ def test_the_offsets_topic_shrinks_to_about_its_keys() -> None:
 def test_cleaner_last_seq() -> None:
     kit = CleanKit()
     kit.put(("a", "1"), pid=7, seq=0)
-    kit.put(("a", "2"), pid=7, seq=1, origin=Origin.COORDINATOR)
+    kit.put(("a", "2"), pid=7, seq=1)
     kit.put(("a", "3"), pid=8, seq=0)
     kit.put(("a", "4"), roll=True)
     kit.clean()
@@ -377,7 +377,7 @@ def test_cleaner_last_seq() -> None:
     for restart in (kit.crash, kit.restart, kit.crash):
         restart()
         assert kit.log.producers() == before
-        assert kit.put(("a", "2"), pid=7, seq=1, origin=Origin.COORDINATOR) == 1, "a duplicate is known still"
+        assert kit.put(("a", "2"), pid=7, seq=1) == 1, "a duplicate is known still"
         with pytest.raises(OutOfOrderSequenceNumber):
             kit.put(("a", "x"), pid=7, seq=3)
     kit.put(("a", "5"), pid=7, seq=2, roll=True)

@@ -220,8 +220,9 @@ def print_blocked(found: Sequence[Blocked], now_ms: int) -> None:
         print(table(BLOCKED, (_blocked_cells(row, now_ms) for row in found)))
         return
     print(f"readers of committed records wait in {plural(len(found), 'partition')}")
+    has_principals = any(row.opened_by for row in found)  # without logins the terminal has more room
     print_table(
-        ["PARTITION", "WAIT AT", "HIDDEN", "OPEN SINCE", "TRANSACTIONAL ID", "OPENED BY", "GROUPS"],
+        ["PARTITION", "WAIT AT", "HIDDEN", "OPEN SINCE", "TRANSACTIONAL ID", *["OPENED BY"] * has_principals, "GROUPS"],
         [
             (
                 row.tp,
@@ -229,7 +230,7 @@ def print_blocked(found: Sequence[Blocked], now_ms: int) -> None:
                 row.hidden,
                 _began(row.began, now_ms),
                 row.transactional_id or "unknown",
-                row.opened_by or "-",
+                *[row.opened_by or "-"] * has_principals,
                 ", ".join(row.groups) or "-",
             )
             for row in found

@@ -33,7 +33,7 @@ SPARK_MASTER, APACHE_KAFKA = "spark://master:7077", "kafka:9092"
 BROKER_NAME = "kafka.example.com"
 SPARK_TIMEOUT_S = 300
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.M | re.S)
-KNOWN = {"bash", "python", "toml", "text"}
+KNOWN = {"diff", "bash", "python", "toml", "text"}
 PICTURES = {"mermaid"}
 ALARM = re.compile(r"Traceback|\b(WARNING|ERROR|CRITICAL)\b")
 SPARK_COMMANDS = ("twofold pipeline run", "spark-submit")
@@ -257,6 +257,8 @@ def follow(page: Path, place: Path, reader: Reader) -> None:
         for language, text in listed:
             assert language in KNOWN, f"{page.name}: a block of {language}; known are {KNOWN}"
             text = broker.replace(text)
+            if language == "diff":
+                continue  # tests/spark/test_examples.py compares it with the two files
             if language == "text":
                 assert steady(printed) == steady(text), f"{page.name} shows\n{text}\nand it printed\n{printed}"
             elif file_of(text) is not None:

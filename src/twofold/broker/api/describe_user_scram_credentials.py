@@ -24,7 +24,7 @@ def handle(
     if not cluster_allows(services.authorizer, context, Operation.DESCRIBE):
         raise ClusterAuthorizationFailed("no DESCRIBE on the cluster")
     results = described(services.image, [user.name for user in request.users or ()])
-    return DescribeUserScramCredentialsResponse(error_code=NONE, error_message=None, results=results)
+    return DescribeUserScramCredentialsResponse(error_code=NONE, error_message="", results=results)
 
 
 def error_response(

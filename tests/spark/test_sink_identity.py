@@ -211,7 +211,7 @@ def test_a_copy_of_a_checkpoint_beside_the_original_is_fenced_with_a_message(
         other_host.kill()
     pipe.orders.go(number)
     error = host.ended(original).error or ""
-    assert "Another query with the same id or prefix runs, perhaps from a copy of the checkpoint" in error
+    assert "Another query or job with the same id or prefix runs, perhaps from a copy of the checkpoint" in error
     assert str(copy) in error and str(pipe.checkpoint) in error
     other.check()
 

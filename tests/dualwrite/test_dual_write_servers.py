@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 from sqlalchemy import create_engine, text
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from kits.databases.mariadb import MariadbServer
@@ -147,7 +147,7 @@ def test_a_deadlock_means_not_done_and_may_be_repeated(shop):
             try:
                 other.execute(update, {"item": "a"})
                 other.commit()
-            except Exception:
+            except OperationalError:
                 other.rollback()
 
     def cross(db, log):

@@ -98,7 +98,7 @@ def test_arguments_that_make_no_pipeline(tmp_path: Path, arguments: tuple[str, .
         (
             ("--option", "out.exactlyOnces=2pc"),
             2,
-            "sink out: unknown option 'exactlyonces' (did you mean 'exactlyOnce'",
+            "sink out: unknown option 'exactlyOnces' (did you mean 'exactlyOnce'",
         ),
         (("--option", "in.startingOffsets=now"), 2, "source in: startingOffsets"),
         (("--option", "in.subscribe=not-there"), 1, "source in: topic 'not-there' does not exist at 127.0.0.1:"),

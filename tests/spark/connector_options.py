@@ -88,7 +88,20 @@ DECIDED = {
     ("kafka.enable.idempotence", "false"): "refused: a transaction needs it; exactlyOnce=off takes it",
     ("kafka.partitioner.class", "com.example.Mine"): "refused: a class of the user's needs a JVM",
     ("kafka.ssl.truststore.location", "x"): "refused without kafka.security.protocol: it would have no effect",
+    ("kafka.sasl.mechanism", "PLAIN"): "refused without kafka.security.protocol: it would have no effect",
     ("kafka.compresion.type", "zstd"): "refused: no client of Kafka has such a setting; the other logs it and goes on",
     ("a-misspelled-option", "x"): "refused; the other says nothing",
 }
 """Writes that Spark's own connector takes, or fails later, and ours refuses at once."""
+
+TAKEN_WHEN_OFF = (("kafka.acks", "1"), ("kafka.enable.idempotence", "false"))
+"""Of those, what exactlyOnce=off takes."""
+
+ONLY_WITH_A_PROTOCOL = (
+    ("kafka.sasl.jaas.config", "${env:LOGIN}"),
+    ("kafka.sasl.mechanism", "PLAIN"),
+    ("kafka.ssl.truststore.location", "x"),
+    ("kafka.ssl.keystore.location", "x"),
+    ("kafka.ssl.endpoint.identification.algorithm", ""),
+)
+"""Settings of connections that are not in plain text, on both sides."""

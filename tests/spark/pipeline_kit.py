@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sink_kit import Broker
 
+from kits.processes import commands
 from kits.processes.spark import spark_environment
 
 COPY = "def transform(df):\n    return df.select('key', 'value')\n"
@@ -56,6 +57,13 @@ class Command:
 
     def run(self, *more: str, text: str = COPY, **env: str) -> tuple[int, str]:
         return self.ended(self.start(*more, text=text, **env))
+
+    def refused(self, *more: str, text: str = COPY, **env: str) -> tuple[int, str]:
+        """A run that ends before it starts a JVM, in a fork of a warm interpreter."""
+        (self.directory / "pipe.py").write_text(text)
+        arguments = ("pipeline", "run", "pipe.py", *self.flags, *SPARK, *more)
+        done = commands.run(*arguments, env=self.env | env, cwd=self.directory, program=commands.WARM_PIPELINE)
+        return done.returncode, done.stdout + done.stderr
 
     def ended(self, process: "subprocess.Popen[str]") -> tuple[int, str]:
         output, _ = process.communicate(timeout=PATIENCE_S)

@@ -34,8 +34,11 @@ def test_every_option_of_the_source_is_taken_and_what_it_cannot_be_is_refused(ro
     for value in row.wrong:
         if value.startswith("{") and "Offsets" in row.name:
             continue  # that a partition is missing is seen when the partitions are known
-        with pytest.raises(OptionError, match=row.name):
-            read_options(SERVERS | read(row, value), streaming=row.kinds[-1] == c.STREAM)
+        options = SERVERS | read(row, value)
+        # Spark hands names over in lower case; the message has them as they are written.
+        for given in (options, {name.lower(): text for name, text in options.items()}):
+            with pytest.raises(OptionError, match=row.name):
+                read_options(given, streaming=row.kinds[-1] == c.STREAM)
 
 
 @pytest.mark.parametrize(("name", "value"), c.WRITE)
@@ -58,6 +61,22 @@ def test_what_neither_takes_is_refused_with_its_name() -> None:
 def test_what_only_ours_refuses_is_refused_with_its_name(name: str, value: str) -> None:
     with pytest.raises(OptionError, match=name):
         write_options(SERVERS | NAMED | {name: value}, streaming=True)
+
+
+@pytest.mark.parametrize(("name", "value"), c.TAKEN_WHEN_OFF)
+def test_what_transactions_rule_out_is_taken_without_them(name: str, value: str) -> None:
+    assert (name, value) in c.DECIDED
+    write_options(SERVERS | NAMED | {name: value, "exactlyOnce": "off"}, streaming=True)
+
+
+@pytest.mark.parametrize(("name", "value"), c.ONLY_WITH_A_PROTOCOL)
+def test_what_needs_a_protocol_is_refused_in_plain_text_on_both_sides(name: str, value: str) -> None:
+    refused = f"{name} has no effect without kafka.security.protocol: the connection would be in plain text"
+    for streaming in (True, False):
+        with pytest.raises(OptionError, match=refused):
+            read_options(SERVERS | {"subscribe": "t", name: value}, streaming=streaming)
+        with pytest.raises(OptionError, match=refused):
+            write_options(SERVERS | NAMED | {name: value}, streaming=streaming)
 
 
 # Both formats, in real queries

@@ -6,8 +6,6 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from connector import LONG
 from pipeline_kit import COPY, Command, check_message, log_of
 from sink_kit import SETTINGS, Broker, check_exactly_once
 
+from kits.processes import commands
 from kits.processes.server import TwofoldServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -56,7 +55,7 @@ def command(server: TwofoldServer, tmp_path: Path) -> Iterator[Command]:
     ids=["no transform", "syntax", "import", "arguments"],
 )
 def test_a_file_that_is_no_pipeline(command: Command, text: str, message: str) -> None:
-    code, output = command.run(text=text)
+    code, output = command.refused(text=text)
     assert code == 2
     check_message(output, message)
     if "Error" in message or "module" in message:
@@ -80,14 +79,7 @@ def test_a_file_that_is_no_pipeline(command: Command, text: str, message: str) -
 def test_arguments_that_make_no_pipeline(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
     (tmp_path / "pipe.py").write_text(COPY)
     (tmp_path / "notes.txt").touch()
-    done = subprocess.run(
-        [sys.executable, "-m", "twofold", "pipeline", "run", *arguments],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = commands.run("pipeline", "run", *arguments, cwd=tmp_path, program=commands.WARM_PIPELINE)
     assert done.returncode == 2, done.stderr
     check_message(done.stderr, message)
 
@@ -98,7 +90,7 @@ def test_arguments_that_make_no_pipeline(tmp_path: Path, arguments: tuple[str, .
         (
             ("--option", "out.exactlyOnces=2pc"),
             2,
-            "sink out: unknown option 'exactlyonces' (did you mean 'exactlyOnce'",
+            "sink out: unknown option 'exactlyOnces' (did you mean 'exactlyOnce'",
         ),
         (("--option", "in.startingOffsets=now"), 2, "source in: startingOffsets"),
         (("--option", "in.subscribe=not-there"), 1, "source in: topic 'not-there' does not exist at 127.0.0.1:"),
@@ -111,7 +103,7 @@ def test_arguments_that_make_no_pipeline(tmp_path: Path, arguments: tuple[str, .
 def test_options_topics_and_checkpoints_that_are_wrong(
     command: Command, flags: tuple[str, ...], code: int, message: str
 ) -> None:
-    found, output = command.run(*ONCE, *flags)
+    found, output = command.refused(*ONCE, *flags)
     assert found == code, output
     check_message(output, message)
     assert "what Spark says" not in output, "without a JVM"
@@ -120,13 +112,14 @@ def test_options_topics_and_checkpoints_that_are_wrong(
 def test_a_broker_that_does_not_answer(command: Command) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-    code, output = command.run("-b", address)
+    code, output = command.refused("-b", address)
     assert code == 3
     check_message(output, f"Is a broker running at {address}? Name another with --bootstrap-server.")
 
 
 @pytest.mark.parametrize("how", ["JAVA_HOME", "PATH", "old"])
-def test_without_a_jdk_it_says_so(command: Command, tmp_path: Path, how: str) -> None:
+def test_without_a_jdk_it_says_so(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
     directory = tmp_path / "bin"
     directory.mkdir()
     env = {"PATH": str(directory), "JAVA_HOME": str(directory)}
@@ -140,10 +133,7 @@ def test_without_a_jdk_it_says_so(command: Command, tmp_path: Path, how: str) ->
         java.chmod(0o755)
         env = {"JAVA_HOME": str(tmp_path)}
         message = "is Java 8, and Spark needs a JDK 17 or 21"
-    (command.directory / "pipe.py").write_text(COPY)
-    run = [sys.executable, "-m", "twofold", "pipeline", "run", "pipe.py", *command.flags]
-    settings = [f"{name}={value}" for name, value in env.items()]
-    code, output = command.ended(command.spawn("-u", "JAVA_HOME", *settings, *run, program="/usr/bin/env"))
+    code, output = command.refused(**env)
     assert code == 1
     check_message(output, message)
 
@@ -154,7 +144,7 @@ def test_a_checkpoint_of_another_query(command: Command, line: str) -> None:
     offsets.mkdir(parents=True)
     (offsets / "9").write_text('v1\n{"batchWatermarkMs":0}\n{"an-older-batch":{"0":1}}')
     (offsets / "10").write_text(f'v1\n{{"batchWatermarkMs":0}}\n{line}')
-    code, output = command.run(*ONCE)
+    code, output = command.refused(*ONCE)
     assert code == 1
     found = "read other-topic" if "other" in line else f"read something that is no topic ({line})"
     check_message(output, f"out is of another query: its last batch {found}, and this pipeline reads {command.source}")
@@ -164,7 +154,7 @@ def test_a_checkpoint_of_another_query(command: Command, line: str) -> None:
 def test_a_checkpoint_that_is_a_querys_own(command: Command) -> None:
     (command.directory / "checkpoint" / "offsets").mkdir(parents=True)
     (command.directory / "checkpoint" / "metadata").write_text("{}")
-    code, output = command.run(*ONCE)
+    code, output = command.refused(*ONCE)
     assert code == 1
     check_message(output, "is that of a query which was started otherwise")
 
@@ -314,7 +304,7 @@ def test_a_broker_that_goes_away_for_good(command: Command, tmp_path: Path) -> N
 
 
 def test_json_of_a_failure_is_still_a_message(command: Command) -> None:
-    code, output = command.run("--format", "json", "--option", "in.subscribe=not-there")
+    code, output = command.refused("--format", "json", "--option", "in.subscribe=not-there")
     assert code == 1
     check_message(output, "does not exist")
     assert not [line for line in output.splitlines() if line.startswith("{") and json.loads(line)]

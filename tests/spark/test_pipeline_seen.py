@@ -131,7 +131,7 @@ def test_status_of_a_pipeline_that_runs_that_is_paused_that_goes_on_and_that_is_
 
 
 def test_an_address_that_is_taken_is_refused_before_a_jvm_is_started(command: Command, server: TwofoldServer) -> None:
-    code, output = command.run("--metrics", server.bootstrap_servers)
+    code, output = command.refused("--metrics", server.bootstrap_servers)
     assert code == 1 and f"metrics={server.bootstrap_servers}: cannot listen on" in output, output
-    code, output = command.run("--metrics", "localhost")
+    code, output = command.refused("--metrics", "localhost")
     assert code == 2 and "metrics=localhost is not HOST:PORT" in output

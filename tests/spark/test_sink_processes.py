@@ -1,16 +1,18 @@
 """What a process of Spark keeps of its sinks, for it serves all queries of a session."""
 
 import json
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.sql.types import StringType, StructField, StructType
 from sink_kit import SETTINGS
 
 from kits.processes.server import TwofoldServer
 from twofold.spark.clients import MAX_CLUSTERS
 from twofold.spark.options import WriteOptions, write_options
-from twofold.spark.sink import MAX_SINKS, identified, owner_of, sink_for
+from twofold.spark.sink import MAX_SINKS, batch_writer, identified, owner_of, sink_for
 
 
 @pytest.fixture(scope="module")
@@ -65,3 +67,21 @@ def test_the_start_says_which_rows_another_sink_may_have_written_before_the_move
     (said,) = caplog.messages
     assert "batch 1 is the first that this sink writes" in said
     assert 'the input from {"t":{"0":1}} to {"t":{"0":9}}' in said
+
+
+def test_a_batch_warns_that_a_repeated_job_writes_it_again_unless_it_has_a_write_id(
+    server: TwofoldServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark pickles a writer before it makes tasks."""
+    schema = StructType([StructField("value", StringType())])
+    given = {"kafka.bootstrap.servers": server.bootstrap_servers, "topic": "out"}
+    for more, warns in (({}, True), ({"writeId": "nightly"}, False), ({"transactionalIdPrefix": "p"}, False)):
+        caplog.clear()
+        writer = batch_writer(given | more, schema, overwrite=False)
+        try:
+            pickle.dumps(writer)
+            warned = [said for said in caplog.messages if "a job that is repeated writes it again" in said]
+            assert len(warned) == warns, (more, caplog.messages)
+            assert all("With a writeId it is written once" in said for said in warned)
+        finally:
+            writer.abort([])

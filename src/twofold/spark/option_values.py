@@ -14,9 +14,11 @@ _TIME_UNITS_MS = {"us": 0.001, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, 
 
 
 class GivenOptions:
-    """The options as they were given, by their names in lower case."""
+    """The options as they were given. Their names do not care about case."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
+        self.names = list(options)
+        """As they were written: Spark hands them over in lower case, and the command line as the user did."""
         self._values = {name.lower(): value for name, value in options.items()}
 
     def __contains__(self, name: str) -> bool:
@@ -39,10 +41,6 @@ class GivenOptions:
     def hadoop(self) -> tuple[tuple[str, str], ...]:
         """Spark's settings of file systems, with their prefix."""
         return tuple(sorted((name, value) for name, value in self._values.items() if name.startswith(HADOOP)))
-
-    @property
-    def names(self) -> list[str]:
-        return list(self._values)
 
 
 def checked(parse: Callable[..., T], *args: str) -> T:

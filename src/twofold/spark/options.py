@@ -196,14 +196,15 @@ def check_names(options: Mapping[str, str]) -> None:
     given = GivenOptions(options)
     if "path" in given:
         raise OptionError("there is no path to read or write: name topics with the option subscribe or topic")
-    for name in given.names:
-        if not name.startswith((KAFKA, HADOOP)) and name not in KNOWN:
-            raise OptionError(f"unknown option {name!r}{_nearest(name, list(KNOWN), KNOWN)}")
     known = _kafka_known()
-    for name in given.kafka:
-        if name not in known:
-            near = _nearest(name, sorted(known), {other: KAFKA + other for other in known})
-            raise OptionError(f"unknown option {KAFKA + name!r}: no Kafka client has a setting {name!r}{near}")
+    for written in given.names:
+        name = written.lower()
+        setting = name.removeprefix(KAFKA)
+        if name.startswith(KAFKA) and setting not in known:
+            near = _nearest(setting, sorted(known), {other: KAFKA + other for other in known})
+            raise OptionError(f"unknown option {written!r}: no Kafka client has a setting {setting!r}{near}")
+        if not name.startswith((KAFKA, HADOOP)) and name not in KNOWN:
+            raise OptionError(f"unknown option {written!r}{_nearest(name, list(KNOWN), KNOWN)}")
 
 
 def _nearest(name: str, known: list[str], shown: Mapping[str, str]) -> str:

@@ -34,6 +34,7 @@ class _Interpreter(NamedTuple):
 
 
 WARM = "kits.processes.warm"  # what forks for `twofold`; other programs have an interpreter of their own
+WARM_PIPELINE = "kits.processes.warm_pipeline"  # the same, for `twofold pipeline run`
 _warm: dict[str, _Interpreter] = {}
 _lock = threading.Lock()
 
@@ -115,6 +116,7 @@ def run(
     env: Mapping[str, str] = {},
     cwd: Path | None = None,
     timeout: float = PATIENCE_S,
+    program: str = WARM,
 ) -> Done:
     """Run a command to its end."""
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
@@ -127,6 +129,7 @@ def run(
             stderr=errors.fileno(),
             env=environment(server, env),
             cwd=cwd,
+            program=program,
         ) as command:
             code = command.wait(timeout)
         for stream in (output, errors):

@@ -18,6 +18,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 import twofold.cli
@@ -122,19 +123,24 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def import_all() -> None:
+def import_all(more: Iterable[str]) -> None:
     for module in pkgutil.walk_packages(twofold.cli.__path__, "twofold.cli."):
         importlib.import_module(module.name)
-    for name in LATER:
+    for name in (*LATER, *more):
         importlib.import_module(name)
     gc.collect()
     gc.freeze()  # a collection in a fork need not look at, and so copy, what all of them share
 
 
-if __name__ == "__main__":
-    import_all()
+def serve(*more: str) -> NoReturn:
+    """As the program that it is asked for by; `more` are modules that its commands need besides."""
+    import_all(more)
     arguments = Warm(socket.socket(fileno=int(sys.argv[1]))).serve()
     try:
         leave(0 if arguments is None else main(arguments))
     except SystemExit as end:
         leave(end.code if isinstance(end.code, int) else 1)
+
+
+if __name__ == "__main__":
+    serve()

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 from uuid import UUID
 
 from twofold.config.settings import Settings
@@ -14,6 +15,7 @@ from twofold.controller.lowering import losses
 from twofold.controller.records import MetadataRecord, UnsupportedRecord, decode, decode_all
 from twofold.controller.replay import ControllerState, InconsistentRecord
 from twofold.machine.schema import MalformedRecord
+from twofold.metadata_log.control import Voter
 from twofold.metadata_log.errors import CorruptMetadataLog, UnusableMetadata
 from twofold.metadata_log.metadata_log import MetadataLog
 from twofold.metadata_log.options import MetadataLogOptions
@@ -23,7 +25,18 @@ from twofold.runtime.api import Runtime
 from twofold.wire.errors import InvalidRecord, KafkaError, NotController
 from twofold.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 
+NO_DIRECTORY = UUID(int=0)
+
 log = logging.getLogger(__name__)
+
+
+class QuorumOfOne(NamedTuple):
+    """What DescribeQuorum tells of the only voter, which leads."""
+
+    voter: Voter
+    epoch: int
+    high_watermark: int
+    end_offset: int
 
 
 class Controller(QuorumController):
@@ -65,6 +78,11 @@ class Controller(QuorumController):
     @property
     def leader_epoch(self) -> int:
         return self._log.epoch
+
+    def describe_quorum(self) -> QuorumOfOne:
+        """How far the log of the only voter is. Where the voters are not in the log, this node names no directory."""
+        voter = self._log.voters[0] if self._log.voters else Voter(self.node_id, NO_DIRECTORY)
+        return QuorumOfOne(voter, self._log.epoch, self._log.committed_offset + 1, self._log.end_offset)
 
     @property
     def log_size_bytes(self) -> int:

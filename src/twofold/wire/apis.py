@@ -61,6 +61,7 @@ _ALL = (
     _api(31, "DeleteAcls", "delete_acls", 1, 3),
     _api(32, "DescribeConfigs", "describe_configs", 1, 4),
     _api(33, "AlterConfigs", "alter_configs", 0, 2),
+    _api(34, "AlterReplicaLogDirs", "alter_replica_log_dirs", 1, 2),
     _api(35, "DescribeLogDirs", "describe_log_dirs", 1, 5),
     _api(36, "SaslAuthenticate", "sasl_authenticate", 0, 2),
     _api(37, "CreatePartitions", "create_partitions", 0, 3),

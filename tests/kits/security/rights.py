@@ -388,6 +388,17 @@ ROWS = (
         cluster(ALTER_CONFIGS)),
     Row("DescribeCluster", 0, fixed(include_cluster_authorized_operations=True),
         filtered(Right(DESCRIBE, CLUSTER, CLUSTER_NAME)), seen=lambda answer: answer["cluster_authorized_operations"]),
+    Row("DescribeQuorum", 2, fixed(topics=[
+        {"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]), cluster(DESCRIBE)),
+    Row("ElectLeaders", 2, lambda at: {
+        "topic_partitions": [{"topic": at.name(T), "partitions": [0]}], "timeout": 5000, "election_type": 0},
+        cluster(ALTER)),
+    Row("ElectLeaders", 2, fixed(topic_partitions=None, timeout=5000, election_type=0), cluster(ALTER), label="of all"),
+    Row("AlterPartitionReassignments", 1, lambda at: {"timeout": 5000, "topics": [
+        {"name": at.name(T), "partitions": [{"partition_index": 0, "replicas": [1]}]}]}, cluster(ALTER)),
+    Row("ListPartitionReassignments", 0, fixed(timeout=5000, topics=None), cluster(DESCRIBE)),
+    Row("AlterReplicaLogDirs", 2, lambda at: {
+        "dirs": [{"path": "/nowhere", "topics": [{"name": at.name(T), "partitions": [0]}]}]}, cluster(ALTER)),
     Row("DescribeLogDirs", 4, lambda at: {"topics": [{"topic": at.name(T), "partitions": [0]}]}, cluster(DESCRIBE)),
     Row("UpdateFeatures", 1, fixed(timeout=1000, feature_updates=[FEATURE], validate_only=True), cluster(ALTER)),
 )  # fmt: skip

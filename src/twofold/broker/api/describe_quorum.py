@@ -1,7 +1,7 @@
 """DescribeQuorum: API key 55, versions 0-2.
 
 1. Exactly one partition may be asked for, the one of `__cluster_metadata`: its leader, epoch, high watermark and
-   voters. This node is the only voter and leads; it fetches from nobody, so that both of its times are now.
+   voters. This node is the only voter and leads; it does not fetch, so both of its times are now.
 2. Any other set of partitions, two of them too: UNKNOWN_TOPIC_OR_PARTITION (3) in each row. No partition: no row.
 3. The voter's directory and the nodes come with version 2. The nodes have the listeners that the log names for its
    voters: those of a folder that Apache Kafka formatted. A folder of Twofold names none, because nothing listens there.

@@ -82,14 +82,14 @@ async def test_there_is_one_directory_to_move_to(node: SimNode) -> None:
         assert answer["results"] == [{"topic_name": "t", "partitions": [row]}]
 
 
-@pytest.mark.parametrize("api", ["ElectLeaders", "AlterPartitionReassignments", "ListPartitionReassignments"])
 @simulated(SimNode)
-async def test_a_client_without_patience_is_told_at_once(node: SimNode, api: str) -> None:
-    body: dict[str, Any] = {"timeout": 0, "topics": [], "topic_partitions": [], "election_type": 0}
-    wanted = ("timeout", "topic_partitions", "election_type") if api == "ElectLeaders" else ("timeout", "topics")
-    version = {"ElectLeaders": 2, "AlterPartitionReassignments": 1, "ListPartitionReassignments": 0}[api]
-    answer = await node.ask(api, version, **{name: body[name] for name in wanted})
+async def test_a_client_without_patience_is_told_at_once_where_there_is_something_to_do(node: SimNode) -> None:
+    moves = [{"name": "t", "partitions": [{"partition_index": 0, "replicas": [1]}]}]
+    for topics, code in ((moves, 7), ([], 0)):
+        assert (await node.ask("AlterPartitionReassignments", 1, timeout=0, topics=topics))["error_code"] == code
+    answer = await node.ask("ElectLeaders", 2, topic_partitions=[], timeout=0, election_type=0)
     assert answer["error_code"] == 7
+    assert (await node.ask("ListPartitionReassignments", 0, timeout=0, topics=None))["error_code"] == 0
 
 
 @simulated(SimNode)

@@ -173,6 +173,11 @@ def what_is_being_reassigned(probe: Probe) -> None:
 # AlterReplicaLogDirs
 
 
+def in_order(answer: dict[str, Any]) -> dict[str, Any]:
+    """Nothing promises an order of the topics."""
+    return {**answer, "results": sorted(answer["results"], key=lambda row: row["topic_name"])}
+
+
 def own_directory(connection: Connection) -> str:
     (row,) = connection.ask("DescribeLogDirs", 4, topics=[])["results"]
     return str(row["log_dir"])
@@ -205,4 +210,4 @@ def moves_between_directories(probe: Probe) -> None:
             for path, rows in moves
         ]
         for version in (1, 2):
-            probe.ask(f"{label} v{version}", "AlterReplicaLogDirs", version, {"dirs": dirs})
+            probe.ask(f"{label} v{version}", "AlterReplicaLogDirs", version, {"dirs": dirs}, keep=in_order)

@@ -4,7 +4,8 @@
    broker that is not this one, one broker twice or none: INVALID_REPLICA_ASSIGNMENT (39) in its row.
 2. Replicas null cancels: NO_REASSIGNMENT_IN_PROGRESS (85), because nothing ever moves.
 3. A topic or partition that is not there: UNKNOWN_TOPIC_OR_PARTITION (3) in its row.
-4. A timeout of 0 or less: REQUEST_TIMED_OUT (7) for the request and in each row.
+4. A timeout of 0 or less: REQUEST_TIMED_OUT (7) for the request and in each row. A request without topics waits for
+   nothing.
 5. Needs ALTER on the cluster, else CLUSTER_AUTHORIZATION_FAILED (31) for the request and in each row.
 """
 
@@ -38,10 +39,10 @@ def handle(
 ) -> AlterPartitionReassignmentsResponse:
     if not cluster_allows(services.authorizer, context, Operation.ALTER):
         raise ClusterAuthorizationFailed("no ALTER on the cluster")
-    if request.timeout_ms <= 0:
-        raise RequestTimedOut(f"a timeout of {request.timeout_ms} ms has passed before anything is done")
     if not request.topics:
         return AlterPartitionReassignmentsResponse(error_code=NONE, error_message="", responses=())
+    if request.timeout_ms <= 0:
+        raise RequestTimedOut(f"a timeout of {request.timeout_ms} ms has passed before anything is done")
     return AlterPartitionReassignmentsResponse(
         error_code=NONE,
         error_message=None,

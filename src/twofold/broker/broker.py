@@ -31,7 +31,6 @@ from twofold.broker.network.dispatch import Dispatcher, Wrap
 from twofold.broker.network.entrance import EntranceOptions
 from twofold.broker.network.guard import ListenerGuards
 from twofold.broker.network.options import MAX_REQUEST_MEMORY, ServerOptions
-from twofold.broker.network.scram_users import StoredUsers
 from twofold.broker.network.server import Server
 from twofold.broker.network.standard_authorizer import StandardAuthorizer
 from twofold.broker.partitions.first_look import FirstLook
@@ -53,6 +52,7 @@ from twofold.controller.delta import ImageDelta
 from twofold.controller.features import SUPPORTED_FEATURES
 from twofold.controller.image import BROKER_RESOURCE, MetadataImage
 from twofold.controller.openable import first_problem, without_effect
+from twofold.controller.security.stored_users import StoredUsers
 from twofold.log.directory.identity import identify, was_closed_cleanly
 from twofold.log.manager import DataDirectoryError, LogManager, LogOptions
 from twofold.log.recovery.checkpoints import decode_uuid

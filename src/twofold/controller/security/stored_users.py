@@ -1,4 +1,4 @@
-"""The users of SCRAM as logins ask for them: those of the newest image, so that a new password counts at the next login."""
+"""The users of SCRAM as logins ask for them: those of the newest image. A new password counts at the next login."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping

@@ -1,9 +1,11 @@
 """How a Twofold process logs: lines for people, or one JSON object a line for machines; both on stderr.
 
-Standard output stays free for what the user asked for.
+Standard output stays free for what the user asked for. Names in messages are a client's choice: no name begins a line
+of its own, or steers a terminal.
 """
 
 import logging
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -15,6 +17,7 @@ LEVELS = ("debug", "info", "warning", "error", "critical")
 
 _COLOURS = {logging.DEBUG: "2", logging.WARNING: "33", logging.ERROR: "31", logging.CRITICAL: "31;1"}
 _PREFIX = "twofold."
+_STEERING = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 # What every record has: anything else was passed as `extra` and belongs into the JSON.
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -32,9 +35,11 @@ class HumanFormatter(logging.Formatter):
         colour = _COLOURS.get(record.levelno) if self._colour else None
         if colour is not None:
             level = f"\x1b[{colour}m{level}\x1b[0m"
-        line = f"{moment}.{int(record.msecs):03d} {level} {record.name.removeprefix(_PREFIX)}: {record.getMessage()}"
-        trace = _traceback(record)
-        return f"{line}\n{trace}" if trace else line
+        message = _STEERING.sub(_escape, record.getMessage())
+        line = f"{moment}.{int(record.msecs):03d} {level} {record.name.removeprefix(_PREFIX)}: {message}"
+        # Indented: an error may quote what a client has sent, and a line at the margin is one of the log's own.
+        trace = "".join(f"\n    {_STEERING.sub(_escape, text)}" for text in _traceback(record).split("\n") if text)
+        return line + trace
 
 
 class JsonFormatter(logging.Formatter):
@@ -60,6 +65,10 @@ class JsonFormatter(logging.Formatter):
         if trace:
             fields["error"] = trace
         return self._dumps(fields, default=str, ensure_ascii=False)
+
+
+def _escape(found: re.Match[str]) -> str:
+    return repr(found[0])[1:-1]
 
 
 def _traceback(record: logging.LogRecord) -> str:

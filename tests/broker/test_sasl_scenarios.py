@@ -22,7 +22,8 @@ from kits.security.sasl_wire import (
     plain_token,
     read,
 )
-from twofold.security.scram import ScramClient, ScramMechanism
+from twofold.client.admin.security import ScramPassword, upsertion
+from twofold.security.scram import CredentialForm, ScramClient, ScramMechanism
 
 GOOD = plain_token("alice", "opens")
 
@@ -162,6 +163,24 @@ async def test_scram_users_log_in_by_their_mechanism_and_no_other_fails_earlier(
             async with running.connect("LOGIN") as client:
                 await client.handshake("SCRAM-SHA-256")
                 assert (await client.authenticate(first)).error_code == 58
+
+
+@on_loop
+async def test_the_first_answer_to_an_unknown_user_has_the_form_of_those_to_known_ones(tmp_path, certificates):
+    """Whatever salts and iterations the users have: those of our tools, of Apache Kafka's, and others."""
+    for password in (ScramPassword("alice", "opens"), ScramPassword("alice", "opens", iterations=8192)):
+        made = upsertion(password)
+        assert CredentialForm.of(made.salt, made.iterations) == CredentialForm(password.iterations)
+        folder = tmp_path / str(password.iterations)
+        async with guarded_broker(folder, certificates, users=[made]) as running:
+            answers = set()
+            for name in ("alice", "nobody", "somebody"):
+                async with running.connect("LOGIN") as client:
+                    await client.handshake(password.mechanism.mechanism_name)
+                    exchange = ScramClient(password.mechanism, name, "wrong", "nonce")
+                    _, salt, iterations = (await client.authenticate(exchange.first())).auth_bytes.split(b",")
+                    answers.add((len(salt), iterations))
+            assert len(answers) == 1, answers
 
 
 class Identity:

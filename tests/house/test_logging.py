@@ -17,6 +17,20 @@ def test_people_get_time_level_part_and_message() -> None:
     assert line[:4].isdigit() and line[10] == " "
 
 
+def test_no_name_begins_a_line_of_its_own_or_steers_a_terminal() -> None:
+    out = io.StringIO()
+    configure_logging(stream=out)
+    forged = "id\n2026-07-01 12:00:00.000 INFO    audit: refused\r\x1b[2J\u2028\x85"
+    try:
+        raise KeyError(ValueError(forged))
+    except KeyError:
+        logging.getLogger("twofold.audit").exception("EndTxn by %s: jürgen's", forged)
+    first, *others = out.getvalue().splitlines()
+    assert r"EndTxn by id\n2026-07-01 12:00:00.000 INFO    audit: refused\r\x1b[2J\u2028\x85: jürgen's" in first
+    assert others and all(line.startswith("    ") for line in others)
+    assert "\x1b" not in out.getvalue()
+
+
 def test_machines_get_one_object_a_line_with_the_traceback_and_the_extras() -> None:
     out = io.StringIO()
     configure_logging(log_format="json", level="debug", stream=out)

@@ -1,5 +1,8 @@
 """SCRAM at both ends: beside another implementation, its refusals, and bytes that mean nothing."""
 
+import base64
+from collections import Counter
+
 import pytest
 import scramp  # type: ignore[import-untyped]
 from hypothesis import given
@@ -9,9 +12,13 @@ from kits.security.credentials import credential_from_password
 from twofold.security.sasl import Authenticated, SaslError
 from twofold.security.scram import (
     MIN_ITERATIONS,
+    SALT_BYTES,
+    CredentialForm,
     ScramClient,
+    ScramCredential,
     ScramMechanism,
     ScramServer,
+    ScramUsers,
     credential_from_salted_password,
     salted_password,
 )
@@ -23,10 +30,28 @@ CREDENTIALS = {
 }
 
 
+class Users(ScramUsers):
+    """Users with one credential, and the forms that the credentials of these and of others have."""
+
+    def __init__(
+        self, *names: str, credential: ScramCredential | None = None, forms: dict[CredentialForm, int] | None = None
+    ) -> None:
+        self.names = names
+        self.credential = credential
+        self.forms = forms
+
+    def credential_of(self, name: str, mechanism: ScramMechanism) -> ScramCredential | None:
+        return (self.credential or CREDENTIALS[mechanism]) if name in self.names else None
+
+    def forms_of(self, mechanism: ScramMechanism) -> dict[CredentialForm, int]:
+        if self.forms is not None:
+            return self.forms
+        found = self.credential or CREDENTIALS[mechanism]
+        return {CredentialForm.of(found.salt, found.iterations): len(self.names)}
+
+
 def server(mechanism: ScramMechanism = ScramMechanism.SHA_256, nonce: str = "ofTheServer") -> ScramServer:
-    return ScramServer(
-        mechanism, lambda name, _: CREDENTIALS[mechanism] if name in ("al,i=ce", "bob") else None, nonce, b"secret"
-    )
+    return ScramServer(mechanism, Users("al,i=ce", "bob"), nonce, b"secret")
 
 
 def last_of(client: ScramClient, made: ScramServer) -> bytes:
@@ -56,7 +81,9 @@ def test_a_server_of_another_implementation_takes_our_client(mechanism: ScramMec
 def test_the_example_of_rfc_7677_is_reproduced() -> None:
     salt = b"[m\x99h\x9d\x125\x8e\xec\xa0K\x14\x126\xfa\x81"
     credential = credential_from_password(ScramMechanism.SHA_256, "pencil", salt, 4096)
-    made = ScramServer(ScramMechanism.SHA_256, lambda *_: credential, "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0", b"")
+    made = ScramServer(
+        ScramMechanism.SHA_256, Users("user", credential=credential), "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0", b""
+    )
     assert made.step(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO") == (
         b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
     )
@@ -77,7 +104,7 @@ def test_an_unknown_user_is_answered_like_a_known_one_and_fails_at_the_same_step
     answers = [server().step(b"n,,n=%s,r=x" % name).split(b",") for name in (b"bob", b"nobody", b"nobody", b"other")]
     assert [answer[0] for answer in answers] == [b"r=xofTheServer"] * 4
     assert answers[1] == answers[2] != answers[3], "the salt is the name's own, and stays"
-    assert {answer[2] for answer in answers} == {b"i=4096"}
+    assert {(len(answer[1]), answer[2]) for answer in answers} == {(2 + 24, b"i=4096")}, "salts of 16 bytes, as bob's"
     texts = []
     for name in ("bob", "nobody"):
         made = server()
@@ -86,6 +113,34 @@ def test_an_unknown_user_is_answered_like_a_known_one_and_fails_at_the_same_step
             made.step(last_of(client, made))
         texts.append(str(caught.value))
     assert texts[0] == texts[1]
+
+
+def pretended(name: str, forms: dict[CredentialForm, int]) -> tuple[bytes, int]:
+    made = ScramServer(ScramMechanism.SHA_512, Users(forms=forms), "s", b"secret")
+    _, salt, iterations = made.step(f"n,,n={name},r=x".encode()).decode().split(",")
+    return base64.b64decode(salt.removeprefix("s=")), int(iterations.removeprefix("i="))
+
+
+def test_users_that_do_not_exist_have_salts_and_iterations_as_those_that_do() -> None:
+    """Each form as often as users have it: no length, alphabet or number tells that a name is a user's."""
+    ours, of_kafka, other = CredentialForm(), CredentialForm(8192, None), CredentialForm(16384, 70)
+    forms = {ours: 700, of_kafka: 250, other: 50}
+    found = [pretended(f"user-{number}", forms) for number in range(2000)]
+    counts = Counter(CredentialForm.of(salt, iterations) for salt, iterations in found)
+    assert counts.keys() == forms.keys()
+    assert all(abs(counts[form] / 2000 - share / 1000) < 0.05 for form, share in forms.items())
+    texts = [salt for salt, iterations in found if iterations == 8192]
+    assert {len(text) for text in texts} <= set(range(20, 27)) and max(map(len, texts)) >= 25
+    assert {text[:1] for text in texts if len(text) == 26} == {b"1"}, "a number of 130 bits"
+    assert len({salt for salt, _ in found}) == 2000
+    assert pretended("nobody", {}) == pretended("nobody", {}) and len(pretended("nobody", {})[0]) == SALT_BYTES
+
+
+def test_one_user_more_changes_what_few_unknown_names_are_answered() -> None:
+    before = {CredentialForm(): 70, CredentialForm(8192): 30}
+    after = before | {CredentialForm(8192): 31}
+    names = [f"user-{number}" for number in range(500)]
+    assert sum(pretended(name, before) != pretended(name, after) for name in names) <= 10
 
 
 @pytest.mark.parametrize(
@@ -130,7 +185,7 @@ def test_the_header_that_is_repeated_must_be_the_one_that_was_sent() -> None:
 
 def test_a_credential_with_too_few_iterations_lets_no_client_in() -> None:
     weak = credential_from_password(ScramMechanism.SHA_256, "pencil", SALT, 4095)
-    made = ScramServer(ScramMechanism.SHA_256, lambda *_: weak, "s", b"secret")
+    made = ScramServer(ScramMechanism.SHA_256, Users("bob", credential=weak), "s", b"secret")
     client = ScramClient(ScramMechanism.SHA_256, "bob", "pencil", "x")
     with pytest.raises(SaslError):
         made.step(last_of(client, made))

@@ -23,7 +23,7 @@ from twofold.broker.core import BrokerCore
 from twofold.broker.fetch.entry import Entry
 from twofold.broker.fetch.sessions import FetchSessionCache
 from twofold.broker.lifecycle import Lifecycle
-from twofold.broker.network.admission import ListenerLimits, ServerLimits
+from twofold.broker.network.admission import HELD_S, ListenerLimits, ServerLimits
 from twofold.broker.network.aside import Aside
 from twofold.broker.network.audit import DenialAudit
 from twofold.broker.network.context import ANONYMOUS
@@ -36,6 +36,7 @@ from twofold.broker.network.standard_authorizer import StandardAuthorizer
 from twofold.broker.partitions.first_look import FirstLook
 from twofold.broker.partitions.held_lso import HeldLso
 from twofold.broker.quotas.ledger import QuotaLedger
+from twofold.broker.quotas.limits import CONNECTION
 from twofold.broker.quotas.samples import Windows
 from twofold.broker.services import Services
 from twofold.broker.topics.auto_creation import AutoTopics
@@ -51,6 +52,7 @@ from twofold.controller.delta import ImageDelta
 from twofold.controller.features import SUPPORTED_FEATURES
 from twofold.controller.image import BROKER_RESOURCE, MetadataImage
 from twofold.controller.openable import first_problem, without_effect
+from twofold.controller.security.stored_users import StoredUsers
 from twofold.log.directory.identity import identify, was_closed_cleanly
 from twofold.log.manager import DataDirectoryError, LogManager, LogOptions
 from twofold.log.recovery.checkpoints import decode_uuid
@@ -58,7 +60,6 @@ from twofold.log.segments.files import pool_size
 from twofold.metadata_log.errors import UnusableMetadata
 from twofold.quorum.controller import Controller
 from twofold.runtime.api import Runtime
-from twofold.security.scram import ScramCredential, ScramMechanism
 from twofold.types import TopicPartition
 from twofold.wire.errors import KafkaError
 from twofold.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
@@ -121,7 +122,7 @@ class Broker:
         )
         self.quotas = quota_ledger(runtime.clock.monotonic, settings)
         self.guards = ListenerGuards(runtime, self._salt_secret)
-        self.guards.credential_of = self._credential_of
+        self.guards.users = StoredUsers(lambda: self.core.image)
         self.server = self._new_server(settings, wrap)
         self.listeners: list[ListenerAddress] = []
         self.advertised: list[ListenerAddress] = []  # in their order
@@ -145,7 +146,10 @@ class Broker:
             wrap=wrap,
             quotas=self.quotas,
         )
-        return Server(runtime, dispatcher, ServerOptions(), self.attention.monotonic)
+        server = Server(runtime, dispatcher, ServerOptions(), self.attention.monotonic)
+        server.admission.rate_of = self.quotas.connection_rate
+        server.admission.told = partial(self.quotas.throttled, CONNECTION, round(HELD_S * 1000))
+        return server
 
     @property
     def settings(self) -> Settings:
@@ -250,10 +254,6 @@ class Broker:
         if ANONYMOUS in chosen.super_users:
             log.warning("%s is a super user: every client that does not log in may do everything", ANONYMOUS)
 
-    def _credential_of(self, name: str, mechanism: ScramMechanism) -> ScramCredential | None:
-        """Of the newest image: a password that was changed counts at the next login."""
-        return self.core.image.scram_credential(name, mechanism)
-
     async def _load_logs(self) -> None:
         """In turns: a probe that asks for the state of the broker is answered while many logs are recovered."""
         clock = self.runtime.clock
@@ -330,7 +330,10 @@ class Broker:
             timer.cancel()
 
     def _salt_secret(self) -> bytes:
-        """What only this data folder knows: a user that does not exist has the same salt after a restart."""
+        """A user that does not exist has the same salt after a restart.
+
+        A client that may learn the id of the directory (DescribeQuorum) may list the users as well.
+        """
         assert self._directory_id is not None
         return self._directory_id.bytes
 

@@ -1,8 +1,9 @@
 """SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677), both ends, without channel binding.
 
 1. Names and values are ASCII, and there is no SASLprep, as in Kafka. In a name `,` is `=2C` and `=` is `=3D`.
-2. A server answers an unknown user as a known one: a salt that is always the same for that name, and the failure at
-   the second message. It compares in constant time.
+2. A server answers an unknown user as a known one: a salt that is always the same for that name, in the form that the
+   salts of known users have, with the iterations of one of them, and the failure at the second message. It compares in
+   constant time.
 3. A server takes the flag `n` only, an authorization id that is empty or the user's own, and extensions, which count
    as signed but mean nothing. `tokenauth=true` asks for a delegation token and fails.
 4. The header that the client repeats in its last message is compared with the one that it sent first.
@@ -13,9 +14,10 @@ import base64
 import hashlib
 import hmac
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from twofold.security.sasl import Authenticated, SaslError
 
@@ -23,6 +25,11 @@ MIN_ITERATIONS = 4096
 MAX_ITERATIONS = 16_384  # of a credential that is stored
 MAX_CLIENT_ITERATIONS = 1_000_000
 
+SALT_BYTES = 24  # of the salts that our own clients make
+TEXT_SALT_BITS = 130  # of those of Apache Kafka's clients: a number with the digits of base 36
+
+_TEXT_SALT = re.compile(rb"[0-9a-z]{20,26}")
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _NAME = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
 _PRINTABLE = r"[\x21-\x2b\x2d-\x7e]+"
 _VALUE = r"[\x01-\x2b\x2d-\x7f]+"
@@ -71,12 +78,27 @@ class ScramCredential:
         return f"ScramCredential(iterations={self.iterations})"
 
 
-CredentialOf = Callable[[str, ScramMechanism], ScramCredential | None]
+class CredentialForm(NamedTuple):
+    """What a client sees of a credential besides the bytes of its salt."""
+
+    iterations: int = MIN_ITERATIONS
+    salt_bytes: int | None = SALT_BYTES
+    """None for a salt as Apache Kafka's clients make it."""
+
+    @classmethod
+    def of(cls, salt: bytes, iterations: int) -> "CredentialForm":
+        return cls(iterations, None if _TEXT_SALT.fullmatch(salt) else len(salt))
 
 
-def no_credentials(name: str, mechanism: ScramMechanism) -> ScramCredential | None:
-    """Where no user is stored."""
-    return None
+class ScramUsers:
+    """The users that a server knows: none. Those of a broker are in its metadata."""
+
+    def credential_of(self, name: str, mechanism: ScramMechanism) -> ScramCredential | None:
+        return None
+
+    def forms_of(self, mechanism: ScramMechanism) -> Mapping[CredentialForm, int]:
+        """The forms of the credentials of a mechanism, with the number of users that have each."""
+        return {}
 
 
 def salted_password(mechanism: ScramMechanism, password: str, salt: bytes, iterations: int) -> bytes:
@@ -101,12 +123,12 @@ class ScramServer:
     The secret makes the salts of users that do not exist.
     """
 
-    __slots__ = ("_mechanism", "_credential_of", "_nonce", "_secret", "_header", "_name", "_credential", "_signed",
+    __slots__ = ("_mechanism", "_users", "_nonce", "_secret", "_header", "_name", "_credential", "_signed",
                  "_full_nonce", "authenticated")  # fmt: skip
 
-    def __init__(self, mechanism: ScramMechanism, credential_of: CredentialOf, nonce: str, secret: bytes) -> None:
+    def __init__(self, mechanism: ScramMechanism, users: ScramUsers, nonce: str, secret: bytes) -> None:
         self._mechanism = mechanism
-        self._credential_of = credential_of
+        self._users = users
         self._nonce = nonce
         self._secret = secret
         self._header = ""
@@ -129,7 +151,7 @@ class ScramServer:
             raise self._failure("the authorization id differs from the user name")
         if ",tokenauth=true" in found["extensions"].lower():
             raise self._failure("there are no delegation tokens")
-        credential = self._credential_of(name, self._mechanism)
+        credential = self._users.credential_of(name, self._mechanism)
         if credential is not None and credential.iterations < MIN_ITERATIONS:
             credential = None
         self._credential = credential
@@ -164,7 +186,8 @@ class ScramServer:
     def _pretended(self, name: str) -> tuple[bytes, int]:
         """The salt and iterations of a user that does not exist."""
         label = f"{self._mechanism.mechanism_name}\0{name}".encode()
-        return hmac.digest(self._secret, label, "sha256")[:20], MIN_ITERATIONS
+        form = _drawn(self._users.forms_of(self._mechanism), hmac.digest(self._secret, b"form\0" + label, "sha256"))
+        return _salt(self._secret, label, form.salt_bytes), form.iterations
 
     def _nobody(self) -> ScramCredential:
         key = hashlib.new(self._mechanism.hash_name, self._secret).digest()
@@ -236,6 +259,29 @@ class ScramClient:
             raise SaslError(f"the broker refused the SCRAM login: {found['error']}")
         if not self._signature or not hmac.compare_digest(base64.b64decode(found["signature"]), self._signature):
             raise SaslError("the broker does not know the password: its SCRAM signature is wrong")
+
+
+def _drawn(forms: Mapping[CredentialForm, int], chance: bytes) -> CredentialForm:
+    """One of the forms, each as often as users have it. One user more changes it for few names."""
+    place = int.from_bytes(chance[:8], "big") * sum(forms.values()) >> 64
+    for form in sorted(forms, key=lambda form: (form.iterations, form.salt_bytes or 0)):
+        place -= forms[form]
+        if place < 0:
+            return form
+    return CredentialForm()
+
+
+def _salt(secret: bytes, label: bytes, length: int | None) -> bytes:
+    needed = 32 if length is None else length
+    blocks = (hmac.digest(secret, label + number.to_bytes(4, "big"), "sha256") for number in range(needed // 32 + 1))
+    found = b"".join(blocks)[:needed]
+    if length is not None:
+        return found
+    number, text = int.from_bytes(found, "big") >> (256 - TEXT_SALT_BITS), ""
+    while number:
+        number, digit = divmod(number, len(_DIGITS))
+        text = _DIGITS[digit] + text
+    return text.encode()
 
 
 def _hmac(mechanism: ScramMechanism, key: bytes, message: bytes) -> bytes:

@@ -115,6 +115,27 @@ async def test_a_right_that_is_taken_away_stops_a_fetch_session_at_its_next_fetc
 
 
 @guarded
+async def test_a_right_that_is_taken_away_while_a_fetch_waits_stops_the_next_one(node: GuardedNode) -> None:
+    """What waits was allowed, and is answered, as Apache Kafka's DelayedFetch is. Scenario 66."""
+    await node.grant(Right(Operation.READ, rights.TOPIC, rights.T))
+    rest = {"fetch_offset": node.end_offset(), "partition_max_bytes": 1000, "current_leader_epoch": -1}
+    topics = [{"topic": rights.T, "partitions": [{"partition": 0, **rest}]}]
+    waiting = {**rights.fetch(node), "max_wait": 60_000, "min_bytes": 1, "topics": topics}
+    asked = node.send_as_alice("Fetch", 11, **waiting)
+    await node.sleep(1)
+    assert not asked.is_answered()
+    await node.grant()
+    assert not asked.is_answered(), "a change of the entries wakes no fetch"
+    pair = await node.init("writer")
+    assert await node.produce(pair, name="writer", version=12) == 0
+    answer = await asked()
+    assert codes(answer) == {0} and any(
+        part["records"] for topic in answer["responses"] for part in topic["partitions"]
+    )
+    assert 29 in codes(await node.as_alice("Fetch", 11, **waiting)), "and at once"
+
+
+@guarded
 async def test_a_forbidden_topic_and_a_missing_one_answer_alike(node: GuardedNode) -> None:
     await node.grant()
     for api, version, row in (

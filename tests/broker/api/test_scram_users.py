@@ -1,11 +1,13 @@
 """AlterUserScramCredentials and DescribeUserScramCredentials: the rows, what is stored, and what is never shown."""
 
+import asyncio
 import logging
 from typing import Any
 
 import pytest
 
 from kits.node.guarded_node import GuardedNode, guarded
+from kits.node.sim_node import NODE, Asked
 from kits.node.txn_node import hearing
 from kits.security.credentials import credential_from_password
 from twofold.security.scram import ScramMechanism, salted_password
@@ -87,6 +89,43 @@ async def test_what_is_stored_checks_the_password_and_a_restart_keeps_it(node: G
         await node.restart()
     assert await alter(node, removal("a")) == {"a": 0}
     assert node.broker.image.scram_credential("a", SHA_256) is None and await described(node) == {}
+
+
+async def is_kept(asked: Asked[dict[str, Any]]) -> bool:
+    """Whether the request has an answer, and did not end with its broker."""
+    try:
+        answer = await asked()
+    except asyncio.CancelledError:
+        return False
+    return bool(answer["results"][0]["error_code"] == 0)
+
+
+@pytest.mark.parametrize("power_cut", [False, True], ids=["kill -9", "power cut"])
+@guarded
+async def test_a_password_is_the_old_one_or_the_new_one_wherever_the_broker_dies(
+    node: GuardedNode, power_cut: bool
+) -> None:
+    """At every write on the way of its record, and between the record and the answer."""
+    old = credential_from_password(SHA_256, "secret-pencil", SALT, 4096)
+    outcomes = []
+    for writes in range(100):
+        await alter(node, password("a"))
+        new = credential_from_password(SHA_256, f"next-{writes}", SALT, 4096)
+        node.sim.crash_after(NODE, writes, power_cut=power_cut)
+        row = password("a", f"next-{writes}")
+        asked = node.send("AlterUserScramCredentials", 0, deletions=[], upsertions=[row])
+        await asyncio.sleep(0.5)
+        was_answered = asked.is_answered() and await is_kept(asked)
+        node.sim.crash(NODE, power_cut=power_cut)
+        await node.start()
+        found = node.broker.image.scram_credential("a", SHA_256)
+        assert found in (old, new)
+        assert found == new or not was_answered, f"after {writes} writes: an answer that is not kept"
+        outcomes.append((found == new, was_answered))
+        if was_answered:
+            break
+    assert outcomes[0] == (False, False) and outcomes[-1] == (True, True)
+    assert (True, False) in outcomes, "the record was there, and the answer was not"
 
 
 @guarded

@@ -67,6 +67,14 @@ def test_the_rates_of_broker_and_listener_count_together():
     assert [free.wait_s(peer(), 0.0) for _ in range(100)] == [0.0] * 100
 
 
+def test_the_line_has_an_end_and_a_flood_is_over_for_others_when_it_is_over():
+    made = admission(max_creation_rate=2, listeners={"A": ListenerLimits(max_creation_rate=100)})
+    waits = [made.wait_s(peer(), 0.0) for _ in range(100_000)]
+    assert waits[20:40] == [0.5 * turn for turn in range(1, 21)] and set(waits[40:]) == {None}
+    assert made.wait_s(peer(), 5.0) == 5.5, "what was closed has taken no turn"
+    assert made.wait_s(peer(), 60.0) == 0.0
+
+
 def test_an_address_beyond_its_rate_comes_too_fast_and_others_do_not():
     made = ConnectionAdmission(lambda host: 1.0 if host == "10.0.0.1" else None)
     assert [made.comes_too_fast(peer(), 0.0) for _ in range(12)] == [False] * 10 + [True] * 2

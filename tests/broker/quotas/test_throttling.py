@@ -501,3 +501,61 @@ def test_metrics_tell_how_many_connections_wait_for_which_quota_without_names(tm
             assert found["kafka_server_produce_queue_size"][0].value == 0
 
     scenario()
+
+
+# --- connections of an address ---
+
+
+async def comes_in(node):
+    """Whether a new connection of this address is answered; it stays open."""
+    connections = node.broker.server.connections
+    before = len(connections)
+    client = await node.connect()
+    await until(lambda: len(connections) == before + 1)
+    if list(connections)[-1]._is_held:
+        return False
+    await client.call(api_versions(), API_VERSIONS, 0)
+    return True
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", None, "::ffff:127.0.0.1"])
+def test_an_address_opens_connections_no_faster_than_its_quota_also_after_a_restart(tmp_path, address, caplog):
+    """Held unread for a second, then closed, as Apache Kafka does."""
+
+    @on_loop
+    async def scenario():
+        async with throttled_node(tmp_path) as node:
+            await node.limit({"ip": address}, connection_creation_rate=1)
+        async with throttled_node(tmp_path) as node:
+            assert [await comes_in(node) for _ in range(11)] == [True] * 10 + [False]
+            assert len(node.broker.server.connections) == 11
+            assert node.timers.fire(1.0) == 1
+            await until(lambda: len(node.broker.server.connections) == 10)
+            found = {family.name: family.samples for family in collector_of(node.broker).collect()}
+            assert [(one.labels, one.value) for one in found["twofold_quota_throttles"]] == [
+                ({"quota": "Connection"}, 1)
+            ]
+            node.advance(1)
+            assert await comes_in(node)
+            await node.limit({"ip": address}, connection_creation_rate=None)
+            assert all([await comes_in(node) for _ in range(20)])
+
+    scenario()
+    assert "its quota connection_creation_rate=1 allows" in caplog.text
+
+
+def test_the_connections_of_other_addresses_are_not_limited_and_an_own_rate_wins_over_the_default(tmp_path):
+    @on_loop
+    async def scenario():
+        async with throttled_node(tmp_path) as node:
+            rate_of = node.broker.server.admission.rate_of
+            assert rate_of("127.0.0.1") is None
+            await node.limit({"ip": "10.0.0.1"}, connection_creation_rate=1)
+            assert (rate_of("10.0.0.1"), rate_of("127.0.0.1")) == (1, None)
+            await node.limit({"ip": None}, connection_creation_rate=1)
+            await node.limit({"ip": "127.0.0.1"}, connection_creation_rate=1000)
+            await node.limit({"ip": "::1"}, connection_creation_rate=7)
+            assert (rate_of("10.0.0.2"), rate_of("127.0.0.1"), rate_of("0:0:0:0:0:0:0:1")) == (1, 1000, 7)
+            assert all([await comes_in(node) for _ in range(30)])
+
+    scenario()

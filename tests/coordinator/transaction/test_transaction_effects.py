@@ -41,6 +41,12 @@ def test_the_end_of_a_two_phase_transaction_is_audited(commit, outcome):
     assert end(TWO_PHASE, commit).effects == (Audit(ASKER, "EndTxn", outcome, TXN, TWO_PHASE),)
 
 
+def test_the_end_of_a_transaction_that_another_principal_opened_is_audited_and_that_of_an_own_one_is_not():
+    mine, others = (a_transaction(ONGOING, opened_by=name) for name in ("User:alice", "User:bob"))
+    assert end(mine).effects == ()
+    assert end(others, False).effects == (Audit(ASKER, "EndTxn", "abort", TXN, others),)
+
+
 def test_the_end_of_a_transaction_with_heartbeats_is_remembered_as_its_clients():
     assert end(BEATING, False).effects == (RememberCause(TXN, AbortCause.CLIENT),)
 

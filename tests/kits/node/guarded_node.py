@@ -3,7 +3,7 @@
 from typing import Any
 from uuid import UUID
 
-from kits.node.sim_node import simulated
+from kits.node.sim_node import Asked, simulated
 from kits.node.txn_node import Node, Pair
 from kits.security import rights
 from kits.security.rights import Right, Row, codes
@@ -29,12 +29,15 @@ class GuardedNode(Node):
         assert found is not None
         return found.topic_id
 
-    async def as_alice(self, api: str, version: int, **body: Any) -> dict[str, Any]:
+    def send_as_alice(self, api: str, version: int, **body: Any) -> Asked[dict[str, Any]]:
         admin, self._peer = self._peer, Peer("10.0.0.9", 4712, "PLAINTEXT", ALICE)
         try:
-            return await self.ask(api, version, **body)
+            return self.send(api, version, **body)
         finally:
             self._peer = admin
+
+    async def as_alice(self, api: str, version: int, **body: Any) -> dict[str, Any]:
+        return await self.send_as_alice(api, version, **body)()
 
     async def grant(self, *granted: Right, permission: Permission = Permission.ALLOW) -> None:
         """These entries of alice, and no others."""

@@ -90,12 +90,14 @@ class GuardedBroker:
         return context
 
     @asynccontextmanager
-    async def connect(self, listener: str, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[SaslWire]:
-        """With TLS where the listener has it; or with `tls`."""
-        if tls is None and LISTENERS.get(listener, "").endswith("SSL"):
+    async def connect(
+        self, listener: str, *, tls: ssl.SSLContext | None = None, is_bare: bool = False, limit: int = 2**26
+    ) -> AsyncIterator[SaslWire]:
+        """With TLS where the listener has it, unless `is_bare`; or with `tls`."""
+        if tls is None and not is_bare and LISTENERS.get(listener, "").endswith("SSL"):
             tls = self.tls()
         reader, writer = await asyncio.open_connection(
-            "127.0.0.1", self.ports[listener], ssl=tls, server_hostname="localhost" if tls else None, limit=2**26
+            "127.0.0.1", self.ports[listener], ssl=tls, server_hostname="localhost" if tls else None, limit=limit
         )
         try:
             yield SaslWire(Wire(reader, writer))

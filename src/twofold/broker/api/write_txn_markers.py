@@ -61,6 +61,8 @@ KEY = 27
 
 Codes: TypeAlias = dict[int, dict[TopicPartition, int]]  # by producer id
 
+MOST_NAMED = 20  # partitions in a line of the audit
+
 log = logging.getLogger(__name__)
 
 
@@ -82,7 +84,7 @@ def handle(
         or cluster_allows(services.authorizer, context, Operation.ALTER)
     ):
         raise ClusterAuthorizationFailed("neither ALTER nor CLUSTER_ACTION on the cluster")
-    _audit(context, request)
+    _audit(services, context, request)
     writes = _Writes(services, request)
     return writes.response() if writes.is_done else writes.wait()
 
@@ -270,12 +272,14 @@ def _refused(services: Services, topic_partition: TopicPartition, asked: Writabl
     return None
 
 
-def _audit(context: RequestContext, request: WriteTxnMarkersRequest) -> None:
+def _audit(services: Services, context: RequestContext, request: WriteTxnMarkersRequest) -> None:
     for marker in request.markers:
-        where = ", ".join(map(str, _partitions(marker)))
-        if where:
-            log.warning(
-                "WriteTxnMarkers by %s (%s, client %s): %s%s producer %d, epoch %d, in %s",
+        found = [str(partition) for partition in _partitions(marker)]
+        if found:
+            more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+            services.transactions.audit.warning(
+                "WriteTxnMarkers",
+                "WriteTxnMarkers by %s (%s, client %s): %s%s producer %d, epoch %d, in %s%s",
                 context.principal,
                 context.client_host,
                 context.client_id,
@@ -283,7 +287,8 @@ def _audit(context: RequestContext, request: WriteTxnMarkersRequest) -> None:
                 "commit" if marker.transaction_result else "abort",
                 marker.producer_id,
                 marker.producer_epoch,
-                where,
+                ", ".join(found[:MOST_NAMED]),
+                more,
             )
 
 

@@ -3,8 +3,10 @@
 1. `max.connections` and the number of files that may be open refuse; so do `max.connections` of a listener,
    `max.connections.per.ip` and its overrides.
 2. A connection beyond `max.connection.creation.rate`, of the broker or of its listener, waits unread until it is its
-   turn. A burst of ten seconds passes, as in Kafka.
-3. A connection beyond the rate of its address is held unread for a second, then closed.
+   turn. A burst of ten seconds passes, as in Kafka. The line is ten seconds long at most: what would wait longer is
+   closed, and takes no turn. So a flood is over for the others when it is over.
+3. A connection beyond the rate of its address (the quota `connection_creation_rate`) is held unread for a second, then
+   closed.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,6 +19,7 @@ from twofold.runtime.api import Runtime
 
 UNLIMITED = 2**31 - 1
 BURST_S = 10.0
+LONGEST_LINE_S = 10.0
 HELD_S = 1.0  # a connection of an address that comes too fast
 
 
@@ -60,11 +63,15 @@ class ConnectionPace:
 
 
 class ConnectionAdmission:
-    """Counts the connections of one broker. `rate_of` is the rate of an address, None without a limit."""
+    """Counts the connections of one broker.
+
+    `rate_of` is the rate of an address, None without a limit; `told` hears of each connection that came too fast.
+    """
 
     def __init__(self, rate_of: Callable[[str], float | None] = lambda host: None) -> None:
         self.limits = ServerLimits()
         self.rate_of = rate_of
+        self.told: Callable[[], None] = lambda: None
         self._count = 0
         self._per_host: dict[str, int] = {}
         self._per_listener: dict[str, int] = {}
@@ -107,17 +114,24 @@ class ConnectionAdmission:
         _less(self._per_host, peer.client_host)
         _less(self._per_listener, peer.listener)
 
-    def wait_s(self, peer: Peer, now_s: float) -> float:
-        """How long a new connection has to wait for its turn."""
+    def wait_s(self, peer: Peer, now_s: float) -> float | None:
+        """How long a new connection has to wait for its turn; None where the line is too long."""
         limits = self.limits
+        taken: list[ConnectionPace] = []
         wait_s = 0.0
         if limits.max_creation_rate < UNLIMITED:
+            taken.append(self._pace)
             wait_s = self._pace.take(limits.max_creation_rate, now_s)
         of_listener = limits.listeners.get(peer.listener)
         if of_listener is not None and of_listener.max_creation_rate < UNLIMITED:
             pace = self._listener_paces.setdefault(peer.listener, ConnectionPace())
+            taken.append(pace)
             wait_s = max(wait_s, pace.take(of_listener.max_creation_rate, now_s))
-        return wait_s
+        if wait_s <= LONGEST_LINE_S:
+            return wait_s
+        for pace in taken:
+            pace.give_back()
+        return None
 
     def comes_too_fast(self, peer: Peer, now_s: float) -> bool:
         """Whether the address has used up its rate."""
@@ -159,22 +173,32 @@ class Comer(Protocol):
 
 class Door(Protocol):
     admission: ConnectionAdmission
-    now: Callable[[], float]
     quiet: QuietLog
     runtime: Runtime
 
 
 def let_in(door: Door, comer: Comer) -> None:
     """Let a new connection begin: at once, when it is its turn, or never."""
-    now_s = door.now()
+    now_s = door.runtime.clock.monotonic()  # the time of a pause of the broker fills the buckets as well
     later = door.runtime.timers.call_later
     if door.admission.comes_too_fast(comer.peer, now_s):
         comer.hold()
         later(HELD_S, comer.abort)
-        door.quiet.warning("connection_creation_rate", "closed %s: its address opens connections too fast", comer.peer)
+        door.admission.told()
+        door.quiet.warning(
+            "connection_creation_rate", "closed %s: its address opens connections faster than its quota "
+            "connection_creation_rate=%g allows (twofold quota list)",
+            comer.peer, door.admission.rate_of(comer.peer.client_host) or 0,
+        )  # fmt: skip
         return
     wait_s = door.admission.wait_s(comer.peer, now_s)
-    if wait_s > 0:
+    if wait_s is None:
+        door.quiet.warning(
+            "max.connection.creation.rate", "closed %s: it would have waited for more than %d s for its turn "
+            "(max.connection.creation.rate)", comer.peer, LONGEST_LINE_S,
+        )  # fmt: skip
+        comer.abort()
+    elif wait_s > 0:
         comer.hold()
         later(wait_s, comer.begin)
     else:

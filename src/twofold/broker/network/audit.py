@@ -8,7 +8,9 @@ from twofold.broker.network.quiet import QuietLog
 from twofold.runtime.api import Clock
 from twofold.wire.apis import APIS
 
-log = logging.getLogger("twofold.audit")
+AUDIT_LOG = "twofold.audit"
+
+log = logging.getLogger(AUDIT_LOG)
 
 MOST_CHARACTERS = 300  # of a name that a client chose
 

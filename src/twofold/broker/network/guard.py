@@ -22,7 +22,7 @@ from twofold.security.oauth import OAUTHBEARER, BadKeySet, KeySet, OauthServer, 
 from twofold.security.plain import PLAIN, PlainServer
 from twofold.security.protocols import SecurityProtocol
 from twofold.security.sasl import Authenticated, SaslServer
-from twofold.security.scram import CredentialOf, ScramMechanism, ScramServer, no_credentials
+from twofold.security.scram import ScramMechanism, ScramServer, ScramUsers
 
 ANONYMOUS = "ANONYMOUS"
 LOOK_AGAIN_S = 1.0
@@ -65,13 +65,13 @@ class ListenerGuard:
         self,
         runtime: Runtime,
         security: ListenerSecurity,
-        credential_of: CredentialOf,
+        users: Callable[[], ScramUsers],
         secret: Callable[[], bytes],
     ) -> None:
         """Raises a ConfigError where a file or a key cannot be used."""
         self.security = security
         self._runtime = runtime
-        self._credential_of = credential_of
+        self._users = users
         self._secret = secret
         self._context = self.security.server_context()
         self._tls_files = WatchedFiles(runtime, security.tls.files() if security.tls else ())
@@ -136,24 +136,22 @@ class ListenerGuard:
             return OauthServer(self._keys[mechanism.name].check)
         scram = ScramMechanism.of_name(mechanism.name)
         assert scram is not None
-        return ScramServer(scram, self._credential_of, secrets.token_urlsafe(NONCE_BYTES), self._secret())
+        return ScramServer(scram, self._users(), secrets.token_urlsafe(NONCE_BYTES), self._secret())
 
 
 class ListenerGuards:
-    """Of all listeners of one broker, by name. `credential_of` finds the credential that a user has for SCRAM."""
+    """Of all listeners of one broker, by name. `users` are those of SCRAM."""
 
     def __init__(self, runtime: Runtime, secret: Callable[[], bytes]) -> None:
         self._runtime = runtime
-        self.credential_of: CredentialOf = no_credentials
+        self.users = ScramUsers()
         self._secret = secret
         self._guards: dict[str, ListenerGuard] = {}
 
     def make(self, settings: Settings) -> None:
         """As the settings say, or raise a ConfigError."""
         self._guards = {
-            one.name: ListenerGuard(
-                self._runtime, one, lambda name, mechanism: self.credential_of(name, mechanism), self._secret
-            )
+            one.name: ListenerGuard(self._runtime, one, lambda: self.users, self._secret)
             for one in listener_securities(settings)
         }
         for guard in self._guards.values():

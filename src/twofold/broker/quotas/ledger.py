@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from twofold.broker.quotas.bucket import TokenBucket
-from twofold.broker.quotas.limits import Budget, Limit, Limits, QuotaKind, limits_of
+from twofold.broker.quotas.limits import Budget, Limit, Limits, QuotaKind, connection_rates_of, limits_of
 from twofold.broker.quotas.samples import SampledRate, Windows
 from twofold.controller.quota_records import QuotaOwner
 
@@ -35,13 +35,14 @@ class QuotaLedger:
     """The quotas of one broker. Its time is a clock that only goes ahead."""
 
     __slots__ = (
-        "_buckets", "_controller_windows", "_limits", "_new_id_rate", "_new_ids", "_rates", "_windows", "enforced",
-        "now_s", "throttles",
+        "_buckets", "_connection_rates", "_controller_windows", "_limits", "_new_id_rate", "_new_ids", "_rates",
+        "_windows", "enforced", "now_s", "throttles",
     )  # fmt: skip
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self.now_s = now_s
         self._limits: Mapping[QuotaKind, Limits] = {kind: Limits({}) for kind in QuotaKind}
+        self._connection_rates: Mapping[str | None, float] = {}
         self._windows = self._controller_windows = Windows()
         self._new_id_rate = 0.0
         self._rates: dict[QuotaKind, dict[Budget, SampledRate]] = {kind: {} for kind in QuotaKind}
@@ -58,8 +59,15 @@ class QuotaLedger:
 
     def limit(self, quotas: Iterable[tuple[QuotaOwner, Mapping[str, float]]]) -> None:
         """The quotas that hold from now on."""
+        quotas = list(quotas)
         self._limits = limits_of(quotas)
+        self._connection_rates = connection_rates_of(quotas)
         self._look()
+
+    def connection_rate(self, host: str) -> float | None:
+        """How many connections per second an address, as Java writes it, may open; None where it is not limited."""
+        rates = self._connection_rates
+        return rates.get(host, rates.get(None)) if rates else None
 
     def now_ms(self) -> int:
         return int(self.now_s() * 1000)

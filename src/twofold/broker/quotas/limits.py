@@ -6,6 +6,7 @@
    for each pair of user and client id, defaults included.
 3. A client without an id is bound as one whose id is empty.
 4. The name of a user is its principal's, without the type.
+5. An address is bound by its own limit, or by the default of addresses. Addresses are compared as Java writes them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,11 +15,13 @@ from typing import NamedTuple, TypeAlias
 
 from twofold.controller.quota_records import CLIENT_ID, IP, USER, QuotaOwner
 from twofold.controller.quotas import (
+    CONNECTION_CREATION_RATE,
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
     PRODUCER_BYTE_RATE,
     REQUEST_PERCENTAGE,
 )
+from twofold.security.addresses import java_address
 
 
 class QuotaKind(Enum):
@@ -37,6 +40,8 @@ class QuotaKind(Enum):
 
 NEW_TRANSACTIONAL_ID = "NewTransactionalId"
 """The label of our own limit."""
+CONNECTION = "Connection"
+"""The label of the rate at which an address may open connections."""
 
 
 class _Slot(Enum):
@@ -106,6 +111,22 @@ def limits_of(quotas: Iterable[tuple[QuotaOwner, Mapping[str, float]]]) -> dict[
             if bound is not None:
                 tables[kind][key] = bound
     return {kind: Limits(table) for kind, table in tables.items()}
+
+
+def connection_rates_of(quotas: Iterable[tuple[QuotaOwner, Mapping[str, float]]]) -> dict[str | None, float]:
+    """How many connections per second an address may open; None stands for every address without a rate of its own.
+
+    Of two spellings of one address the lower rate binds.
+    """
+    rates: dict[str | None, float] = {}
+    for owner, values in quotas:
+        names, rate = dict(owner), values.get(CONNECTION_CREATION_RATE)
+        if IP not in names or rate is None:
+            continue
+        name = names[IP]
+        host = None if name is None else java_address(name)
+        rates[host] = min(rate, rates.get(host, rate))
+    return rates
 
 
 def user_of(principal: str) -> str:

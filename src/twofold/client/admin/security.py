@@ -12,7 +12,7 @@ from twofold.client.admin.model import Results
 from twofold.client.cluster.cluster import Cluster
 from twofold.connections.waiting import Deadline
 from twofold.security.acl_codes import AclResourceType, Operation, PatternType, Permission
-from twofold.security.scram import MIN_ITERATIONS, ScramMechanism, salted_password
+from twofold.security.scram import MIN_ITERATIONS, SALT_BYTES, ScramMechanism, salted_password
 from twofold.wire.errors import NotController, error_for, raise_for
 from twofold.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -30,7 +30,6 @@ from twofold.wire.messages.describe_user_scram_credentials import (
 )
 
 T = TypeVar("T")
-SALT_BYTES = 24
 
 
 class AclBinding(NamedTuple):

@@ -32,6 +32,7 @@ from twofold.coordinator.transaction.effects import (
     NoteSignOfLife,
     RememberCause,
     ReportAbort,
+    is_of_another,
 )
 from twofold.coordinator.transaction.heartbeats import AbortCause
 from twofold.coordinator.transaction.records import NEVER_MS, NO_TOPIC_IDS, TransactionMetadata
@@ -389,10 +390,11 @@ class Coordinator:
             return decision
         if damage is not UNDAMAGED:
             check_whole(entry, transactional_id, damage)
-        if not entry.heartbeat_interval_ms and not is_two_phase(entry):
+        is_told = asker is not None and (is_two_phase(entry) or is_of_another(entry, asker))
+        if not entry.heartbeat_interval_ms and not is_told:
             return decision
         effects: Effects = _remembered(transactional_id, AbortCause.CLIENT, entry)
-        if is_two_phase(entry) and asker is not None:
+        if is_told and asker is not None:
             outcome = "commit" if commit else "abort"
             effects = (Audit(asker, "EndTxn", outcome, transactional_id, entry), *effects)
         return decision._replace(effects=effects)

@@ -25,6 +25,11 @@ class Asker(Protocol):
     def client_id(self) -> str | None: ...
 
 
+def is_of_another(entry: TransactionMetadata, asker: Asker) -> bool:
+    """Whether another principal is known to have opened the transaction."""
+    return bool(entry.opened_by) and entry.opened_by != asker.principal
+
+
 class Audit(NamedTuple):
     """Write to the log which client has ended a two-phase transaction, or the transaction of another client."""
 

@@ -1,6 +1,9 @@
 """The principal that opened a transaction, and the endless transaction: what holds readers back, and for how long."""
 
+import logging
 from typing import Any
+
+import pytest
 
 from kits.node.guarded_node import ALICE, GuardedNode, guarded
 from kits.node.txn_node import Node, Pair, simulated
@@ -57,7 +60,7 @@ async def test_with_the_right_the_principal_is_named_after_kill_nine_and_an_oper
     await node.grant(WRITE_ID, WRITE_TOPIC, TWO_PHASE)
     pair = await init(node, enable_2pc=True)
     assert await write(node, pair) == 0
-    await node.sleep(48 * HOUR_S)
+    await node.sleep(HOUR_S)  # four times the largest timeout of a transaction
     await node.restart()
     held = node.stable_offset()
     assert held < node.end_offset() and await opened_by(node) == ALICE
@@ -88,3 +91,59 @@ async def test_a_client_that_did_not_log_in_leaves_no_trace_in_the_record(node: 
     pair = await node.init("x")
     assert await node.add(pair, 0) == [0]
     assert await opened_by(node, "x") == ""
+
+
+async def end(node: GuardedNode, pair: Pair, *, as_alice: bool) -> int:
+    ask = node.as_alice if as_alice else node.ask
+    producer_id, epoch = pair
+    body = {"transactional_id": "mine", "producer_id": producer_id, "producer_epoch": epoch, "committed": False}
+    answer = await ask("EndTxn", 5, **body)
+    return int(answer["error_code"])
+
+
+def audited(caplog: pytest.LogCaptureFixture, request: str) -> list[str]:
+    found = [record for record in caplog.records if record.name == "twofold.audit"]
+    return [record.getMessage() for record in found if record.getMessage().startswith(request)]
+
+
+@pytest.mark.parametrize("request_name", ["EndTxn", "InitProducerId"])
+def test_the_audit_names_the_principal_that_ended_the_transaction_of_another(
+    caplog: pytest.LogCaptureFixture, request_name: str
+) -> None:
+    @guarded
+    async def story(node: GuardedNode) -> None:
+        await node.grant(WRITE_ID, WRITE_TOPIC)
+        pair = await init(node, enable_2pc=False)
+        assert await write(node, pair) == 0
+        if request_name == "EndTxn":
+            assert await end(node, pair, as_alice=False) == 0
+        else:
+            assert await node.init("mine") == 51, "the transaction is being aborted"
+            await node.sleep(1)
+
+    with caplog.at_level(logging.INFO):
+        story()
+    (line,) = audited(caplog, request_name)
+    assert line.startswith(f"{request_name} by User:ANONYMOUS (") and "abort the transaction of 'mine'" in line
+    assert line.endswith(f"opened by {ALICE}")
+
+
+def test_a_client_that_ends_transactions_of_its_own_writes_few_lines_and_hides_none_of_another(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    @guarded
+    async def story(node: GuardedNode) -> None:
+        await node.grant(WRITE_ID, WRITE_TOPIC, TWO_PHASE)
+        for round_ in range(41):
+            pair = await init(node, enable_2pc=True)
+            while isinstance(pair, int):
+                await node.sleep(0.001)
+                pair = await init(node, enable_2pc=True)
+            assert await write(node, pair) == 0
+            assert await end(node, pair, as_alice=round_ < 40) == 0
+
+    with caplog.at_level(logging.INFO):
+        story()
+    lines = audited(caplog, "EndTxn")
+    assert len(lines) < 40
+    assert [line for line in lines if "opened by" in line] == lines[-1:]

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Protocol
 
+from twofold.broker.network.quiet import QuietLog
 from twofold.coordinator.transaction.effects import (
     Audit,
     CountAbort,
@@ -16,6 +17,7 @@ from twofold.coordinator.transaction.effects import (
     NoteSignOfLife,
     RememberCause,
     ReportAbort,
+    is_of_another,
 )
 from twofold.coordinator.transaction.heartbeats import AbortCause
 from twofold.coordinator.transaction.transitions import is_two_phase
@@ -57,11 +59,11 @@ class Memory(Protocol):
     def note_sign_of_life(self, transactional_id: str) -> None: ...
 
 
-def run(effects: Sequence[Effect], memory: Memory, counts: TransactionCounts) -> None:
+def run(effects: Sequence[Effect], memory: Memory, counts: TransactionCounts, audit: QuietLog) -> None:
     for effect in effects:
         match effect:
             case Audit():
-                _audit(effect)
+                _audit(effect, audit)
             case ReportAbort():
                 _report_abort(effect)
             case CountAbort(cause):
@@ -74,13 +76,16 @@ def run(effects: Sequence[Effect], memory: Memory, counts: TransactionCounts) ->
                 memory.note_sign_of_life(transactional_id)
 
 
-def _audit(effect: Audit) -> None:
+def _audit(effect: Audit, audit: QuietLog) -> None:
     """A warning where a client takes over a transaction that waits for an outside decision: that is rarely meant."""
     asker, entry = effect.asker, effect.entry
     forced = is_two_phase(entry) and effect.request != "EndTxn"
-    log.log(
-        logging.WARNING if forced else logging.INFO,
-        "%s by %s (%s, client %s): %s the %stransaction of %r (producer id %d, epoch %d) in %d partitions",
+    of_another = is_of_another(entry, asker)
+    # A client that ends transactions of its own without end does not hide one that ends another's.
+    kind = f"{effect.request}{' forced' if forced else ''}{' of another' if of_another else ''}"
+    (audit.warning if forced else audit.info)(
+        kind,
+        "%s by %s (%s, client %s): %s the %stransaction of %r (producer id %d, epoch %d) in %d partitions%s",
         effect.request,
         asker.principal,
         asker.client_host,
@@ -91,6 +96,7 @@ def _audit(effect: Audit) -> None:
         entry.producer_id,
         entry.producer_epoch,
         len(entry.partitions),
+        f", opened by {entry.opened_by}" if of_another else "",
     )
 
 

@@ -29,7 +29,9 @@ from twofold.broker.coordinators.transactions.sweeps import TransactionSweeps
 from twofold.broker.coordinators.transactions.wholeness import damage_of, loss_of
 from twofold.broker.coordinators.waiting import is_done
 from twofold.broker.core import BrokerCore
+from twofold.broker.network.audit import AUDIT_LOG
 from twofold.broker.network.context import ANONYMOUS, RequestContext
+from twofold.broker.network.quiet import QuietLog
 from twofold.config.internal_topics import TRANSACTION_STATE
 from twofold.controller.delta import ImageDelta
 from twofold.controller.features import TRANSACTION_VERSION
@@ -84,6 +86,7 @@ class TransactionService(CoordinatorService[TransactionShard]):
         self._missing_markers = missing_markers
         self.sweeps = TransactionSweeps(self, core)
         self.counts = TransactionCounts()
+        self.audit = QuietLog(logging.getLogger(AUDIT_LOG), core.runtime.clock)  # which client ended whose transaction
         self._going_down = 0  # requests that lower transaction.version below 2
         self.being_deleted: Counter[str] = Counter()  # topics, by the requests that delete them
 
@@ -154,6 +157,7 @@ class TransactionService(CoordinatorService[TransactionShard]):
             self.coordinator,
             self.markers,
             self.counts,
+            self.audit,
             value_version=self._value_version,
             commit_timeout_ms=core.settings.int("request.timeout.ms"),
             repairs=self._missing_markers.repairs(self.markers),

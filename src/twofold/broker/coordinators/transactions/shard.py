@@ -23,6 +23,7 @@ from twofold.broker.coordinators.transactions.effects import TransactionCounts, 
 from twofold.broker.coordinators.transactions.markers import MarkerSender
 from twofold.broker.coordinators.transactions.missing_markers import ShardRepairs
 from twofold.broker.network.attention import AttentionClock
+from twofold.broker.network.quiet import QuietLog
 from twofold.broker.partitions.partition import ALL_REPLICAS, Partition
 from twofold.broker.partitions.purgatory import Purgatory
 from twofold.config.internal_topics import TRANSACTION_STATE
@@ -90,6 +91,7 @@ class TransactionShard(CoordinatorShard[TransactionsState, TransactionRecord]):
         coordinator: Coordinator,
         markers: MarkerSender,
         counts: TransactionCounts,
+        audit: QuietLog,
         *,
         value_version: Callable[[], int],
         commit_timeout_ms: int,
@@ -101,6 +103,7 @@ class TransactionShard(CoordinatorShard[TransactionsState, TransactionRecord]):
         self._coordinator = coordinator
         self._markers = markers
         self._counts = counts
+        self._audit = audit
         self._repairs = repairs  # until the shard is active
         self._held: dict[str, int] = {}  # how many repairs an id waits for
         self._decided: list[
@@ -117,7 +120,7 @@ class TransactionShard(CoordinatorShard[TransactionsState, TransactionRecord]):
         return as_coordinator_error(error)
 
     def run_effects(self, effects: Sequence[Effect]) -> None:
-        run(effects, self, self._counts)
+        run(effects, self, self._counts, self._audit)
 
     # --- loading and resigning ---
 

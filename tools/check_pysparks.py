@@ -60,7 +60,7 @@ def run(version: str) -> dict[str, str]:
 def _cell(row: dict[str, str] | None) -> str:
     if row is None or row["outcome"] == "failed":
         return "**failed**"
-    return "yes" if row["outcome"] == "passed" else f"refused: needs {row['why'].split(' ')[0]}"
+    return "yes" if row["outcome"] == "passed" else f"needs {row['why'].split(' ')[0]}"
 
 
 def table(rows: dict[str, list[str]]) -> str:

@@ -41,6 +41,8 @@ READ = (
     ),
     Read("startingOffsets", '{"{t}":{"0":3,"1":4}}', rows=(6, 8, 9), wrong=("soon", '{"{t}":{"0":3}}')),
     Read("startingOffsets", "earliest"),
+    Read("startingOffsets", "latest", (STREAM,), rows=()),
+    Read("partition.metadata.cache.ttl.ms", "1000"),
     Read("startingOffsetsByTimestampStrategy", "latest", wrong=("first",)),
     Read("endingTimestamp", str(AT + 4), (BATCH,), rows=(0, 1, 2, 3), wrong=("now",)),
     Read("endingOffsetsByTimestamp", f'{{"{{t}}":{{"0":{AT + 2},"1":{AT + 3}}}}}', (BATCH,), rows=(0, 1), wrong=("1",)),
@@ -93,6 +95,9 @@ DECIDED = {
     ("a-misspelled-option", "x"): "refused; the other says nothing",
 }
 """Writes that Spark's own connector takes, or fails later, and ours refuses at once."""
+
+FAILS_LATER = {("kafka.partitioner.class", "com.example.Mine"): "com.example.Mine"}
+"""Of those, what the other fails at where it makes a producer, with what its message has in it."""
 
 TAKEN_WHEN_OFF = (("kafka.acks", "1"), ("kafka.enable.idempotence", "false"))
 """Of those, what exactlyOnce=off takes."""

@@ -107,12 +107,44 @@ def test_both_formats_read_the_same(kit: Kit, topic: str, row: c.Read) -> None:
 @when_long
 @pytest.mark.parametrize(("name", "value"), c.WRITE)
 def test_both_formats_write_the_same(kit: Kit, name: str, value: str) -> None:
-    target = kit.topic(2)
-    given = {"kafka.bootstrap.servers": kit.bootstrap_servers, "topic": target}
-    given[name] = value.replace("{t}", target).replace("{servers}", kit.bootstrap_servers)
+    for write in (write_batch, write_stream):
+        target = kit.topic(2)
+        given = {"topic": target, name: value.replace("{t}", target).replace("{servers}", kit.bootstrap_servers)}
+        write(kit, given)
+        assert kit.values(subscribe=target) == list(range(20)), write.__name__
+
+
+def write_batch(kit: Kit, options: Mapping[str, str], form: str | None = None) -> None:
     frame = kit.spark.range(0, 20, 1, 2).selectExpr("cast(id as string) key", "cast(id as string) value")
-    frame.write.format(kit.form).options(**given).mode("append").save()
-    assert kit.values(subscribe=target) == list(range(20))
+    writer = frame.write.format(form or kit.form).option("kafka.bootstrap.servers", kit.bootstrap_servers)
+    writer.options(**options).mode("append").save()
+
+
+def write_stream(kit: Kit, options: Mapping[str, str], form: str | None = None) -> None:
+    source = kit.topic(2)
+    kit.send(source, range(20))
+    frame = kit.stream(subscribe=source, startingOffsets="earliest").selectExpr("value key", "value")
+    writer = frame.writeStream.format(form or kit.form).option("kafka.bootstrap.servers", kit.bootstrap_servers)
+    writer = writer.options(**options).option("checkpointLocation", str(kit.directory / source))
+    query = writer.trigger(availableNow=True).start()
+    assert query.awaitTermination(120) and query.exception() is None
+
+
+@when_long
+@pytest.mark.parametrize(("name", "value"), c.DECIDED)
+def test_what_ours_refuses_the_other_takes_or_fails_at_later(ours: Kit, name: str, value: str) -> None:
+    target = ours.topic(2)
+    for write in (write_batch, write_stream):
+        with pytest.raises(Exception, match=name):
+            write(ours, {"topic": target, name: value}, "twofold")
+    assert ours.values(subscribe=target) == []
+    options = {"topic": target, name: value, "kafka.max.block.ms": "5000"}
+    if (name, value) in c.FAILS_LATER:
+        with pytest.raises(Exception, match=c.FAILS_LATER[name, value]):
+            write_batch(ours, options, "kafka")
+    else:
+        write_batch(ours, options, "kafka")
+        assert ours.values(subscribe=target) == list(range(20))
 
 
 @when_long

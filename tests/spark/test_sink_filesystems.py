@@ -120,7 +120,9 @@ def test_a_query_that_is_paused_finds_out_that_another_has_its_checkpoint(
         pipe.orders.go(number)
         for pid in paused:
             os.kill(pid, signal.SIGCONT)
-    assert "has taken over what is written under transactionalIdPrefix" in (pipe.host.ended(held).error or "")
+    error = pipe.host.ended(held).error or ""
+    print(error)
+    assert "has taken over what is written under transactionalIdPrefix" in error
     other.send(50)
     other.run_to_end()
     other.check()

@@ -17,6 +17,7 @@ from twofold.spark import offsets as o
 from twofold.spark.errors import DataLoss, OptionError
 from twofold.spark.options import ReadOptions
 from twofold.spark.versions import (
+    ONE_BATCH,
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
@@ -124,8 +125,8 @@ class RefusedStream(DataSourceStreamReader):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         raise self._error
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        raise self._error
+    def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
+        raise self._error  # a PySpark before 4.2 gives no arguments, and asks for nothing else first
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         raise self._error
@@ -265,11 +266,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         again = {
             tp: min(start, ends[tp]) if tp in self._moving else start for tp, start in starts.items() if tp in ends
         }
-        log.warning(
-            "the first batch of this query is read again, from startingOffsets as they are now, %s, to its end in the "
-            "checkpoint, %s",
-            o.to_json(again), o.to_json(ends),
-        )  # fmt: skip
+        if self._latest is None:
+            log.warning(
+                "the first batch of this query is read again, from startingOffsets as they are now, %s, to its end in "
+                "the checkpoint, %s",
+                o.to_json(again), o.to_json(ends),
+            )  # fmt: skip
         return again
 
     def _check_still_there(self, ends: o.Offsets) -> None:
@@ -320,7 +322,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class UnlimitedStreamReader(StreamReader):
-    """For a PySpark that does not say from where the next batch is to go on (before 4.2)."""
+    """For a PySpark that does not say from where the next batch is to go on (before 4.2). It asks for the end of the
+    first batch before its start."""
 
     def __init__(self, options: ReadOptions) -> None:
         super().__init__(options)
@@ -331,6 +334,8 @@ class UnlimitedStreamReader(StreamReader):
         return self._at
 
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802
+        if self._latest is None:
+            log.warning(ONE_BATCH)
         return super().latestOffset(self._at, ReadAllAvailable())
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:

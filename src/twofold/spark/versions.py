@@ -55,6 +55,7 @@ else:
 
 __all__ = [
     "HAS_LIMITS",
+    "ONE_BATCH",
     "ReadAllAvailable",
     "ReadLimit",
     "ReadMaxRows",
@@ -65,6 +66,10 @@ __all__ = [
     "check_reading",
 ]
 
+ONE_BATCH = (
+    f"PySpark {pyspark.__version__} reads everything in one batch for trigger(availableNow=True), because a Python "
+    "source has no place for several before 4.2: windows that this batch closes are written by a later one"
+)
 LIMITS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 
 

@@ -52,6 +52,10 @@ def session() -> Any:
     return spark
 
 
+def unchanged(rows: Any) -> Any:
+    return rows
+
+
 class Core:
     def __init__(self, spark: Any, servers: str, directory: Path) -> None:
         self.spark, self.servers, self.directory = spark, servers, directory
@@ -82,10 +86,10 @@ class Core:
         return topic
 
     def run(self, source: str, target: str, **read: str) -> None:
-        query = self.writer(source, target, **read).trigger(availableNow=True).start()
+        query = self.writer(source, target, unchanged, **read).trigger(availableNow=True).start()
         assert query.awaitTermination(PATIENCE_S), "the query did not end"
 
-    def writer(self, source: str, target: str, frame: Callable[[Any], Any] = lambda rows: rows, **read: str) -> Any:
+    def writer(self, source: str, target: str, frame: Callable[[Any], Any], **read: str) -> Any:
         rows = self.spark.readStream.format("twofold").options(**self.kafka, **read).option("subscribe", source)
         rows = rows.option("startingOffsets", "earliest").load()
         writer = frame(rows.select("key", "value", "timestamp")).writeStream.format("twofold").options(**self.kafka)

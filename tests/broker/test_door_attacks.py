@@ -130,7 +130,7 @@ class Counting:
 
 
 @on_loop
-async def test_a_reader_that_stands_still_behind_tls_costs_an_answer_and_no_more(tmp_path, certificates):
+async def test_a_reader_that_stands_still_behind_tls_costs_an_answer_and_no_more(tmp_path, certificates, monkeypatch):
     """Sixty answers of a megabyte are asked for and not read. Then they are read, in their order."""
     async with guarded_broker(tmp_path, certificates) as running:
         server = running.broker.server
@@ -142,7 +142,8 @@ async def test_a_reader_that_stands_still_behind_tls_costs_an_answer_and_no_more
         async with running.connect("OPEN") as writer:
             await write_a_megabyte(writer, batch(b"x" * 1_000_000))
         assert log.log.log_end_offset == 1
-        server.dispatcher = counting = Counting(server.dispatcher)
+        counting = Counting(server.dispatcher)
+        monkeypatch.setattr(server, "dispatcher", counting)
         async with running.connect("TLS", limit=1024) as reader:
             for number in range(60):
                 request = fetch_request(("t", 0, 0, 2**31 - 1))

@@ -30,8 +30,9 @@ from twofold.sink.register import Participant
 from twofold.sink.slots import Slots, Use
 from twofold.sink.steps import Reached, unobserved
 from twofold.sink.writer import Conditions, PlainWriter, TaskWriter
+from twofold.spark.checkpoints import driver_process
 from twofold.spark.checkpoints.checkpoint import Checkpoint, former_prefixes, place_of
-from twofold.spark.checkpoints.driver_process import driver_pid, with_checkpoint_of_session
+from twofold.spark.checkpoints.driver_process import with_checkpoint_of_session
 from twofold.spark.clients import client_for
 from twofold.spark.errors import OptionError
 from twofold.spark.metrics import reports
@@ -215,7 +216,7 @@ def owner_of(options: WriteOptions, run_id: str = "") -> str:
 
 
 def holder_of(write: str) -> WriteHolder:
-    pid = driver_pid()
+    pid = driver_process.driver_pid()
     return WriteHolder(pid, started_at(pid), write)
 
 

@@ -8,10 +8,10 @@ Kafka as well, which shows that the tests demand nothing else than Kafka gives.
 
 import os
 import random
-import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
+from threading import Barrier, BrokenBarrierError
 from typing import Any
 
 import pytest
@@ -48,11 +48,29 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             yield running
 
 
-def at_the_same_time(story: Callable[[str], None], names: tuple[str, ...]) -> None:
-    """The same story of several groups; the first that fails tells why."""
+def at_the_same_time(story: Callable[[str, Barrier], None], names: tuple[str, ...]) -> None:
+    """The same story of several groups, which may wait for each other at the barrier.
+
+    A story that fails breaks the barrier, so that the others end as well; its reason is the one that is told.
+    """
+    barrier = Barrier(len(names))
+
+    def tell(name: str) -> None:
+        try:
+            story(name, barrier)
+        except BaseException:
+            barrier.abort()
+            raise
+
     with ThreadPoolExecutor(len(names)) as pool:
-        for result in [pool.submit(story, name) for name in names]:
-            result.result()
+        told = [pool.submit(tell, name) for name in names]
+        try:
+            wait(told)
+        finally:
+            barrier.abort()
+    failures = [error for one in told if (error := one.exception()) is not None]
+    for error in sorted(failures, key=lambda error: isinstance(error, BrokenBarrierError)):
+        raise error
 
 
 def members_of(kind: str) -> Iterator[str]:
@@ -67,9 +85,8 @@ class TestStories:
     def test_one_owner_each_while_members_come_leave_and_crash(self, server: Server, tmp_path: Path) -> None:
         create_topic(server, "stories", PARTITIONS)
         feed = Feed(server, {("stories", index) for index in range(PARTITIONS)})
-        finished: dict[str, Any] = {}
 
-        def story(kind: str) -> None:
+        def story(kind: str, barrier: Barrier) -> None:
             clients = members_of(kind)
             with crew(server, tmp_path, f"stories-{kind}", ["stories"], PARTITIONS) as group:
                 first = group.add(next(clients))
@@ -84,9 +101,7 @@ class TestStories:
                 assert took < SESSION_S + 10, f"a crash was noticed after {took:.1f} s"
                 group.leave(first)
                 group.settle()
-                finished[kind] = True
-                while len(finished) < len(kinds):
-                    time.sleep(0.05)
+                barrier.wait()
                 group.await_committed(feed.finish())
                 group.check()
 
@@ -97,7 +112,7 @@ class TestStories:
         create_topic(server, "static", PARTITIONS)
         feed = Feed(server, {("static", index) for index in range(PARTITIONS)})
 
-        def story(client: str) -> None:
+        def story(client: str, _: Barrier) -> None:
             with crew(server, tmp_path, f"static-{client}", ["static"], PARTITIONS) as group:
                 one = group.add(client, instance=f"{client}-one", session_ms=STATIC_SESSION_MS)
                 two = group.add(client, instance=f"{client}-two", session_ms=STATIC_SESSION_MS)
@@ -116,7 +131,7 @@ class TestStories:
         feed.finish()
 
     def test_a_pattern_finds_topics_that_come_later(self, server: Server, tmp_path: Path) -> None:
-        def story(client: str) -> None:
+        def story(client: str, _: Barrier) -> None:
             prefix = f"pattern-{client}"
             create_topic(server, f"{prefix}-a", 2)
             with crew(server, tmp_path, prefix, [f"{prefix}-a"], 2, pattern=f"{prefix}-.*") as group:
@@ -198,6 +213,15 @@ def change_at_random(group: Crew, clients: Iterator[str], chance: random.Random)
 
 class TestTheCheckItself:
     """What it is there for fails it."""
+
+    def test_a_story_that_fails_ends_those_that_wait_for_it_and_tells_why(self) -> None:
+        def story(name: str, barrier: Barrier) -> None:
+            if name == "bad":
+                raise ValueError("what went wrong")
+            barrier.wait()
+
+        with pytest.raises(ValueError, match="what went wrong"):
+            at_the_same_time(story, ("good", "bad", "another"))
 
     AT = ("t", 0)
 

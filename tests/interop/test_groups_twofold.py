@@ -7,10 +7,10 @@ committed read again, nothing left out. `make test` has three groups that work a
 
 import os
 import random
-import time
 from collections.abc import Callable, Iterator
 from itertools import cycle
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -83,6 +83,8 @@ def cooperative(group: Crew) -> None:
         group.add(newcomer, strategy=COOPERATIVE)
         group.settle()
         for member, had, seen in before:
+            if missed_a_round(member):
+                continue
             since = [event["owned"] for event in ownerships(member)[seen:]]
             assert set.intersection(had, *since) == member.owned(), f"{member.name} gave up what it kept"
     sizes = sorted(len(member.owned()) for member in group.present)
@@ -104,6 +106,11 @@ def static(group: Crew) -> None:
     assert len(ownerships(two)) == undisturbed, "the other member went through a rebalance"
 
 
+def missed_a_round(member: Any) -> bool:
+    """Whether a member of ours was so late that the next round had begun: as Kafka's clients, it loses all then."""
+    return "it joins again, and what it had is lost" in member.output.read_text()
+
+
 def ownerships(member: Any) -> list[dict[str, Any]]:
     return [event for event in member.events() if event["event"] == "owns"]
 
@@ -119,14 +126,11 @@ STORIES: dict[str, Callable[[Crew], None]] = {
 def test_one_owner_each_whatever_happens_to_our_members(server: Server, tmp_path: Path) -> None:
     create_topic(server, "ours", PARTITIONS)
     feed = Feed(server, {("ours", index) for index in range(PARTITIONS)})
-    finished: list[str] = []
 
-    def story(name: str) -> None:
+    def story(name: str, barrier: Barrier) -> None:
         with crew(server, tmp_path, name, ["ours"], PARTITIONS) as group:
             STORIES[name](group)
-            finished.append(name)
-            while len(finished) < len(STORIES):
-                time.sleep(0.05)
+            barrier.wait()
             group.await_committed(feed.finish())
             group.check()
 

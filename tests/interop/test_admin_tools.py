@@ -46,7 +46,7 @@ COMMANDS = (
     f"{CONFIGS} --describe --entity-type topics --entity-name tools-none",
     f"{CONFIGS} --alter --entity-type topics --entity-name tools-one --add-config retention.ms=soon",
     f"{CONFIGS} --alter --entity-type brokers --entity-default --add-config log.cleaner.threads=2",
-    f"{CONFIGS} --alter --entity-type brokers --entity-name 1 --add-config log.cleaner.threads=3",
+    f"{CONFIGS} --alter --entity-type brokers --entity-name 1 --add-config log.cleaner.threads=2",
     f"{CONFIGS} --describe --entity-type brokers --entity-default",
     f"{CONFIGS} --describe --entity-type brokers --entity-name 1",
     f"{CONFIGS} --alter --entity-type brokers --entity-name 1 --delete-config log.cleaner.threads",

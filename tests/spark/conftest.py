@@ -31,8 +31,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
-    """Two cores, little memory, no web pages, sockets of the kind that Python workers are fast with."""
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Two cores, little memory, no web pages, sockets of the kind that Python workers are fast with.
+
+    A temporary directory of its own: leases of prefixes are of a host, and other tests run beside these.
+    """
     if shutil.which("java") is None:
         pytest.skip("Spark needs a JDK: install openjdk-17-jdk-headless")
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -54,6 +57,7 @@ def spark() -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in spark_environment().items():
             patch.setenv(name, value)
+        patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("tmp")))
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     yield session

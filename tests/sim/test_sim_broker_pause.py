@@ -23,6 +23,7 @@ BROKER, TOPIC = "broker", "t"
 ADDRESS = f"{BROKER}:9092"
 CLIENTS = 4
 SEEDS = 20
+QUICK_SEEDS = 4
 DURATION_S = 90.0
 SETTINGS = {
     "listeners": f"PLAINTEXT://{ADDRESS}",
@@ -168,7 +169,9 @@ def simulate_all() -> None:
         simulate(seed)
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=[pytest.mark.slow] * (seed >= QUICK_SEEDS)) for seed in range(SEEDS)]
+)
 def test_a_paused_broker_ends_no_healthy_transaction_and_every_dead_one_in_time(seed: int) -> None:
     world = simulate(seed)
     assert world.committed > 10

@@ -17,7 +17,7 @@ from twofold.records.batch import BatchBuilder
 from twofold.types import TopicPartition
 
 DEFAULT_SEEDS = 20
-QUICK_SEEDS = 4
+QUICK_SEEDS = 2
 # A topic was deleted while a Produce for it waited for a sync: the answer failed, and the deletion with it.
 FOUND_BEFORE = (1018,)
 SHORT_0, TABLE_0, MORTAL_0 = TopicPartition("short", 0), TopicPartition(TABLE, 0), TopicPartition("mortal", 0)

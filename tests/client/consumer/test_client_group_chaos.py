@@ -116,7 +116,7 @@ class Chaos:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", [pytest.param(seed, marks=[pytest.mark.slow] * (seed > 0)) for seed in SEEDS])
 def test_a_partition_is_never_read_in_two_generations_at_once(seed: int, strategy: str) -> None:
     async def story(world: GroupWorld) -> None:
         chaos = Chaos(world, seed, strategy)

@@ -54,6 +54,7 @@ def spark() -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in spark_environment().items():
             patch.setenv(name, value)
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)  # sitecustomize
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     yield session

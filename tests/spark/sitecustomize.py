@@ -3,6 +3,7 @@
 Spark's daemons import here what their workers need, once and before they fork: each worker would take a second for it.
 """
 
+import contextlib
 import os
 import sys
 
@@ -11,6 +12,7 @@ if "TWOFOLD_STEP_DIR" in os.environ:
 
     observe_sinks()
 if "pyspark.daemon" in sys.orig_argv:
-    import twofold.spark.fetch
-    import twofold.spark.sink
-    import twofold.spark.source  # noqa: F401
+    with contextlib.suppress(ImportError):  # executors to which a job brings it
+        import twofold.spark.fetch
+        import twofold.spark.sink
+        import twofold.spark.source  # noqa: F401

@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Two cores, little memory, no web pages, sockets of the kind that Python workers are fast with."""
     if shutil.which("java") is None:
         pytest.skip("Spark needs a JDK: install openjdk-17-jdk-headless")
@@ -54,7 +54,8 @@ def spark() -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in spark_environment().items():
             patch.setenv(name, value)
-        patch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)  # sitecustomize
+        # Writes without a prefix lease one of the host's: those of tests that run beside these are not met.
+        patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("tmp")))
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     yield session

@@ -18,7 +18,7 @@ READS_THE_ENVIRONMENT = {
     "connections/references.py": "a secret may stand in a variable that a setting names, as ${env:NAME}",
     "records/columnar_loading.py": "where numba keeps what it compiled (NUMBA_CACHE_DIR, XDG_CACHE_HOME)",
     "pipeline/session.py": "Spark's own variables, and the cache (XDG_CACHE_HOME)",
-    "spark/checkpoints/driver_process.py": "where Spark's defaults are (SPARK_HOME, SPARK_CONF_DIR)",
+    "spark/checkpoints/driver_jvm.py": "where Spark's defaults are (SPARK_HOME, SPARK_CONF_DIR)",
     "spark/checkpoints/files.py": "where Spark and Hadoop are configured (SPARK_HOME, SPARK_CONF_DIR, HADOOP_CONF_DIR)",
     "pipeline/checks.py": "where the JDK is (JAVA_HOME)",
 }

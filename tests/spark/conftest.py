@@ -32,10 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Two cores, little memory, no web pages, sockets of the kind that Python workers are fast with.
-
-    A temporary directory of its own: leases of prefixes are of a host, and other tests run beside these.
-    """
+    """Two cores, little memory, no web pages, sockets of the kind that Python workers are fast with."""
     if shutil.which("java") is None:
         pytest.skip("Spark needs a JDK: install openjdk-17-jdk-headless")
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -57,6 +54,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in spark_environment().items():
             patch.setenv(name, value)
+        # Writes without a prefix lease one of the host's: those of tests that run beside these are not met.
         patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("tmp")))
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")

@@ -46,16 +46,25 @@ def main() -> None:
         asked = json.loads(line)
         name = asked["name"]
         if asked["do"] == "stop":
-            threading.Thread(target=queries[name].stop, daemon=True).start()
+            if name in queries:
+                threading.Thread(target=queries[name].stop, daemon=True).start()
             continue
-        for option, value in asked.get("conf", {}).items():
-            spark.conf.set(option, value)
-        reader = spark.readStream.format("twofold")
-        for option, value in asked["read"].items():
-            reader = reader.option(option, value)
-        queries[name] = query = start_query(reader.load(), asked["sink"], asked["trigger"])
+        try:
+            queries[name] = query = start(spark, asked)
+        except Exception as error:  # as where Spark's Python processes have just been killed
+            say(ended=name, error=str(error), batches=[])
+            continue
         threading.Thread(target=follow, args=(name, query), daemon=True).start()
     spark.stop()
+
+
+def start(spark: Any, asked: dict[str, Any]) -> Any:
+    for option, value in asked.get("conf", {}).items():
+        spark.conf.set(option, value)
+    reader = spark.readStream.format("twofold")
+    for option, value in asked["read"].items():
+        reader = reader.option(option, value)
+    return start_query(reader.load(), asked["sink"], asked["trigger"])
 
 
 if __name__ == "__main__":

@@ -143,7 +143,7 @@ class Host:
 
 @dataclass
 class Pipe:
-    """A pipeline from a topic of four partitions, each of which is a task's, to one of two."""
+    """A pipeline from a topic whose partitions are a task's each, to one of two."""
 
     host: Host
     broker: Broker
@@ -155,9 +155,10 @@ class Pipe:
     conf: dict[str, str] = field(default_factory=dict)
     """Of the session, from this query on."""
     sent: list[int] = field(default_factory=list)
+    partitions: int = 4
 
     def __post_init__(self) -> None:
-        self.source = self.broker.topic(4)
+        self.source = self.broker.topic(self.partitions)
         self.target = self.broker.topic(2)
         self.checkpoint = self.directory / "checkpoint"
         self._prefixes: set[str] = set()

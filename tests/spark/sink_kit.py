@@ -240,6 +240,26 @@ class Broker:
             time.sleep(0.2)
 
 
+class Reader:
+    """Reads a topic with read_committed from its beginning, and counts."""
+
+    def __init__(self, bootstrap_servers: str, topic: str) -> None:
+        settings = {"bootstrap.servers": bootstrap_servers, "group.id": topic, "isolation.level": "read_committed"}
+        self._consumer = Consumer(settings | {"enable.auto.commit": False, "log_level": 0})
+        partitions = self._consumer.list_topics(topic, 30).topics[topic].partitions
+        self._consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
+        self._count = 0
+
+    def count(self) -> int:
+        """Of the rows that it has got by now."""
+        while some := self._consumer.consume(10_000, 0.05):
+            self._count += sum(message.error() is None for message in some)
+        return self._count
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
 def open_ids(bootstrap_servers: str) -> list[str]:
     """Transactional ids that have an open transaction, whoever they belong to."""
     return transactional_ids(bootstrap_servers, ["Ongoing", "PrepareCommit", "PrepareAbort"])

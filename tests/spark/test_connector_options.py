@@ -2,6 +2,7 @@
 writes the same. With TWOFOLD_LONG=1 both formats are asked in real queries."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import connector_options as c
@@ -14,6 +15,7 @@ from twofold.spark.options import read_options, write_options
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 NAMED = {"topic": "t", "checkpointLocation": "/c"}
+GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "moving.md"
 
 
 def named(row: c.Read) -> str:
@@ -77,6 +79,21 @@ def test_what_needs_a_protocol_is_refused_in_plain_text_on_both_sides(name: str,
             read_options(SERVERS | {"subscribe": "t", name: value}, streaming=streaming)
         with pytest.raises(OptionError, match=refused):
             write_options(SERVERS | NAMED | {name: value}, streaming=streaming)
+
+
+ROWS_OF_SEVERAL = {
+    "kafka.client.id": "the other settings of the producer",
+    "kafka.sasl.mechanism": "`kafka.sasl.*`",
+    "kafka.ssl.truststore.location": "`kafka.ssl.*`",
+    "kafka.compresion.type": "a name that is misspelled",
+    "a-misspelled-option": "a name that is misspelled",
+}
+
+
+def test_the_guide_to_moving_has_a_row_for_every_option() -> None:
+    names = [*(row.name for row in c.READ), *(name for name, _ in (*c.WRITE, *c.DECIDED)), c.NEVER_ON_READ[1]]
+    table = GUIDE.read_text().partition("## Option by option")[2]
+    assert [name for name in names if ROWS_OF_SEVERAL.get(name, f"`{name}`") not in table] == []
 
 
 # Both formats, in real queries

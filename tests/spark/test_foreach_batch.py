@@ -7,7 +7,7 @@ from typing import Any
 from sink_kit import Broker
 from spark_kit import Kit
 
-ROWS, PER_BATCH, PATIENCE_S = 40, 10, 120
+ROWS, PER_BATCH, PATIENCE_S = 30, 10, 120
 
 
 def start(kit: Kit, name: str, source: str, target: str, **options: str) -> Any:

@@ -138,11 +138,19 @@ def test_the_checkpoint_of_the_session_is_found_in_what_the_driver_was_started_w
 ) -> None:
     root = ["--conf", "spark.sql.streaming.checkpointLocation=/checkpoints/"]
     (tmp_path / "spark-defaults.conf").write_text("# ours\nspark.sql.streaming.checkpointLocation   /defaults\n")
+    (tmp_path / "mine.conf").write_text("spark.sql.streaming.checkpointLocation=/mine\n")
+    (tmp_path / "empty.conf").write_text("spark.app.name=x\n")
+    mine, empty = (["--properties-file", str(tmp_path / f"{name}.conf")] for name in ("mine", "empty"))
     for arguments, defaults, expected in (
         (root, False, "/checkpoints/moved"),
         ([], True, "/defaults/moved"),
         (root, True, "/checkpoints/moved"),
         ([], False, None),
+        (mine, True, "/mine/moved"),
+        ([*root, *mine], True, "/checkpoints/moved"),
+        (empty, True, None),
+        (["--load-spark-defaults", *empty], True, "/defaults/moved"),
+        (["job.py", *root], False, None),
     ):
         program = [sys.executable, "-c", "print('here', flush=True); input()", *arguments]
         process = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE)

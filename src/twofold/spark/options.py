@@ -423,8 +423,8 @@ def _check_location(given: GivenOptions, checks_input: bool, location: str | Non
     if "transactionalIdPrefix" not in given or checks_input:
         raise OptionError(
             "the sink has to know the query and its batches again after a restart: set the option checkpointLocation "
-            "on the writer. That of the session (spark.sql.streaming.checkpointLocation) is found if it was set when "
-            "the session was made and the query has a queryName, or after twofold.spark.attach(spark). Where neither "
+            "on the writer. That of the session (spark.sql.streaming.checkpointLocation) is found if Spark was "
+            "started with it and the query has a queryName, or after twofold.spark.attach(spark). Where neither "
             "is possible: transactionalIdPrefix with batchCheck=number, which knows a batch by its number alone and "
             "skips rows if the checkpoint was restored from an older copy"
         )

@@ -11,11 +11,14 @@ from oracle.class_archive import CHECKOUT, java_flags
 
 TRAINING = Path(__file__).parent / "spark_training.py"
 TRAINING_S = 300
+HOOKS = CHECKOUT / "tests" / "spark"
+"""Its `sitecustomize` has Spark's daemons import what their workers need, once and before they fork."""
 
 
 @functools.cache
 def spark_environment() -> dict[str, str]:
-    """Python workers import the installed PySpark, and a driver's JVM starts from an archive of its classes."""
+    """Python workers import the installed PySpark, their daemons are warm, and a driver starts from an archive of its
+    classes."""
     home = _spark_home()
     python = {"SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
 
@@ -25,7 +28,8 @@ def spark_environment() -> dict[str, str]:
         done = subprocess.run(command, env=environment, timeout=TRAINING_S, check=False, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
 
-    return python | {"SPARK_SUBMIT_OPTS": " ".join(java_flags(home / "jars", train))}
+    path = os.pathsep.join(filter(None, [str(HOOKS), os.environ.get("PYTHONPATH")]))
+    return python | {"SPARK_SUBMIT_OPTS": " ".join(java_flags(home / "jars", train)), "PYTHONPATH": path}
 
 
 def _spark_home() -> Path:

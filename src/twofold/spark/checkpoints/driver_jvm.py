@@ -11,6 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+DEFAULTS = "spark-defaults.conf"
+LOAD_DEFAULTS = "--load-spark-defaults"
+FLAGS = ("--supervise", "--verbose", "-v", "--version", "--help", "-h", "--usage-error", LOAD_DEFAULTS)
+"""Of spark-submit: options without a value."""
 TAKES_A_VALUE = ("-cp", "-classpath", "--class-path")
 KEPT = ("-D", "--add-opens", "--add-exports", "--enable-native-access")
 NOT_KEPT = ("-Dcom.sun.management", "-Djdk.attach")
@@ -25,6 +29,21 @@ class CommandLine:
     options: tuple[str, ...] = ()
     conf: dict[str, str] = field(default_factory=dict)
     properties_file: str | None = None
+    loads_defaults: bool = False
+
+    @property
+    def properties_files(self) -> list[str]:
+        """What Spark reads before `conf`; the last one counts most. A file that is named takes the place of the
+        defaults, unless Spark was told to load both."""
+        defaults = _defaults_file() if self.loads_defaults or self.properties_file is None else None
+        return [path for path in (defaults, self.properties_file) if path is not None]
+
+
+def _defaults_file() -> str | None:
+    home = os.environ.get("SPARK_HOME", "")
+    directory = os.environ.get("SPARK_CONF_DIR") or (f"{home}/conf" if home else "")
+    path = f"{directory}/{DEFAULTS}"
+    return path if directory and os.path.exists(path) else None
 
 
 def find() -> int | None:
@@ -68,26 +87,28 @@ def parse(words: list[str]) -> CommandLine:
         elif word.startswith(KEPT) and not word.startswith(NOT_KEPT):
             options.append(word)
     conf: dict[str, str] = {}
-    properties_file = None
+    properties_file, loads_defaults = None, False
     for name, value in _submitted(rest):
         if name in ("--conf", "-c"):
             key, _, setting = value.partition("=")
             conf[key.strip()] = setting
         elif name == "--properties-file":
             properties_file = value
-    return CommandLine(words[0], class_path, tuple(options), conf, properties_file)
+        elif name == LOAD_DEFAULTS:
+            loads_defaults = True
+    return CommandLine(words[0], class_path, tuple(options), conf, properties_file, loads_defaults)
 
 
 def _submitted(rest: Iterator[str]) -> Iterator[tuple[str, str]]:
-    """Every option of spark-submit that has a value: those without have none that starts without a dash."""
+    """Every option of spark-submit; a flag has an empty value."""
     for word in rest:
         if not word.startswith("-"):
             return  # the program; what follows is its
         name, is_joined, value = word.partition("=")
         if is_joined:
             yield name, value
-        elif name not in ("--supervise", "--verbose", "-v", "--version", "--help", "-h", "--usage-error"):
-            yield name, next(rest, "")
+        else:
+            yield name, "" if name in FLAGS else next(rest, "")
 
 
 def open_jars(pid: int) -> list[str]:

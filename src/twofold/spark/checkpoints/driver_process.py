@@ -2,13 +2,11 @@
 
 import os
 from collections.abc import Iterator, Mapping
-from itertools import pairwise
 from pathlib import Path
 
-from twofold.spark.checkpoints.driver_jvm import command_of, stat_of
+from twofold.spark.checkpoints.driver_jvm import command_line_of, command_of, stat_of
 
 CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
-DEFAULTS = "spark-defaults.conf"
 
 
 def driver_pid() -> int:
@@ -21,7 +19,7 @@ def driver_pid() -> int:
 
 def with_checkpoint_of_session(options: Mapping[str, str]) -> dict[str, str]:
     """Options of a stream with the place of its checkpoint, where the session and the query's name say it: Spark tells
-    a Python sink the options of its writer alone. What was set when the session was made is found here. A task sees
+    a Python sink the options of its writer alone. What Spark was started with is found here. A task sees
     whether it is the place that Spark has."""
     given = {name.lower(): value for name, value in options.items()}
     name = given.get("queryname", "").strip()
@@ -32,30 +30,20 @@ def with_checkpoint_of_session(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _conf_at_start() -> dict[str, str]:
-    found = dict(_defaults())
-    arguments = _arguments(driver_pid())
-    for flag, value in pairwise(arguments):
-        if flag in ("--conf", "-c"):
-            name, _, text = value.partition("=")
-            found[name] = text
-    return found
+    """What comes after the program on the command line is the program's own."""
+    line = command_line_of(driver_pid())
+    found: dict[str, str] = {}
+    for path in line.properties_files:
+        found |= dict(_properties(Path(path)))
+    return found | line.conf
 
 
-def _defaults() -> Iterator[tuple[str, str]]:
-    home = os.environ.get("SPARK_HOME", "")
-    directory = os.environ.get("SPARK_CONF_DIR") or (f"{home}/conf" if home else "")
+def _properties(path: Path) -> Iterator[tuple[str, str]]:
     try:
-        lines = (Path(directory) / DEFAULTS).read_text().splitlines() if directory else []
+        lines = path.read_text().splitlines()
     except OSError:
         return
     for line in lines:
         name, _, value = line.strip().replace("=", " ", 1).partition(" ")
         if name and not name.startswith("#"):
             yield name, value.strip()
-
-
-def _arguments(pid: int) -> list[str]:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
-    except OSError:
-        return []

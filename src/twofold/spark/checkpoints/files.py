@@ -158,8 +158,8 @@ def _names_default_fs(settings: Settings) -> bool:
         return True
     found = [os.environ.get("HADOOP_CONF_DIR", ""), os.environ.get("YARN_CONF_DIR", ""), *spark.class_path.split(":")]
     sites = [Path(directory) / "core-site.xml" for directory in found if directory and not directory.endswith("*")]
-    properties = [spark.properties_file] if spark.properties_file else _defaults_files()
-    return any(_mentions(path, (DEFAULT_FS, "fs.default.name")) for path in (*sites, *map(Path, properties)))
+    properties = map(Path, spark.properties_files)
+    return any(_mentions(path, (DEFAULT_FS, "fs.default.name")) for path in (*sites, *properties))
 
 
 def _mentions(path: Path, words: tuple[str, ...]) -> bool:
@@ -168,13 +168,6 @@ def _mentions(path: Path, words: tuple[str, ...]) -> bool:
     except OSError:
         return False
     return any(word in text for word in words)
-
-
-def _defaults_files() -> list[str]:
-    home = os.environ.get("SPARK_HOME", "")
-    directory = os.environ.get("SPARK_CONF_DIR") or (f"{home}/conf" if home else "")
-    path = f"{directory}/spark-defaults.conf"
-    return [path] if directory and os.path.exists(path) else []
 
 
 def _driver() -> driver_jvm.CommandLine:
@@ -188,7 +181,7 @@ def _configuration(jvm: Any, settings: Settings) -> Any:
         return context._jsc.hadoopConfiguration()
     spark = jvm.org.apache.spark.SparkConf(False)
     line = _driver()
-    for path in [line.properties_file] if line.properties_file else _defaults_files():
+    for path in line.properties_files:
         properties = jvm.java.util.Properties()
         reader = jvm.java.io.FileReader(path)
         properties.load(reader)

@@ -200,17 +200,12 @@ async def by_aiokafka(setup: Setup, protocol: str, mechanism: str, password: str
 
 def by_kcat(setup: Setup, protocol: str, mechanism: str, password: str) -> None:
     settings = confluent_settings(setup, protocol, mechanism, password) | {"message.timeout.ms": "20000"}
-    command = [
-        "kcat",
-        *(part for name, value in settings.items() for part in ("-X", f"{name}={value}")),
-        "-t",
-        "orders",
-    ]
+    options = [part for name, value in settings.items() for part in ("-X", f"{name}={value}")]
     if shutil.which("kcat") is None:
         pytest.skip("kcat is not installed (Debian: apt-get install kcat)")
     run = partial(subprocess.run, capture_output=True, text=True, timeout=60, check=False)
-    for flags, given in (("-P", "by kcat\n"), ("-C", "")):
-        done = run([*command, flags, *(("-c", "1", "-e", "-q") if flags == "-C" else ())], input=given)
+    for flags, given in ((["-P"], "by kcat\n"), (["-C", "-c", "1", "-e", "-q"], "")):
+        done = run(["kcat", *options, "-t", "orders", *flags], input=given)
         if "uthentication" in done.stderr:
             raise PermissionError(done.stderr)
         assert done.returncode == 0, done.stderr
@@ -310,4 +305,5 @@ def test_a_wrong_password_or_an_expired_token_is_an_error_of_authentication(
     with pytest.raises(expected) as caught:
         write_and_read(client, setup, "SASL_PLAINTEXT", mechanism, "wrong")
     theirs = " ".join(record.getMessage() for record in caplog.records if not record.name.startswith("twofold"))
-    assert "uthentication" in repr(caught.value) or "SaslAuthenticationFailed" in theirs
+    words = ("uthentication", "oauth response")  # franz-go passes over what a broker says about a token
+    assert any(word in repr(caught.value) for word in words) or "SaslAuthenticationFailed" in theirs

@@ -48,6 +48,7 @@ def test_kafka_acls_grants_two_phase_commit(server: GuardedTwofold) -> None:
         assert sorted(entry["operation"] for entry in row["acls"]) == [4, 15]
 
 
+@long
 def test_kafka_configs_makes_a_scram_user(server: GuardedTwofold) -> None:
     user = ("--entity-type", "users", "--entity-name", "carol")
     made = tool(

@@ -55,7 +55,7 @@ class Pipeline:
 
     def run(self) -> None:
         frame = self.spark.readStream.format("twofold").options(**self.options)
-        frame = frame.option("subscribe", SOURCE).option("startingOffsets", "earliest").load()
+        frame = frame.options(subscribe=SOURCE, startingOffsets="earliest", transactionalIdPrefix=PREFIX).load()
         sink = frame.select("key", "value").writeStream.format("twofold").options(**self.options)
         sink = sink.options(topic=TARGET, **SINK).option("checkpointLocation", str(self.folder / "checkpoint"))
         query = sink.trigger(availableNow=True).start()
@@ -128,6 +128,9 @@ def test_a_pipeline_with_the_rights_of_the_guide_writes_exactly_once_and_asks_fo
     pipeline.send()
     pipeline.run()
     assert sorted(pipeline.visible()) == sorted(pipeline.sent)
+    pipeline.send()
+    pipeline.run()
+    assert sorted(pipeline.visible()) == sorted(pipeline.sent)
     assert refusals(pipeline.server) == []
     assert PASSWORD not in pipeline.server.log_text()
 
@@ -147,6 +150,7 @@ def test_a_pipeline_stops_where_a_right_is_missing_and_goes_on_when_it_is_given(
 
 
 @when_long
+@pytest.mark.timeout(900)
 def test_what_dead_drivers_have_left_is_recovered_with_the_rights_of_the_guide(tmp_path: Path) -> None:
     """Before the decision, after it, and when a part of the transactions has ended."""
     server = SecureServer(tmp_path / "server")
@@ -156,16 +160,9 @@ def test_what_dead_drivers_have_left_is_recovered_with_the_rights_of_the_guide(t
         pipeline.send()
         folder = tmp_path / "app"
         folder.mkdir()
-        sink = pipeline.options | SINK
-        app = App(
-            server.bootstrap_servers,
-            SOURCE,
-            TARGET,
-            folder,
-            Orders(tmp_path / "steps"),
-            read=pipeline.options,
-            write=sink,
-        )
+        read, steps = pipeline.options | {"transactionalIdPrefix": PREFIX}, Orders(tmp_path / "steps")
+        where = (server.bootstrap_servers, SOURCE, TARGET, folder, steps)
+        app = App(*where, read=read, write=pipeline.options | SINK)
         try:
             for step in ("task: prepared", "commit: decided", "commit: one ended"):
                 app.orders.give(step, "kill-driver")

@@ -49,7 +49,7 @@ def test_no_secret_of_a_run_is_in_its_log_its_metrics_or_its_answers(
 
 
 @on_loop
-async def test_a_start_tells_of_plain_passwords_without_tls_and_of_an_authorizer_that_allows_everything(tmp_path, caplog):
+async def test_a_start_warns_of_plain_passwords_without_tls_and_of_an_authorizer_that_allows_all(tmp_path, caplog):
     caplog.set_level(logging.INFO)
     certificates = Certificates.make(tmp_path)
     async with guarded_broker(tmp_path / "open", certificates):

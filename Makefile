@@ -54,8 +54,8 @@ test: tools  ## everything that CI runs: lint, unit, simulated power cuts, real 
 spark: tools  ## the tests of the Spark source and sink alone
 	@$(BIN)/python -m pytest --timeout=600 tests/spark tests/sink
 
-demo: jdk $(READY)  ## orders through an exactly-once Spark pipeline whose task, broker and driver are killed; then the verdict
-	@$(BIN)/python examples/demo/run.py
+demo: jdk $(READY)  ## orders through an exactly-once Spark pipeline whose task, broker and driver are killed; then the verdict (SECURE=1: over TLS, each part with the least rights)
+	@$(BIN)/python examples/demo/run.py $(if $(SECURE),--secure)
 
 # First, so that a missing JDK is named before the packages are installed.
 jdk:

@@ -6,6 +6,8 @@ import time
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 
+from bench import client_settings
+
 
 def produce(options: argparse.Namespace) -> dict[str, float]:
     producer = Producer(
@@ -19,6 +21,7 @@ def produce(options: argparse.Namespace) -> dict[str, float]:
             "queue.buffering.max.kbytes": 512 << 10,
             "message.timeout.ms": 15_000,
             **({"transactional.id": f"{options.topic}-load"} if options.commit_ms else {}),
+            **client_settings.chosen(options),
         }
     )
     failed = 0
@@ -76,6 +79,7 @@ def fetch(options: argparse.Namespace) -> dict[str, float]:
             "queued.min.messages": 200_000,
             "queued.max.messages.kbytes": 256 << 10,
             "check.crcs": False,
+            **client_settings.chosen(options),
         }
     )
     consumer.assign([TopicPartition(options.topic, p, OFFSET_BEGINNING) for p in range(options.partitions)])
@@ -104,6 +108,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=1 << 60)
     parser.add_argument("--idempotent", action="store_true")
     parser.add_argument("--commit-ms", type=int, default=0, help="produce in transactions, a commit every so often")
+    client_settings.add_to(parser)
     options = parser.parse_args()
     print(json.dumps(produce(options) if options.what == "produce" else fetch(options)))
 

@@ -13,6 +13,7 @@ import time
 
 from confluent_kafka import Producer
 
+from bench import client_settings
 from bench.processor import cpu_seconds
 
 CONNECT_S = 30
@@ -49,6 +50,7 @@ class Clients:
                 "transaction.timeout.ms": 60_000,
                 "linger.ms": self.options.linger_ms,
                 "log_level": 0,
+                **client_settings.chosen(self.options),
             }
         )
         producer.init_transactions(CONNECT_S)
@@ -114,6 +116,7 @@ def main() -> None:
     parser.add_argument("--linger-ms", type=float, default=5, help="the default of librdkafka; a commit does not wait")
     parser.add_argument("--warmup", type=float, default=1)
     parser.add_argument("--seconds", type=float, default=3)
+    client_settings.add_to(parser)
     print(json.dumps(Clients(parser.parse_args()).run()))
 
 

@@ -39,14 +39,13 @@ class Sent:
 class Generator(threading.Thread):
     """Sends orders at a steady rate until it is stopped; a broker that is away for a while gets them later."""
 
-    def __init__(self, bootstrap_servers: str, topic: str, per_second: float) -> None:
+    def __init__(self, client: dict[str, str], topic: str, per_second: float) -> None:
+        """`client`: settings of confluent-kafka that reach the broker."""
         super().__init__(name="orders", daemon=True)
         self.acknowledged: list[Sent] = []
         self.refused: list[str] = []
         self._topic, self._per_second = topic, per_second
-        self._producer = Producer(
-            {"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "linger.ms": 20, "log_level": 0}
-        )
+        self._producer = Producer(client | {"enable.idempotence": True, "linger.ms": 20, "log_level": 0})
         self._over = threading.Event()
 
     def run(self) -> None:

@@ -1,8 +1,11 @@
-"""The Spark driver of the demo: `python pipeline.py BOOTSTRAP_SERVERS DIRECTORY`, in a process of its own to be killed.
+"""The Spark driver of the demo: `python pipeline.py OPTIONS DIRECTORY`, in a process of its own to be killed.
+
+OPTIONS is a file of JSON: the options by which the source and the sinks reach the broker.
 
 SIGTERM ends it in peace: the queries stop, then read what is still there, then the process ends.
 """
 
+import json
 import os
 import signal
 import sys
@@ -13,12 +16,12 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from names import ENRICHED, ORDERS, PLAIN, REVENUE
+from names import ENRICHED, EXACT, ORDERS, PLAIN, REVENUE
 from transform import enriched, revenue, with_products
 
 SINKS = {
-    ENRICHED: (enriched, {}),
-    REVENUE: (revenue, {}),
+    ENRICHED: (enriched, {"transactionalIdPrefix": ENRICHED}),
+    REVENUE: (revenue, {"transactionalIdPrefix": REVENUE}),
     # The same as the first without transactions, to compare: what is written again is there again.
     PLAIN: (enriched, {"exactlyOnce": "off"}),
 }
@@ -26,7 +29,7 @@ TRIGGER = {"processingTime": "2 seconds"}
 RESTARTS = 5
 
 
-def main(bootstrap_servers: str, directory: Path) -> int:
+def main(servers: dict[str, str], directory: Path) -> int:
     over = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: over.set())
     spark = session(directory)
@@ -35,8 +38,9 @@ def main(bootstrap_servers: str, directory: Path) -> int:
         shape, options = SINKS[name]
         if name == ENRICHED and os.environ.get("TWOFOLD_DEMO_BREAK") == "1":
             options = {"exactlyOnce": "off"}  # for a test: the verdict has to see it
-        servers = {"kafka.bootstrap.servers": bootstrap_servers}
         records = spark.readStream.format("twofold").options(**servers, subscribe=ORDERS, startingOffsets="earliest")
+        if name in EXACT:  # the reader finds the journal by it
+            records = records.option("transactionalIdPrefix", name)
         frame = shape(with_products(spark, records.load()))
         writer = frame.writeStream.format("twofold").options(**servers, topic=name, **options)
         checkpoint = str(directory / "checkpoints" / name)
@@ -78,4 +82,4 @@ def session(directory: Path) -> SparkSession:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], Path(sys.argv[2])))
+    sys.exit(main(json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2])))

@@ -1,6 +1,7 @@
 """The broker and the driver as processes that are killed with -9, and the moments at which that hurts most."""
 
 import importlib.util
+import json
 import os
 import re
 import shutil
@@ -14,11 +15,11 @@ from pathlib import Path
 
 from confluent_kafka import Consumer
 
+from access import READER, Access
 from watch import consumer_of
 
 HERE = Path(__file__).parent
 JAVA_NEEDED = 17
-BROKER_OPTIONS = ("transaction.two.phase.commit.enable=true", "transaction.heartbeat.enable=true")
 
 
 class Failed(Exception):
@@ -87,10 +88,8 @@ class Broker(Process):
         if sys.platform != "linux":
             self._port.close()
 
-    def start(self) -> None:
-        options = [part for option in BROKER_OPTIONS for part in ("-o", option)]
-        where = ["--listen", self.address, "--data", str(self.log.parent / "data")]
-        process = self.spawn(["-m", "twofold", "serve", *where, *options])
+    def start(self, access: Access) -> None:
+        process = self.spawn(["-m", "twofold", "serve", *access.broker()])
         assert process.stdout is not None
         if not process.stdout.readline():  # it prints one line when it is ready
             process.wait()
@@ -113,12 +112,14 @@ def spark_home(directory: Path) -> Path:
 class Driver(Process):
     """Spark: Python, its JVM and their Python workers."""
 
-    def __init__(self, directory: Path, bootstrap_servers: str) -> None:
+    def __init__(self, directory: Path, access: Access) -> None:
         super().__init__("driver", directory)
-        self._servers = bootstrap_servers
+        self._access = access
 
     def start(self) -> None:
-        script = [str(HERE / "pipeline.py"), self._servers, str(self.log.parent)]
+        options = self.log.parent / "options.json"
+        options.write_text(json.dumps(self._access.spark()))
+        script = [str(HERE / "pipeline.py"), str(options), str(self.log.parent)]
         home = spark_home(self.log.parent)
         self.spawn(script, SPARK_HOME=str(home), PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
 
@@ -159,7 +160,7 @@ class Driver(Process):
     def kill_between(self, sink: str, patience_s: float) -> None:
         """kill -9 of everything, after rows of a batch were written and before Spark has noted that it is done."""
         deadline = time.monotonic() + patience_s
-        consumer = consumer_of(self._servers, [sink], from_end=True)
+        consumer = consumer_of(self._access.client(READER), [sink], from_end=True)
         try:
             while not self._written_and_not_done(consumer, sink):
                 if time.monotonic() > deadline:

@@ -1,7 +1,8 @@
 """Orders through an exactly-once Spark pipeline, while a task, the broker and the driver are killed with -9.
 
-Run it with `make demo`. Beside the exactly-once sink the same rows are written by one without transactions. The verdict
-is computed from what a stock client reads at read_committed, against what was sent. Only the picture stays behind.
+Run it with `make demo`; `make demo SECURE=1` does the same over TLS, with users and access control. Beside the
+exactly-once sink the same rows are written by one without transactions. The verdict is computed from what a stock
+client reads at read_committed, against what was sent. Only the picture stays behind.
 """
 
 import argparse
@@ -20,8 +21,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
 from rich.table import Table
 
+from access import ADMIN, READER, SHOP, Access, SecureAccess
 from display import Display
-from names import ENRICHED, ORDERS, PARTITIONS, PLAIN, REVENUE
+from names import ENRICHED, EXACT, JOURNAL, ORDERS, PARTITIONS, PLAIN, REVENUE
 from orders import Generator
 from plot import draw
 from processes import Broker, Driver, Failed, check_java
@@ -38,20 +40,24 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class Demo:
     """Whatever it starts is ended by the stack, however the demo ends."""
 
-    def __init__(self, directory: Path, per_second: float, stack: ExitStack) -> None:
+    def __init__(self, directory: Path, per_second: float, stack: ExitStack, *, secure: bool) -> None:
         self.per_second = per_second
         self.broker = Broker(directory)
         stack.callback(self.broker.kill)
-        self.driver = Driver(directory, self.broker.address)
+        self.is_secure = secure
+        self.access = (SecureAccess if secure else Access)(directory, self.broker.address)
+        self.access.prepare()
+        self.driver = Driver(directory, self.access)
         stack.callback(self.driver.kill)
-        self.orders = Generator(self.broker.address, ORDERS, per_second)
+        self.orders = Generator(self.access.client(SHOP), ORDERS, per_second)
         stack.callback(self.orders.abandon)
-        self.watcher = Watcher(self.broker.address, [ENRICHED, REVENUE, PLAIN], self.orders.acknowledged)
+        self.watcher = Watcher(self.access.client(READER), [ENRICHED, REVENUE, PLAIN], self.orders.acknowledged)
         stack.callback(self.watcher.stop)
 
     def run(self, display: Display) -> None:
-        with display.step("a broker started with two-phase commit, orders are coming"):
-            self.broker.start()
+        how = "two-phase commit, TLS and access control" if self.is_secure else "two-phase commit"
+        with display.step(f"a broker started with {how}, orders are coming"):
+            self.broker.start(self.access)
             self.create_topics()
             self.orders.start()
             self.watcher.start()
@@ -66,7 +72,7 @@ class Demo:
             self.broker.kill()
             self.watcher.mark("broker killed")
             time.sleep(1.0)
-            self.broker.start()
+            self.broker.start(self.access)
             self.catch_up()
         with display.step("the driver killed with -9 in the middle of a batch"):
             # It hits the other sink at any moment; in the test of the verdict it is to hurt the one that is judged.
@@ -80,8 +86,10 @@ class Demo:
             self.driver.drain(PATIENCE_S)
 
     def create_topics(self) -> None:
-        admin = AdminClient({"bootstrap.servers": self.broker.address, "log_level": 0})
+        """The journals of the sinks as well: a pipeline that may not make topics finds them there."""
+        admin = AdminClient(self.access.client(ADMIN) | {"log_level": 0})
         topics = [NewTopic(name, PARTITIONS, 1) for name in (ORDERS, ENRICHED, REVENUE, PLAIN)]
+        topics += [NewTopic(f"{name}.decisions", 1, 1, config=JOURNAL) for name in EXACT]
         for created in admin.create_topics(topics).values():
             created.result(30)
 
@@ -119,11 +127,11 @@ def judge(demo: Demo) -> dict[str, Verdict]:
     """By what a stock client reads now, and nothing else."""
     if demo.orders.refused:
         raise Failed(f"the broker did not take an order: {demo.orders.refused[0]}")
-    sent, address = demo.orders.acknowledged, demo.broker.address
+    sent, client = demo.orders.acknowledged, demo.access.client(READER)
     return {
-        LABELS[ENRICHED]: of_enriched(sent, read_all(address, ENRICHED)),
-        "its revenue windows": of_revenue(sent, read_all(address, REVENUE)),
-        LABELS[PLAIN]: of_enriched(sent, read_all(address, PLAIN)),
+        LABELS[ENRICHED]: of_enriched(sent, read_all(client, ENRICHED)),
+        "its revenue windows": of_revenue(sent, read_all(client, REVENUE)),
+        LABELS[PLAIN]: of_enriched(sent, read_all(client, PLAIN)),
     }
 
 
@@ -137,9 +145,9 @@ def table_of(columns: dict[str, Verdict]) -> Table:
     return table
 
 
-def run(directory: Path, per_second: float, plot: Path, console: Console) -> bool:
+def run(directory: Path, wanted: argparse.Namespace, console: Console) -> bool:
     with ExitStack() as stack:
-        demo = Demo(directory, per_second, stack)
+        demo = Demo(directory, wanted.per_second, stack, secure=wanted.secure)
         for number in SIGNALS:  # a second Ctrl-C does not keep the first from ending everything
             stack.callback(signal.signal, number, signal.SIG_IGN)
         with Display(console, demo.counts) as display:
@@ -147,11 +155,11 @@ def run(directory: Path, per_second: float, plot: Path, console: Console) -> boo
             with display.step("read by a stock client, compared with what was sent"):
                 columns = judge(demo)
                 doubled = {topic: columns[label].doubled for topic, label in LABELS.items()}
-                draw(plot, demo.watcher.samples, demo.watcher.marks, LABELS, doubled)
+                draw(wanted.plot, demo.watcher.samples, demo.watcher.marks, LABELS, doubled)
         console.print(table_of(columns))
     exact, windows, _ = columns.values()
     good = exact.good and windows.good and exact.read > 0 and windows.read > 0
-    console.print(f"the run as a picture: {plot}", soft_wrap=True)
+    console.print(f"the run as a picture: {wanted.plot}", soft_wrap=True)
     right = "nothing lost, nothing doubled, every key in its order, every window right"
     console.print(f"[bold green]{right}" if good else "[bold red]rows were lost, doubled, or out of order")
     return good
@@ -161,6 +169,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--per-second", type=float, default=50, help="orders sent (default 50)")
     parser.add_argument("--plot", type=Path, default=Path("build/demo.png"), help="where the picture goes")
+    parser.add_argument("--secure", action="store_true", help="over TLS, each part as a user with the least rights")
     wanted = parser.parse_args()
     for number in SIGNALS[1:]:
         signal.signal(number, lambda signum, _: sys.exit(128 + signum))
@@ -173,7 +182,7 @@ def main() -> int:
     directory = Path(tempfile.mkdtemp(prefix="twofold-demo-"))
     keep = False
     try:
-        good = run(directory, wanted.per_second, wanted.plot, console)
+        good = run(directory, wanted, console)
         keep = not good
     except (Failed, KafkaException, TimeoutError) as error:
         console.print(f"[bold red]the demo failed:[/] {error}", soft_wrap=True)

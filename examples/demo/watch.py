@@ -8,16 +8,17 @@ from dataclasses import dataclass
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, TopicPartition
 
+from access import GROUP
 from names import PARTITIONS
 
 READ_TIMEOUT_S = 60
 
 
-def consumer_of(bootstrap_servers: str, topics: Sequence[str], *, from_end: bool = False) -> Consumer:
+def consumer_of(client: dict[str, str], topics: Sequence[str], *, from_end: bool = False) -> Consumer:
     consumer = Consumer(
         {
-            "bootstrap.servers": bootstrap_servers,
-            "group.id": "demo",
+            **client,
+            "group.id": GROUP,
             "enable.auto.commit": False,
             "isolation.level": "read_committed",
             "enable.partition.eof": not from_end,
@@ -37,9 +38,9 @@ class Row:
     value: bytes
 
 
-def read_all(bootstrap_servers: str, topic: str) -> list[Row]:
+def read_all(client: dict[str, str], topic: str) -> list[Row]:
     """All that is visible in a topic, each partition in its order."""
-    consumer = consumer_of(bootstrap_servers, [topic])
+    consumer = consumer_of(client, [topic])
     rows: list[Row] = []
     at_end: set[int] = set()
     deadline = time.monotonic() + READ_TIMEOUT_S
@@ -65,13 +66,13 @@ class Sample:
 class Watcher(threading.Thread):
     """Counts what is visible while everything runs."""
 
-    def __init__(self, bootstrap_servers: str, topics: Sequence[str], sent: Sequence[object]) -> None:
+    def __init__(self, client: dict[str, str], topics: Sequence[str], sent: Sequence[object]) -> None:
         super().__init__(name="watcher", daemon=True)
         self.samples: list[Sample] = []
         self.marks: list[tuple[float, str]] = []
         self.visible = Counter(dict.fromkeys(topics, 0))
         self._sent, self._since = sent, time.monotonic()
-        self._consumer = consumer_of(bootstrap_servers, topics)
+        self._consumer = consumer_of(client, topics)
         self._over = threading.Event()
 
     def run(self) -> None:

@@ -24,6 +24,10 @@ from kits.security.sasl_wire import (
 )
 from twofold.client.admin.security import ScramPassword, upsertion
 from twofold.security.scram import CredentialForm, ScramClient, ScramMechanism
+from twofold.wire.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+)
 
 GOOD = plain_token("alice", "opens")
 
@@ -112,6 +116,7 @@ async def test_another_request_for_a_token_is_answered_with_34_and_the_end(tmp_p
         async with running.connect("LOGIN") as client:
             unknown = api_versions()[:2] + b"\0\x63" + api_versions()[4:]
             assert (await client.ask(unknown, API_VERSIONS, 0)).error_code == 35
+            assert (await client.api_versions(software="no name!")).error_code == 42
             assert (await client.api_versions()).error_code == 0
             client.wire.send(b"\0\x12\0\0\0\0\0\1\xff\xff")
             assert await client.wire.closed_by_peer(), "ApiVersions again, after a success"
@@ -163,6 +168,20 @@ async def test_scram_users_log_in_by_their_mechanism_and_no_other_fails_earlier(
             async with running.connect("LOGIN") as client:
                 await client.handshake("SCRAM-SHA-256")
                 assert (await client.authenticate(first)).error_code == 58
+
+
+@on_loop
+async def test_a_user_that_is_removed_stays_connected_and_logs_in_no_more(tmp_path, certificates):
+    async with guarded_broker(tmp_path, certificates, users=scram_users(carol="opens")) as running:
+        async with running.connect("LOGIN") as client:
+            assert await scram(client, ScramMechanism.SHA_256, "carol", "opens") == (0, 0)
+            gone = ScramCredentialDeletion(name="carol", mechanism=ScramMechanism.SHA_256)
+            request = AlterUserScramCredentialsRequest(deletions=[gone], upsertions=[])
+            answer = await running.broker.core.controller.alter_user_scram_credentials(request)
+            assert [row.error_code for row in answer.results] == [0]
+            assert len((await client.metadata()).brokers) == 1
+        async with running.connect("LOGIN") as client:
+            assert await scram(client, ScramMechanism.SHA_256, "carol", "opens") == (0, 58)
 
 
 @on_loop

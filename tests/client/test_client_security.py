@@ -28,7 +28,7 @@ def play(folder: Path, story: Story, **settings: str) -> None:
 
     async def main() -> None:
         users = scram_users(carol="carols", only_512_dave="daves")
-        texts = guarded_settings(certificates, **settings)
+        texts = guarded_settings(certificates, group_initial_rebalance_delay_ms="0", **settings)
         async with guarded_broker(folder, certificates, texts, users) as guarded:
             await story(guarded)
 

@@ -1,13 +1,19 @@
-"""DualWrite and `twofold recover` over SASL_SSL, with WRITE on the topic, and WRITE and TWO_PHASE_COMMIT on the
-transactional id. The password is a reference."""
+"""DualWrite, `twofold recover` and ApplyOnce over SASL_SSL. The password is a reference.
+
+The first two have WRITE on the topic, and WRITE and TWO_PHASE_COMMIT on the transactional id.
+"""
 
 from pathlib import Path
+
+from sqlalchemy import Connection, create_engine, text
 
 from kits.dualwrite.shop import TOPIC, Shop, sqlite_url, until
 from kits.processes import commands
 from kits.security.secure_server import ADMIN, ADMINS_PASSWORD, PASSWORD, USER, SecureServer
-from twofold import Admin, Consumer, NewTopic
+from twofold import Admin, NewTopic
 from twofold.client.admin.security import AclBinding
+from twofold.client.consumer.consumer import ConsumerRecord
+from twofold.dualwrite.apply_once import ApplyOnce
 from twofold.security.acl_codes import AclResourceType, Operation
 
 ID = "shop|orders"  # the guide gives `shop` the ids that begin so
@@ -35,7 +41,7 @@ def test_a_dead_writers_transaction_is_ended_by_recover_over_the_same_secure_con
             done = commands.run("recover", *asked, server=server.bootstrap_servers)
             assert done.returncode == 0, done.stderr
             assert open_ids(admin) == []
-        assert shop.table() == read(server) == ["a kettle", "a teapot"]
+        assert shop.table() == applied(server, tmp_path) == ["a kettle", "a teapot"]
         shop.close()
         assert PASSWORD not in done.stdout + done.stderr + server.log_text()
 
@@ -66,15 +72,20 @@ def open_ids(admin: Admin) -> list[str]:
     return [name for name, row in found.items() if row.is_ongoing]
 
 
-def read(server: SecureServer) -> list[str]:
+def applied(server: SecureServer, folder: Path) -> list[str]:
+    """What ApplyOnce carries into another database, over the same kind of connection."""
     config = server.client(ADMIN, ADMINS_PASSWORD)
-    options = {"auto.offset.reset": "earliest", "isolation.level": "read_committed", "group.id": "check"}
-    found: list[str] = []
-    with Consumer.from_config(config | options) as consumer:
-        consumer.subscribe([TOPIC])
-        until(lambda: len(found.extend(_values(consumer)) or found) >= 2)
-    return sorted(found)
+    options = {name.replace(".", "_"): value for name, value in config.items()}
+    engine = create_engine(f"sqlite:///{folder / 'applied.db'}")
+    with engine.begin() as db:
+        db.execute(text("CREATE TABLE bills (value TEXT)"))
 
+    def apply(db: Connection, records: list[ConsumerRecord]) -> None:
+        for record in records:
+            db.execute(text("INSERT INTO bills VALUES (:value)"), {"value": (record.value or b"").decode()})
 
-def _values(consumer: Consumer) -> list[str]:
-    return [(record.value or b"").decode() for record in consumer.poll(200)]
+    with ApplyOnce(engine, group_id="bills", topics=[TOPIC], **options) as worker:
+        seen = [0]
+        until(lambda: seen.append(worker.step(apply, timeout_ms=200)) or sum(seen) >= 2)
+    with engine.begin() as db:
+        return sorted(db.execute(text("SELECT value FROM bills")).scalars())

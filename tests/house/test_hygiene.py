@@ -229,6 +229,17 @@ def test_every_rule_of_the_kip_pages_names_a_test_that_exists():
                 assert any(f"def {name}(" in text for text in texts.values()), f"{page.name}: {name} does not exist"
 
 
+def test_every_threat_of_the_security_page_names_tests_that_exist() -> None:
+    texts = [path.read_text() for path in (ROOT / "tests").rglob("*.py")]
+    page = (ROOT / "docs" / "security.md").read_text()
+    threats = page[page.index("| threat |") :].split("\n\n")[0].splitlines()[2:]
+    assert len(threats) > 20
+    for row in threats:
+        assert re.search(r"`test_\w+(\.py)?`", row.strip("|").split("|")[-1]), f"no test is named for: {row}"
+    for name in re.findall(r"`(test_\w+)`", page):
+        assert any(f"def {name}(" in text for text in texts), f"security.md: {name} does not exist"
+
+
 def test_no_two_test_modules_share_a_name() -> None:
     """A test is found by the name of its file, whatever room it is in; tests/spark is imported by bare names."""
     names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]

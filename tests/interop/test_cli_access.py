@@ -176,11 +176,12 @@ def test_txn_blocked_names_the_principal_that_holds_readers_back_also_after_kill
         producer.begin_transaction()
         producer.produce("orders", b"held back")
         producer.flush(30)
-        for _ in range(2):
+        for is_restarted in (False, True):
+            if is_restarted:
+                server.kill()
+                server.start()
             (row,) = json.loads(twofold("txn", "blocked", "--format", "json", *operator).stdout)
             assert (row["transactional_id"], row["opened_by"]) == ("mine", "User:alice")
-            server.kill()
-            server.start()
         described = json.loads(twofold("txn", "describe", "mine", "--format", "json", *operator).stdout)
         assert described[0]["opened_by"] == "User:alice"
         ended = twofold("txn", "terminate", "--transactional-id", "mine", "--yes", *operator)

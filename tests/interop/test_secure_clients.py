@@ -1,6 +1,7 @@
 """Our clients against Apache Kafka over SSL, SASL_PLAINTEXT and SASL_SSL, with each mechanism, right and wrong.
 
-One round trip and one wrong password run in `make test`; the whole table with TWOFOLD_LONG=1.
+All of it with TWOFOLD_LONG=1. `make test` has them at our broker (test_client_security.py), and SCRAM at each end
+against another implementation (test_scram.py).
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from twofold.connections import authentication
 from twofold.connections.errors import ListenerMismatch, LoginRefused, TlsRefused
 from twofold.wire.errors import KafkaError
 
-long = pytest.mark.skipif(not os.environ.get("TWOFOLD_LONG"), reason="TWOFOLD_LONG=1 tries the whole table")
+pytestmark = pytest.mark.skipif(not os.environ.get("TWOFOLD_LONG"), reason="TWOFOLD_LONG=1 tries it at Apache Kafka")
 SOON_S = 15
 TIMES: dict[str, Any] = {"request_timeout_ms": 8_000, "default_api_timeout_ms": 10_000}
 PLAIN_JAAS = "org.apache.kafka.common.security.plain.PlainLoginModule required"
@@ -87,7 +88,6 @@ def test_scram_over_tls_makes_the_round_trip_and_a_wrong_password_is_refused_at_
         assert "not his, 17" not in str(error)
 
 
-@long
 @pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"])
 def test_every_mechanism_makes_the_round_trip(oracle: SecureOracle, protocol: str, mechanism: str) -> None:
@@ -102,14 +102,12 @@ def test_every_mechanism_makes_the_round_trip(oracle: SecureOracle, protocol: st
     round_trip(f"{protocol}-{mechanism}", options(oracle, protocol, protocol, **credentials))
 
 
-@long
 def test_tls_alone_and_with_a_certificate_of_the_client_make_the_round_trip(oracle: SecureOracle) -> None:
     round_trip("tls", options(oracle, "SSL", "SSL"))
     keystore = oracle.authority.keystore("client")
     round_trip("mutual", options(oracle, "MTLS", "SSL", ssl_keystore_location=keystore))
 
 
-@long
 def test_wrong_credentials_are_refused_at_once(oracle: SecureOracle) -> None:
     cases = [
         login("PLAIN", ALICE, "wrong"),
@@ -123,7 +121,6 @@ def test_wrong_credentials_are_refused_at_once(oracle: SecureOracle) -> None:
             assert isinstance(error, LoginRefused), case["sasl_mechanism"]
 
 
-@long
 @pytest.mark.parametrize(
     ("listener", "words"),
     [
@@ -138,14 +135,12 @@ def test_certificates_that_do_not_fit_are_refused_at_once(oracle: SecureOracle, 
         assert words in str(error)
 
 
-@long
 def test_a_foreign_authority_is_refused_at_once(oracle: SecureOracle, tmp_path: Path) -> None:
     foreign = {"ssl_truststore_location": Authority(tmp_path, "foreign").truststore}
     for error in refusal({**options(oracle, "SSL", "SSL"), **foreign}):
         assert isinstance(error, TlsRefused)
 
 
-@long
 @pytest.mark.parametrize(
     ("listener", "protocol", "words"),
     [
@@ -163,7 +158,6 @@ def test_a_listener_of_another_protocol_is_named_at_once(
         assert re.search(words, str(error))
 
 
-@long
 @pytest.mark.parametrize(
     ("listener", "protocol", "words"),
     [
@@ -181,7 +175,6 @@ def test_a_listener_that_only_closes_is_named_when_the_time_is_over(
     assert words in str(caught.value)
 
 
-@long
 def test_a_session_is_renewed_on_the_same_connection_and_produces_in_flight_keep_their_order(
     oracle: SecureOracle, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,8 +6,11 @@ The short form has one client per protocol and mechanism, the long one (TWOFOLD_
 import asyncio
 import json
 import os
+import shutil
+import subprocess
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +21,14 @@ from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import AuthenticationFailedError, KafkaConnectionError
 from confluent_kafka import Consumer, KafkaError, Producer
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError as KafkaPythonError
 from kafka.net.sasl.oauth import AbstractTokenProvider as KafkaPythonTokens
 
 import twofold
+from kits.clients.remote import Remote, RemoteClient, go_command, java_command
+from kits.clients.transactional import Refused
 from kits.security.certificates import Certificates
 from kits.security.guarded_broker import guarded_settings
 from twofold.client.admin.security import ScramPassword
@@ -34,6 +40,15 @@ pytestmark = pytest.mark.interop
 LONG = os.environ.get("TWOFOLD_LONG") == "1"
 LISTENER = {"SSL": "TLS", "SASL_PLAINTEXT": "LOGIN", "SASL_SSL": "BOTH"}
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+MODULES = "org.apache.kafka.common.security"
+SCRAM_JAAS = f'{MODULES}.scram.ScramLoginModule required username="alice" password="%s";'
+JAAS = {
+    "PLAIN": f'{MODULES}.plain.PlainLoginModule required username="alice" password="%s";',
+    "SCRAM-SHA-256": SCRAM_JAAS,
+    "SCRAM-SHA-512": SCRAM_JAAS,
+    "OAUTHBEARER": f"{MODULES}.oauthbearer.OAuthBearerLoginModule required;",
+}
+HANDLER = f"{MODULES}.oauthbearer.OAuthBearerLoginCallbackHandler"
 WAYS = [("SSL", ""), *((protocol, one) for protocol in ("SASL_PLAINTEXT", "SASL_SSL") for one in MECHANISMS)]
 SHORT = [
     ("confluent", "SSL", ""),
@@ -41,8 +56,11 @@ SHORT = [
     ("confluent", "SASL_SSL", "OAUTHBEARER"),
     ("kafka-python", "SASL_SSL", "SCRAM-SHA-512"),
     ("aiokafka", "SASL_SSL", "PLAIN"),
+    ("kcat", "SASL_SSL", "SCRAM-SHA-256"),
 ]
-ALL = [(client, *way) for client in ("confluent", "kafka-python", "aiokafka") for way in WAYS]
+ALL = [(client, *way) for client in ("confluent", "kafka-python", "aiokafka", "java", "franz-go") for way in WAYS]
+# It takes a token from nowhere but a service, over HTTP.
+ALL += [("kcat", *way) for way in WAYS if way[1] != "OAUTHBEARER"]
 
 
 class Setup:
@@ -180,13 +198,91 @@ async def by_aiokafka(setup: Setup, protocol: str, mechanism: str, password: str
         assert (await asyncio.wait_for(consumer.getone(), 30)).value
 
 
+def by_kcat(setup: Setup, protocol: str, mechanism: str, password: str) -> None:
+    settings = confluent_settings(setup, protocol, mechanism, password) | {"message.timeout.ms": "20000"}
+    options = [part for name, value in settings.items() for part in ("-X", f"{name}={value}")]
+    if shutil.which("kcat") is None:
+        pytest.skip("kcat is not installed (Debian: apt-get install kcat)")
+    run = partial(subprocess.run, capture_output=True, text=True, timeout=60, check=False)
+    for flags, given in ((["-P"], "by kcat\n"), (["-C", "-c", "1", "-e", "-q"], "")):
+        done = run(["kcat", *options, "-t", "orders", *flags], input=given)
+        if "uthentication" in done.stderr:
+            raise PermissionError(done.stderr)
+        assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def by_java(setup: Setup, protocol: str, mechanism: str, password: str) -> None:
+    """Its settings are a file; a token is in one, too."""
+    folder = setup.certificates.folder
+    settings = {"security.protocol": protocol}
+    if protocol.endswith("SSL"):
+        settings |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(setup.certificates.trusted)}
+    if protocol == "SSL":
+        settings |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(pkcs8(setup.certificates.client))}
+    flags = []
+    if mechanism:
+        settings |= {"sasl.mechanism": mechanism, "sasl.jaas.config": JAAS[mechanism].replace("%s", password)}
+    if mechanism == "OAUTHBEARER":
+        token = folder / "token"
+        token.write_text(setup.token(3600 if password == "opens" else -1))
+        settings |= {
+            "sasl.oauthbearer.token.endpoint.url": token.as_uri(),
+            "sasl.login.callback.handler.class": HANDLER,
+        }
+        flags = [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={token.as_uri()}"]
+    properties = folder / "client.properties"
+    properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    java, *rest = java_command()
+    by_remote(setup, protocol, [java, *flags, *rest], {"CLIENT_PROPERTIES": str(properties)})
+
+
+def pkcs8(store: Path) -> Path:
+    """Java reads keys in no other form."""
+    text = store.read_bytes()
+    key = load_pem_private_key(text, None).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    made = store.with_suffix(".pkcs8.pem")
+    made.write_bytes(key + text[text.index(b"-----BEGIN CERTIFICATE") :])
+    return made
+
+
+def by_franz_go(setup: Setup, protocol: str, mechanism: str, password: str) -> None:
+    secret = setup.token(3600 if password == "opens" else -1) if mechanism == "OAUTHBEARER" else password
+    security = {"mechanism": mechanism, "user": "alice", "password": secret}
+    if protocol.endswith("SSL"):
+        security["authority"] = str(setup.certificates.trusted)
+    if protocol == "SSL":
+        security["certificate"] = str(setup.certificates.client)
+    by_remote(setup, protocol, go_command(), {"CLIENT_SECURITY": json.dumps(security)})
+
+
+def by_remote(setup: Setup, protocol: str, command: list[str], env: dict[str, str]) -> None:
+    """A transaction, and what a reader of committed records has."""
+    with Remote(command, setup.address(protocol), env) as remote:
+        client = RemoteClient(remote)
+        try:
+            client.open(f"{command[0]}-{protocol}", 30_000)
+            client.begin()
+            client.send("orders", [(0, "by another language")])
+            client.commit()
+        except Refused as error:
+            raise PermissionError(str(error)) from error
+        assert "by another language" in [row.value for row in client.read("orders", 1, committed=True)]
+        client.close()
+
+
 def write_and_read(client: str, setup: Setup, protocol: str, mechanism: str, password: str = "opens") -> None:
-    if client == "confluent":
-        by_confluent(setup, protocol, mechanism, password)
-    elif client == "kafka-python":
-        by_kafka_python(setup, protocol, mechanism, password)
-    else:
+    if client == "aiokafka":
         asyncio.run(by_aiokafka(setup, protocol, mechanism, password))
+    else:
+        by = {
+            "confluent": by_confluent,
+            "kafka-python": by_kafka_python,
+            "kcat": by_kcat,
+            "java": by_java,
+            "franz-go": by_franz_go,
+        }
+        by[client](setup, protocol, mechanism, password)
 
 
 @pytest.mark.parametrize(("client", "protocol", "mechanism"), ALL if LONG else SHORT)
@@ -196,7 +292,8 @@ def test_a_stock_client_logs_in_writes_and_reads(setup: Setup, client: str, prot
 
 WRONG = [("confluent", "SCRAM-SHA-256"), ("confluent", "OAUTHBEARER"), ("aiokafka", "PLAIN")]
 if LONG:  # it goes on trying for half a minute
-    WRONG.append(("kafka-python", "PLAIN"))
+    WRONG += [("kafka-python", "PLAIN"), ("kcat", "PLAIN")]
+    WRONG += [(client, mechanism) for client in ("java", "franz-go") for mechanism in ("PLAIN", "OAUTHBEARER")]
 
 
 @pytest.mark.parametrize(("client", "mechanism"), WRONG)
@@ -208,4 +305,5 @@ def test_a_wrong_password_or_an_expired_token_is_an_error_of_authentication(
     with pytest.raises(expected) as caught:
         write_and_read(client, setup, "SASL_PLAINTEXT", mechanism, "wrong")
     theirs = " ".join(record.getMessage() for record in caplog.records if not record.name.startswith("twofold"))
-    assert "uthentication" in repr(caught.value) or "SaslAuthenticationFailed" in theirs
+    words = ("uthentication", "oauth response")  # franz-go passes over what a broker says about a token
+    assert any(word in repr(caught.value) for word in words) or "SaslAuthenticationFailed" in theirs

@@ -1,6 +1,8 @@
 """SCRAM at both ends: beside another implementation, its refusals, and bytes that mean nothing."""
 
 import base64
+import hashlib
+import hmac
 from collections import Counter
 
 import pytest
@@ -181,6 +183,34 @@ def test_the_header_that_is_repeated_must_be_the_one_that_was_sent() -> None:
     assert final.startswith(b"c=biws,")
     with pytest.raises(SaslError, match="another header"):
         made.step(final.replace(b"c=biws,", b"c=eSws,"))
+
+
+def final_with_nonce(made: ScramServer, nonce: str) -> bytes:
+    """The last message of a client that knows the password and signs that nonce. "{}" stands for the right one."""
+    bare = "n=bob,r=x"
+    first = made.step(f"n,,{bare}".encode()).decode()
+    without_proof = f"c=biws,r={nonce.format(first[2 : first.index(',')])}"
+    salted = salted_password(ScramMechanism.SHA_256, "pencil", SALT, MIN_ITERATIONS)
+    client_key = hmac.digest(salted, b"Client Key", "sha256")
+    stored_key = hashlib.sha256(client_key).digest()
+    signature = hmac.digest(stored_key, f"{bare},{first},{without_proof}".encode(), "sha256")
+    proof = bytes(one ^ other for one, other in zip(client_key, signature, strict=True))
+    return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
+
+
+@pytest.mark.parametrize("nonce", ["{}", "x{}"], ids=["right", "librdkafka before 2.6.1"])
+def test_the_nonce_of_the_last_message_ends_with_that_of_the_exchange(nonce: str) -> None:
+    made = server()
+    assert made.step(final_with_nonce(made, nonce)).startswith(b"v=")
+    assert made.authenticated == Authenticated("bob")
+
+
+@pytest.mark.parametrize("nonce", ["x", "{}x", "xofTheServe", "ofTheServer"])
+def test_another_nonce_is_refused_whatever_the_proof(nonce: str) -> None:
+    made = server()
+    with pytest.raises(SaslError, match="the nonce of its last message is another"):
+        made.step(final_with_nonce(made, nonce))
+    assert made.authenticated is None
 
 
 def test_a_credential_with_too_few_iterations_lets_no_client_in() -> None:

@@ -14,7 +14,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 from connector import when_long
+
+from kits.processes import commands
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo"
 PATIENCE_S = 500
@@ -24,8 +28,12 @@ runs = pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs a JD
 pytest.importorskip("pyspark")
 sys.path.insert(0, str(DEMO))
 
+import access  # noqa: E402
+from access import ADMIN, PIPELINE, READER, SHOP, SecureAccess  # noqa: E402
+from names import ENRICHED, ORDERS  # noqa: E402
 from orders import PRODUCTS, Order, Sent  # noqa: E402
 from plot import draw  # noqa: E402
+from processes import Broker  # noqa: E402
 from verdict import Verdict, of_enriched, of_revenue  # noqa: E402
 from watch import Row, Sample  # noqa: E402
 
@@ -110,6 +118,47 @@ def test_the_picture_marks_rows_that_are_there_twice(tmp_path: Path, doubled: in
     assert ("91 rows doubled" in texts and "are there twice" in " ".join(texts)) == bool(doubled)
 
 
+@pytest.fixture
+def secure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SecureAccess]:
+    """The broker of `--secure`, without Spark."""
+
+    def twofold(*arguments: str) -> None:
+        done = commands.run(*arguments)
+        assert done.returncode == 0, done.stderr
+
+    monkeypatch.setattr(access, "twofold", twofold)
+    broker = Broker(tmp_path)
+    secure = SecureAccess(tmp_path, broker.address)
+    secure.prepare()
+    try:
+        broker.start(secure)
+        yield secure
+    finally:
+        broker.kill()
+
+
+def written(secure: SecureAccess, user: str, topic: str) -> str:
+    """What became of a record: "" or the name of the error."""
+    fates: list[str] = []
+    producer = Producer(secure.client(user) | {"message.timeout.ms": 20_000, "log_level": 0})
+    producer.produce(topic, b"x", on_delivery=lambda error, _: fates.append(error.name() if error else ""))
+    producer.flush(30)
+    return fates[0]
+
+
+def test_each_user_of_the_secure_demo_may_do_its_part_and_no_more(secure: SecureAccess) -> None:
+    admin = AdminClient(secure.client(ADMIN))
+    for created in admin.create_topics([NewTopic(topic, 1, 1) for topic in (ORDERS, ENRICHED)]).values():
+        created.result(30)
+    assert written(secure, SHOP, ORDERS) == written(secure, PIPELINE, ENRICHED) == ""
+    for user, topic in ((SHOP, ENRICHED), (PIPELINE, ORDERS), (READER, ORDERS), (READER, ENRICHED)):
+        assert written(secure, user, topic) == "TOPIC_AUTHORIZATION_FAILED", (user, topic)
+    assert set(AdminClient(secure.client(READER)).list_topics(timeout=30).topics) == {ENRICHED}
+    options = secure.spark()
+    password = secure.client(PIPELINE)["sasl.password"]
+    assert password not in str(options) and password in Path(options["kafka.sasl.password"][7:-1]).read_text()
+
+
 def _heed_interrupts() -> None:
     """A process in the background ignores SIGINT, and so would what it starts."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -123,10 +172,10 @@ class Run:
     mark: str = field(default_factory=lambda: f"TWOFOLD_DEMO_TEST={uuid.uuid4().hex}")
     process: "subprocess.Popen[str] | None" = None
 
-    def start(self, **env: str) -> "subprocess.Popen[str]":
+    def start(self, *flags: str, **env: str) -> "subprocess.Popen[str]":
         name, value = self.mark.split("=")
         self.process = subprocess.Popen(
-            [sys.executable, str(DEMO / "run.py"), "--per-second", "20", "--plot", str(self.plot)],
+            [sys.executable, str(DEMO / "run.py"), "--per-second", "20", "--plot", str(self.plot), *flags],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -178,8 +227,9 @@ def run(tmp_path: Path) -> Iterator[Run]:
 
 @runs
 @when_long
-def test_the_demo_loses_and_doubles_nothing_and_leaves_only_its_picture(run: Run) -> None:
-    run.start()
+@pytest.mark.parametrize("flags", [(), ("--secure",)], ids=["plain", "secure"])
+def test_the_demo_loses_and_doubles_nothing_and_leaves_only_its_picture(run: Run, flags: tuple[str, ...]) -> None:
+    run.start(*flags)
     code, output = run.finish()
     assert code == 0, output
     assert "nothing lost, nothing doubled, every key in its order, every window right" in output

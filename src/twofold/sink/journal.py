@@ -24,7 +24,7 @@ from twofold.sink.register import Reader, Register, encode
 from twofold.sink.remembered import Remembered
 from twofold.sink.steps import Reached, unobserved
 from twofold.types import TopicPartition
-from twofold.wire.errors import OffsetOutOfRange, TopicAlreadyExists, TopicAuthorizationFailed
+from twofold.wire.errors import OffsetOutOfRange, TopicAlreadyExists
 from twofold.wire.messages.fetch import PartitionData
 
 log = logging.getLogger(__name__)
@@ -157,18 +157,16 @@ class Journal:
             await producer.close(flush=False)
 
     async def create(self) -> None:
-        """The topic, unless it is there."""
+        """The topic, unless it is there: no right to make it is asked for then."""
         admin = Admin.on(self._cluster)
+        if self.topic in (await admin.describe_topics([self.topic])).values:
+            return
         brokers = len((await admin.describe_cluster()).brokers)
         configs = dict(SHARED_CONFIGS if self.topic == names.ONCE_TOPIC else TOPIC_CONFIGS)
         if brokers >= MIN_REPLICAS:
             configs["min.insync.replicas"] = str(MIN_REPLICAS)
         topic = NewTopic(name=self.topic, num_partitions=1, replication_factor=min(REPLICAS, brokers), configs=configs)
         for error in (await admin.create_topics([topic])).errors.values():
-            # Without the right to make it nothing is missing where an administrator has made it.
-            is_refused = isinstance(error, TopicAuthorizationFailed)
-            if is_refused and self.topic in (await admin.describe_topics([self.topic])).values:
-                continue
             if not isinstance(error, TopicAlreadyExists):
                 raise error
 

@@ -147,17 +147,17 @@ func (p *program) run(q ask, reply *answer) error {
 
 func (p *program) open(ctx context.Context, q ask) error {
 	h := &handle{opened: q}
-	options := []kgo.Opt{
+	options := append(secured(),
 		kgo.SeedBrokers(p.servers),
 		kgo.TransactionalID(q.ID),
-		kgo.TransactionTimeout(time.Duration(q.TimeoutMs) * time.Millisecond),
+		kgo.TransactionTimeout(time.Duration(q.TimeoutMs)*time.Millisecond),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
-		kgo.ProducerLinger(2 * time.Millisecond),
+		kgo.ProducerLinger(2*time.Millisecond),
 		kgo.RetryBackoffFn(func(int) time.Duration { return 50 * time.Millisecond }),
 		kgo.RetryTimeout(patience),
 		kgo.RecordDeliveryTimeout(patience),
-		kgo.RequestTimeoutOverhead(5 * time.Second),
-	}
+		kgo.RequestTimeoutOverhead(5*time.Second),
+	)
 	var err error
 	if q.Group != nil && q.SessionMs > 0 {
 		options = append(options,
@@ -282,12 +282,12 @@ func (p *program) read(ctx context.Context, q ask, reply *answer) error {
 	for index := int32(0); index < q.Partitions; index++ {
 		from[index] = kgo.NewOffset().AtStart()
 	}
-	client, err := kgo.NewClient(
+	client, err := kgo.NewClient(append(secured(),
 		kgo.SeedBrokers(p.servers),
 		kgo.FetchIsolationLevel(level),
 		kgo.KeepControlRecords(),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{q.Topic: from}),
-	)
+	)...)
 	if err != nil {
 		return err
 	}

@@ -8,8 +8,11 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.BufferedReader;
+import java.io.FileReader;
+import java.io.IOException;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.io.UncheckedIOException;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -114,7 +117,7 @@ public class TransactionalClient {
     }
 
     private void newProducer(Handle handle) {
-        Properties config = new Properties();
+        Properties config = secured();
         config.put("bootstrap.servers", servers);
         config.put("key.serializer", StringSerializer.class.getName());
         config.put("value.serializer", StringSerializer.class.getName());
@@ -135,8 +138,22 @@ public class TransactionalClient {
         handle.producer.initTransactions();
     }
 
-    private Properties consumerConfig(boolean committed) {
+    /** Those of a secure connection: the file of properties that CLIENT_PROPERTIES names. */
+    private Properties secured() {
         Properties config = new Properties();
+        String file = System.getenv("CLIENT_PROPERTIES");
+        if (file != null) {
+            try (FileReader reader = new FileReader(file)) {
+                config.load(reader);
+            } catch (IOException error) {
+                throw new UncheckedIOException(error);
+            }
+        }
+        return config;
+    }
+
+    private Properties consumerConfig(boolean committed) {
+        Properties config = secured();
         config.put("bootstrap.servers", servers);
         config.put("key.deserializer", StringDeserializer.class.getName());
         config.put("value.deserializer", StringDeserializer.class.getName());

@@ -46,7 +46,7 @@ def go_command() -> list[str]:
 class Remote:
     """The program, and the answers to what it is asked."""
 
-    def __init__(self, command: Sequence[str], address: str) -> None:
+    def __init__(self, command: Sequence[str], address: str, env: Mapping[str, str] = {}) -> None:
         setpriv = shutil.which("setpriv")
         prefix = [setpriv, "--pdeathsig", "KILL", "--"] if setpriv else []
         self._process = subprocess.Popen(
@@ -55,6 +55,7 @@ class Remote:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
+            env=os.environ | dict(env),
         )
         assert self._process.stdout is not None
         self._selector = selectors.DefaultSelector()

@@ -112,7 +112,7 @@ class Asked:
     def __init__(self, name: str, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
         self.server, self._tls = name, tls
         self.admin, self.alice = LoggedIn(host, port, "admin", tls), LoggedIn(host, port, "alice", tls)
-        self.pair = (-1, -1)
+        self._pair: tuple[int, int] | None = None
         self._ids: dict[str, UUID] = {}
         self._host, self._port = host, port
 
@@ -130,7 +130,7 @@ class Asked:
             self._until(partial(self._commits, group))
         for name in (rights.X, "init"):
             self._until_found(name, 1)
-        self.fresh_transaction()
+        assert self.pair != (-1, -1)
 
     def _commits(self, group: str) -> bool:
         row = {"partition_index": 0, "committed_offset": 1, "committed_metadata": None}
@@ -150,12 +150,20 @@ class Asked:
         self._until(led)
 
     def fresh_transaction(self) -> None:
+        """What was begun before is over for the next row that asks for the producer's id and epoch."""
+        self._pair = None
+
+    @property
+    def pair(self) -> tuple[int, int]:
         def begun() -> bool:
             answer = self.admin.ask("InitProducerId", 4, transactional_id=rights.X, transaction_timeout=60_000)
-            self.pair = answer["producer_id"], answer["producer_epoch"]
+            self._pair = answer["producer_id"], answer["producer_epoch"]
             return bool(answer["error_code"] == 0)
 
-        self._until(begun)
+        if self._pair is None:
+            self._until(begun)
+        assert self._pair is not None
+        return self._pair
 
     def grant(self, bindings: Sequence[Binding]) -> None:
         """These entries and no others; returns when the authorizer has them."""

@@ -50,8 +50,8 @@ class Desk:
     def deadline(self, seconds: float = 20) -> Deadline:
         return self._clusters[0].deadline(seconds * 1000, "the story")
 
-    def journal(self) -> Journal:
-        cluster = Cluster(self.runtime, self.config)
+    def journal(self, *, allow_auto_create: bool = False) -> Journal:
+        cluster = Cluster(self.runtime, self.config, allow_auto_create=allow_auto_create)
         journal = Journal(self.runtime, cluster, self.config, self.prefix)
         fetch = journal._fetch
 
@@ -115,6 +115,21 @@ def test_what_one_has_written_the_next_one_reads(tell: Callable[[Story], None]) 
             await writer.append(state)
             assert writer.register == state
             assert await desk.journal().read(desk.deadline()) == state
+
+    tell(story)
+
+
+def test_it_is_compacted_also_where_the_connections_of_the_query_let_brokers_make_topics(
+    tell: Callable[[Story], None],
+) -> None:
+    """The look whether it is there must not make it, with the settings of any topic."""
+
+    async def story(desk: Desk) -> None:
+        journal = desk.journal(allow_auto_create=True)
+        await journal.create()
+        resource = ConfigResource(ResourceType.TOPIC, journal.topic)
+        found = await desk.admin.describe_configs([resource], names=["cleanup.policy"])
+        assert [entry.value for entry in found.values[resource]] == ["compact"]
 
     tell(story)
 

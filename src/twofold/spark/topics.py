@@ -54,7 +54,7 @@ def with_topic_ids(client: SparkClient, read: Input) -> Input:
         cluster = client.cluster
         deadline = cluster.deadline()
         connection = await cluster.any_connection(deadline)
-        answer = await cluster.fetch_metadata(connection, wanted, deadline, may_create=False)
+        answer = await cluster.fetch_metadata(connection, wanted, deadline)
         return {
             row.name: str(row.topic_id) for row in answer.topics if row.name and row.topic_id and not row.error_code
         }
@@ -127,7 +127,7 @@ async def ensure(cluster: Cluster, topic: str, partitions: int | None) -> None:
     if cluster.cache.topic(topic) is not None:
         return
     deadline = cluster.deadline()
-    answer = await cluster.fetch_metadata(await cluster.any_connection(deadline), [topic], deadline, may_create=False)
+    answer = await cluster.fetch_metadata(await cluster.any_connection(deadline), [topic], deadline)
     there = [row for row in answer.topics if row.error_code != UnknownTopicOrPartition.code]
     if partitions is None:
         if not there:
@@ -180,7 +180,7 @@ async def _find(client: SparkClient, topic: str, prefix: str, query_id: str, dea
     """None where the query has no such journal on this cluster: its sink is another one, or elsewhere."""
     cluster = client.cluster
     connection = await cluster.any_connection(deadline)
-    answer = await cluster.fetch_metadata(connection, [topic], deadline, may_create=False)
+    answer = await cluster.fetch_metadata(connection, [topic], deadline)
     if any(row.error_code for row in answer.topics):
         log.info(
             "there is no journal %s on this cluster: topics made anew while the query was away are not told", topic

@@ -259,13 +259,13 @@ class Cluster:
         # Not a caller's deadline: another one, with more patience, may share the outcome.
         deadline = self.deadline()
         connection = await self.any_connection(deadline)
-        self.cache.update(await self.fetch_metadata(connection, names, deadline))
+        self.cache.update(await self.fetch_metadata(connection, names, deadline, may_create=True))
         self._refreshed_at = self.runtime.clock.monotonic()
 
     async def fetch_metadata(
-        self, connection: Connection, names: "list[str] | None", deadline: Deadline, *, may_create: bool = True
+        self, connection: Connection, names: "list[str] | None", deadline: Deadline, *, may_create: bool = False
     ) -> MetadataResponse:
-        """One request, past the cache; None asks for every topic."""
+        """One request, past the cache; None asks for every topic. It makes none, unless it `may_create`."""
         topics = None if names is None else [MetadataRequestTopic(name=name) for name in names]
         request = MetadataRequest(topics=topics, allow_auto_topic_creation=self._allow_auto_create and may_create)
         response: MetadataResponse = await self.ask(connection, request, "Metadata", deadline)

@@ -5,6 +5,7 @@ and at Apache Kafka, in one run.
 minutes: `--seconds 1 --rounds 1`.
 """
 
+import gc
 import json
 import statistics
 import subprocess
@@ -38,13 +39,17 @@ ENTRIES = 1000
 RECORD_BYTES = 1024
 PRODUCERS = 10
 CHECKS = 20_000
+TIMES = 3  # of which the least counts: other work on the machine only adds
 SIZES = (10, 1_000, 100_000)
+# What is not sent yet is little beside what a run sends, and a slow connection fails no record.
+PATIENT = {"queue.buffering.max.kbytes": "65536", "message.timeout.ms": "120000"}
 Row = dict[str, float]
 
 
 def client(module: str, server: Secured, protocol: str, *arguments: object) -> Row:
+    settings = server.client(protocol) | (PATIENT if "produce" in arguments else {})
     command = [sys.executable, "-m", module, *map(str, arguments), "--address", server.address(protocol)]
-    command += ["--topic", TOPIC, "--partitions", str(PARTITIONS), *client_settings.flags(server.client(protocol))]
+    command += ["--topic", TOPIC, "--partitions", str(PARTITIONS), *client_settings.flags(settings)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     if done.returncode:
         raise RuntimeError(f"the client of {server.name} over {protocol} failed:\n{done.stderr[-2000:]}")
@@ -178,8 +183,15 @@ def check_us(size: int) -> tuple[float, float]:
         if not asked.authorize(context, Operation.WRITE, AclResourceType.TOPIC, names[number]):
             raise RuntimeError(f"{names[number]} was refused")
 
-    fresh_us = timed(CHECKS, check)
-    return fresh_us, timed(CHECKS, lambda _: check(CHECKS - 1))
+    fresh = []
+    gc.disable()  # it would go through what the other suites have left
+    try:
+        for _ in range(TIMES):
+            asked._decided.clear()
+            fresh.append(timed(CHECKS, check))
+        return min(fresh), min(timed(CHECKS, lambda _: check(CHECKS - 1)) for _ in range(TIMES))
+    finally:
+        gc.enable()
 
 
 def plain(value: object) -> object:
@@ -205,6 +217,6 @@ def request_us(size: int) -> float:
                 raise RuntimeError(f"a batch was answered with error {code}")
 
         try:
-            return cost(target, produce)["cpu_us"]
+            return min(cost(target, produce)["cpu_us"] for _ in range(TIMES))
         finally:
             probe.close()

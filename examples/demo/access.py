@@ -33,7 +33,10 @@ RIGHTS: dict[str, list[tuple[str, ...]]] = {
         *(("READ", "WRITE", "--topic", topic) for name in EXACT for topic in (name, f"{name}.decisions")),
         *(("WRITE", "TWO_PHASE_COMMIT", "--transactional-id", f"{name}|", "--prefixed") for name in EXACT),
     ],
-    READER: [("READ", "--topic", topic) for topic in (ENRICHED, REVENUE, PLAIN)] + [("READ", "--group", GROUP)],
+    READER: [
+        *(("READ", "--topic", topic) for topic in (ENRICHED, REVENUE, PLAIN)),
+        ("READ", "--group", GROUP),
+    ],
 }
 
 

@@ -183,14 +183,15 @@ class Driver(Process):
     def _workers(self) -> list[int]:
         """Task processes: children of `python -m pyspark.daemon pyspark.worker` below this driver."""
         assert self._process is not None
+        driver = self._process.pid
         listed = subprocess.run(["ps", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
         rows = [line.split(maxsplit=2) for line in listed.splitlines()]
         parents = {int(row[0]): int(row[1]) for row in rows}
         daemons = {int(row[0]) for row in rows if row[2:] and "pyspark.daemon pyspark.worker" in row[2]}
 
         def is_ours(pid: int) -> bool:
-            while pid in parents and pid != self._process.pid:
+            while pid in parents and pid != driver:
                 pid = parents[pid]
-            return pid == self._process.pid
+            return pid == driver
 
         return [pid for pid in daemons if parents[pid] in daemons and is_ours(pid)]

@@ -4,6 +4,7 @@ The first two have WRITE on the topic, and WRITE and TWO_PHASE_COMMIT on the tra
 """
 
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import Connection, create_engine, text
 
@@ -75,7 +76,7 @@ def open_ids(admin: Admin) -> list[str]:
 def applied(server: SecureServer, folder: Path) -> list[str]:
     """What ApplyOnce carries into another database, over the same kind of connection."""
     config = server.client(ADMIN, ADMINS_PASSWORD)
-    options = {name.replace(".", "_"): value for name, value in config.items()}
+    options: dict[str, Any] = {name.replace(".", "_"): value for name, value in config.items()}
     engine = create_engine(f"sqlite:///{folder / 'applied.db'}")
     with engine.begin() as db:
         db.execute(text("CREATE TABLE bills (value TEXT)"))

@@ -147,13 +147,13 @@ def written(secure: SecureAccess, user: str, topic: str) -> str:
 
 
 def test_each_user_of_the_secure_demo_may_do_its_part_and_no_more(secure: SecureAccess) -> None:
-    admin = AdminClient(secure.client(ADMIN))
+    admin = AdminClient({**secure.client(ADMIN)})
     for created in admin.create_topics([NewTopic(topic, 1, 1) for topic in (ORDERS, ENRICHED)]).values():
         created.result(30)
     assert written(secure, SHOP, ORDERS) == written(secure, PIPELINE, ENRICHED) == ""
     for user, topic in ((SHOP, ENRICHED), (PIPELINE, ORDERS), (READER, ORDERS), (READER, ENRICHED)):
         assert written(secure, user, topic) == "TOPIC_AUTHORIZATION_FAILED", (user, topic)
-    assert set(AdminClient(secure.client(READER)).list_topics(timeout=30).topics) == {ENRICHED}
+    assert set(AdminClient({**secure.client(READER)}).list_topics(timeout=30).topics) == {ENRICHED}
     options = secure.spark()
     password = secure.client(PIPELINE)["sasl.password"]
     assert password not in str(options) and password in Path(options["kafka.sasl.password"][7:-1]).read_text()

@@ -11,7 +11,7 @@ PROCESSES ?= $(shell nproc 2>/dev/null || echo 2)
 SERVE ?=
 SEED ?= 1
 # Most tests wait: for processes to start, for timeouts to pass. Files are shared out among so many at a time.
-WORKERS ?= 5
+WORKERS ?= 4
 
 # The tests start thousands of processes: compiled modules stay on disk, or each process compiles the package anew.
 unexport PYTHONDONTWRITEBYTECODE

@@ -373,7 +373,7 @@ class ConsumerConfig(ClientConfig):
         for name in ("session_timeout_ms", "heartbeat_interval_ms", "max_poll_interval_ms", "auto_commit_interval_ms"):
             if getattr(self, name) == 0:
                 raise ValueError(f"{name}=0 leaves no time")
-        if self.heartbeat_interval_ms >= self.session_timeout_ms:
+        if not self.is_assigned_by_broker and self.heartbeat_interval_ms >= self.session_timeout_ms:
             raise ValueError(
                 f"heartbeat_interval_ms={self.heartbeat_interval_ms} is not below session_timeout_ms="
                 f"{self.session_timeout_ms}: the session would be over before the next heartbeat"

@@ -199,8 +199,12 @@ class ModernMember:
             await self._join(self.subscription or subscription)
         if membership.is_at(EpochState.RECONCILING) and not self._is_leaving:
             await self._reconcile(self.subscription or subscription, deadline)
-        self._heartbeats.look()
-        membership.polled(self._runtime.clock.monotonic())
+        now = self._runtime.clock.monotonic()
+        if membership.must_ask(now):
+            self._heartbeats.ask()
+        else:
+            self._heartbeats.look()
+        membership.polled(now)
         if self._failures:
             raise self._failures.popleft()
 

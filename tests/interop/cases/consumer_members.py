@@ -1,4 +1,4 @@
-"""Members of the consumer protocol (KIP-848): joining, reconciling, leaving, as the reference's scenarios 1 to 30."""
+"""Members of the consumer protocol (KIP-848): joining, reconciling, leaving."""
 
 from collections.abc import Callable
 from typing import Any

@@ -110,7 +110,7 @@ class Membership:
     # --- groups that change their type ---
 
     def release(self, group_id: str) -> Outcome:
-        """The group is a consumer group now: those who wait are told to come again."""
+        """The group is a consumer group now: members that wait are told to join again."""
         out = Outcome()
         group = self.groups.pop(group_id, None)
         if group is not None:

@@ -100,6 +100,10 @@ class Offsets:
     def __init__(self, config: GroupConfig, membership: Membership) -> None:
         self.config = config
         self._membership = membership
+        # How many since the shard was loaded.
+        self.committed = 0
+        self.expired = 0
+        self.deleted = 0
 
     # --- committing ---
 
@@ -188,6 +192,7 @@ class Offsets:
             encoded = encode_offset_value(value)
             records.append(OffsetRecord(group_id, topic, partition, encoded, producer_id, producer_epoch))
             codes.append(NONE)
+        self.committed += len(records)
         return Result(records, codes)
 
     # --- reading ---
@@ -253,6 +258,7 @@ class Offsets:
                     for partition in dict.fromkeys(topic.partitions)
                     if _is_known(state, group_id, topic.topic, partition)
                 )
+        self.deleted += len(records)
         return Result(records, rows)
 
     def delete_group(self, state: GroupsState, group_id: str) -> list[LogRecord]:
@@ -346,6 +352,7 @@ class Offsets:
                     is_expired = now.wall_ms - since_ms >= retention_ms
                 if is_expired and not state.is_open(group_id, topic, partition):
                     records.append(OffsetRecord(group_id, topic, partition, None))
+                    self.expired += 1
                 else:
                     everything = False
         return everything

@@ -212,7 +212,7 @@ def _waits_for_others(group: ConsumerGroup, member: ConsumerMember) -> bool:
     )
 
 
-# --- who asks ---
+# --- the member that asks ---
 
 
 def classic_member(group: ConsumerGroup, member_id: str, instance_id: str | None) -> tuple[ConsumerMember, ClassicPart]:

@@ -86,7 +86,7 @@ class Draft:
             self.set_timer(kind, member_id, None)
 
     def forget_pattern(self, pattern: str) -> None:
-        """Nobody uses a pattern any more."""
+        """Take a pattern back, if no member uses it any more."""
         if pattern and pattern not in self.group.pattern_users:
             self.emit(PATTERN, pattern, None)
 

@@ -146,7 +146,7 @@ def take_place(draft: Draft, old: ConsumerMember, member_id: str, epoch: int, pr
 
 
 def _subscription(old: Subscription, asked: Asked) -> Subscription:
-    """What the member has said so far, with what it says now. Null stands for: as before."""
+    """The subscription so far, with the changes of this heartbeat. Null stands for: as before."""
     request, client = asked.request, asked.client
     names, pattern = request.subscribed_topic_names, request.subscribed_topic_regex
     timeout_ms = request.rebalance_timeout_ms

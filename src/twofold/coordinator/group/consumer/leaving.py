@@ -2,8 +2,8 @@
 
 1. Members that go together are one step of the group epoch. The epoch stands for what the others want, so its hash is
    computed without them.
-2. A static member that leaves for a while keeps its place and its partitions until its session ends. Nobody has to
-   believe epochs of before: its partitions count as assigned in epoch 0.
+2. A static member that leaves for a while keeps its place and its partitions until its session ends. They count as
+   assigned in epoch 0 then, because its successor may commit with an epoch of before.
 """
 
 from collections.abc import Sequence

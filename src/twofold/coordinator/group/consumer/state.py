@@ -70,7 +70,7 @@ class ConsumerMember:
         return self.current.state == STABLE and self.current.epoch == target_epoch
 
     def holds(self) -> Iterator[Holder]:
-        """Partitions that nobody else may have: assigned ones, and those that are not given up yet."""
+        """Partitions that no other member may have: assigned ones, and those that are not given up yet."""
         for held in (self.current.assigned, self.current.pending):
             for topic, partitions in held.items():
                 for partition in partitions:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from kits.groups.groups import SESSION_S, Feed, create_topic, crew
+from kits.processes.server import TwofoldServer
 from oracle.kafka import Oracle, running_oracle
 from twofold import Consumer as BlockingConsumer
 from twofold.aio import Admin, Consumer, Producer
@@ -25,7 +26,7 @@ from twofold.client.errors import CommitFailed, IllegalConsumerCall, InstanceFen
 from twofold.types import TopicPartition
 from twofold.wire.errors import InvalidRegularExpression, KafkaError, UnsupportedAssignor
 
-pytestmark = [pytest.mark.interop, pytest.mark.oracle, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
 
 SETTINGS = {
     "group.consumer.min.session.timeout.ms": "1000",
@@ -38,13 +39,17 @@ SETTINGS = {
 PARTITIONS = 4
 PATIENCE_S = 40.0
 LONG = bool(os.environ.get("TWOFOLD_LONG"))
-Server = Oracle
+Server = Oracle | TwofoldServer
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with running_oracle(SETTINGS) as oracle:
-        yield oracle
+@pytest.fixture(scope="module", params=["twofold", pytest.param("oracle", marks=pytest.mark.oracle)])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    if request.param == "oracle":
+        with running_oracle(SETTINGS) as oracle:
+            yield oracle
+    else:
+        with TwofoldServer(tmp_path_factory.mktemp("modern"), SETTINGS) as running:
+            yield running
 
 
 class Heard(RebalanceListener):

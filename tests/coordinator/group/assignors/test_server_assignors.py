@@ -78,12 +78,12 @@ def test_uniform_takes_the_highest_partitions_of_a_member_with_too_many() -> Non
     assert uniform(members, {T: 4}) == {"a": {T: {0, 1}}, "b": {T: {2, 3}}}
 
 
-def test_uniform_hands_out_what_nobody_had_before_what_was_given_up() -> None:
+def test_uniform_hands_out_what_no_member_had_before_what_was_given_up() -> None:
     members = [member("a", T, t={0, 1, 2}), member("b", T), member("c", T)]
     assert uniform(members, {T: 6}) == {"a": {T: {0, 1}}, "b": {T: {3, 4}}, "c": {T: {5, 2}}}
 
 
-def test_a_topic_that_the_group_left_goes_to_nobody() -> None:
+def test_a_topic_that_the_group_left_goes_to_no_member() -> None:
     assert uniform([member("a", T, t={0}, u={0})], {T: 2}) == {"a": {T: {0, 1}}}
 
 

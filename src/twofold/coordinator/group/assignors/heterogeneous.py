@@ -1,7 +1,7 @@
 """`uniform` for a group whose members subscribe to different topics.
 
 1. Each member keeps of its target what it still subscribes to.
-2. The partitions that nobody has go to the least loaded subscribers of their topic, the topic with the most
+2. The partitions that no member has go to the least loaded subscribers of their topic, the topic with the most
    partitions per subscriber first.
 3. Topic by topic, the most loaded subscribers hand partitions to the least loaded, until a whole round changes
    nothing or `MOST_ROUNDS` are over.

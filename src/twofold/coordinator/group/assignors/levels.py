@@ -36,7 +36,7 @@ class Levels:
         return self._sorted[self._low_next - 1]
 
     def next_highest(self) -> int | None:
-        """None when nobody is left that could give."""
+        """None when no subscriber is left that could give."""
         if self._high_next < self._high_start:
             if self._high_end <= self._high_start and self._high_start > 0:
                 self._highest = self._load_at(self._high_start - 1)  # all of the level were passed over

@@ -4,7 +4,7 @@ For a group whose members all subscribe to the same. Others are in `heterogeneou
 
 1. Each member keeps of its target what its share allows. A member with one partition more than the others keeps it,
    while partitions are left over.
-2. What a member gives up joins what nobody has, and the members with room take from the front, in order.
+2. What a member gives up joins what no member has, and the members with room take from the front, in order.
 """
 
 from collections import defaultdict
@@ -65,7 +65,7 @@ def _in_no_target(group: GroupSpec, topics: Iterable[TopicId]) -> Iterator[Parti
 
 
 def _keep(target: Target, topics: frozenset[TopicId], room: int, orders: Orders) -> tuple[Target, list[Partition]]:
-    """What stays of a target, and what of it others may have. A topic that the group left is for nobody."""
+    """What stays of a target, and what of it others may have. A topic that the group left is for no member."""
     if topics.issuperset(target) and sum(map(len, target.values())) <= room:
         return target, []
     kept: dict[TopicId, frozenset[int]] = {}

@@ -1,4 +1,5 @@
-"""Our consumer with `group_protocol="consumer"` (KIP-848) against a broker that serves it.
+"""Our consumer with `group_protocol="consumer"` (KIP-848) against Twofold; `make interop` adds Apache Kafka, and members
+in processes of their own that crash and are paused.
 
 Each test has a group and a topic of its own, so that they can share a broker whose timers are short.
 """
@@ -39,10 +40,11 @@ SETTINGS = {
 PARTITIONS = 4
 PATIENCE_S = 40.0
 LONG = bool(os.environ.get("TWOFOLD_LONG"))
+SERVERS = ("twofold", "oracle") if LONG else ("twofold",)
 Server = Oracle | TwofoldServer
 
 
-@pytest.fixture(scope="module", params=["twofold", pytest.param("oracle", marks=pytest.mark.oracle)])
+@pytest.fixture(scope="module", params=SERVERS)
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     if request.param == "oracle":
         with running_oracle(SETTINGS) as oracle:

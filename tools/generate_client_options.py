@@ -125,7 +125,19 @@ TEXTS = {
         "`range`, `roundrobin` or `cooperative-sticky`, several with commas, the preferred one first; the "
         "names of Kafka's Java classes mean the same. All members of a group need one in common"
     ),
-    "session_timeout_ms": "a member that is not heard of for so long is out of the group",
+    "group_protocol": (
+        "`classic`, or `consumer`: the broker assigns the partitions (KIP-848); "
+        "[what is different](consumer.md#the-broker-assigns)"
+    ),
+    "group_remote_assignor": (
+        "with `group_protocol='consumer'`: how the broker is to assign, such as `uniform` or `range`; the assignor "
+        "that most members name is taken"
+    ),
+    "session_timeout_ms": (
+        "a member that is not heard of for so long is out of the group. With `group_protocol='consumer'` that is a "
+        "setting of the broker or the group, and this is how long the member is sure of its partitions without an "
+        "answer: make it no longer than `consumer.session.timeout.ms` there"
+    ),
     "heartbeat_interval_ms": (
         "how often a member tells the coordinator that it is alive; a third of `session_timeout_ms` or less"
     ),

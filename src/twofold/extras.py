@@ -10,7 +10,7 @@ from importlib.util import find_spec
 
 # extra -> the modules that its part cannot do without
 MODULES = {
-    "server": ("click", "prometheus_client", "rich"),
+    "server": ("click", "prometheus_client", "rich", "xxhash"),
     "re2": ("re2",),
     "security": ("cryptography", "jwt"),
     "dualwrite": ("sqlalchemy",),

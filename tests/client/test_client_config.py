@@ -146,6 +146,9 @@ def test_addresses_may_be_ipv6_and_are_kept_once() -> None:
     assert str(Address("::1", 2)) == "[::1]:2"
 
 
+BY_BROKER = {"group_id": "g", "group_protocol": "consumer"}
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -169,6 +172,12 @@ def test_addresses_may_be_ipv6_and_are_kept_once() -> None:
         ),
         ({"group_id": "g", "partition_assignment_strategy": "sticky"}, "strategy: there is no assignor 'sticky'"),
         ({"group_id": "g", "partition_assignment_strategy": []}, "partition_assignment_strategy is empty"),
+        ({"group_protocol": "consumer"}, "group_protocol='consumer' is about groups"),
+        ({"group_id": "g", "group_protocol": "modern"}, "group_protocol='modern' is none of classic, consumer"),
+        ({"group_id": "g", "group_remote_assignor": "range"}, "'range' is for group_protocol='consumer'"),
+        (BY_BROKER | {"group_remote_assignor": ""}, "group_remote_assignor is empty"),
+        (BY_BROKER | {"heartbeat_interval_ms": 9}, "heartbeat_interval_ms=9 has no effect with group_protocol"),
+        (BY_BROKER | {"partition_assignment_strategy": "range"}, "strategy='range' has no effect with group_protocol"),
         ({"value_deserializer": "json"}, "value_deserializer='json' is not callable"),
         ({"auto_offset_reset": "first"}, "auto_offset_reset='first' is none of earliest, latest, none"),
     ],
@@ -178,6 +187,11 @@ def test_settings_of_groups_that_cannot_work_or_have_no_effect_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         from_keywords(ConsumerConfig, values)
+
+
+def test_with_the_consumer_protocol_the_broker_says_how_often_heartbeats_come() -> None:
+    config = from_dotted(ConsumerConfig, {"group.id": "g", "group.protocol": "consumer", "session.timeout.ms": "1000"})
+    assert config.is_assigned_by_broker and config.session_timeout_ms < config.heartbeat_interval_ms
 
 
 def test_strategies_have_kafkas_names_or_those_of_its_classes() -> None:

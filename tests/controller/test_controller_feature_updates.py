@@ -55,16 +55,14 @@ def levels(image: MetadataImage, *updates: Update) -> dict[str, int]:
 
 
 def test_a_new_cluster_starts_at_its_initial_levels():
-    assert dict(IMAGE.features) == {MV: 30, TV: 2}
+    assert dict(IMAGE.features) == {MV: 30, GV: 1, TV: 2}
 
 
-def test_what_is_not_served_is_not_raised_and_may_go_down_where_a_folder_has_it():
-    for updates in ([(GV, 1, UP)], [(TV, 1, SAFE), (GV, 1, UP)]):
-        with pytest.raises(InvalidUpdateVersion, match=r"group\.version=1: .*KIP-848.* not served .* stays at 0"):
-            update(IMAGE, *updates)
-    raised = after(IMAGE, [FeatureLevel(GV, 1)])
-    assert update(raised, (GV, 1, UP)).records == []
-    assert levels(raised, (GV, 0, SAFE)) == {MV: 30, TV: 2}
+def test_group_version_goes_down_and_up_again():
+    down = after(IMAGE, [FeatureLevel(GV, 0)])
+    assert levels(IMAGE, (GV, 0, SAFE)) == {MV: 30, TV: 2}
+    assert levels(down, (GV, 1, UP)) == {MV: 30, GV: 1, TV: 2}
+    assert update(IMAGE, (GV, 1, UP)).records == []
 
 
 @pytest.mark.parametrize("kind", [SAFE, UNSAFE])
@@ -132,7 +130,7 @@ def test_metadata_version_goes_up():
 
 def at(level: int) -> MetadataImage:
     """The image at a level of metadata.version, with what needs a higher one switched off."""
-    off = [FeatureLevel(TV, 0)] if level < 24 else []
+    off = [FeatureLevel(name, 0) for name, needs in ((TV, 24), (GV, 22)) if level < needs]
     return after(IMAGE, [*off, FeatureLevel(MV, level)])
 
 
@@ -184,7 +182,7 @@ def test_a_feature_needs_its_metadata_version(name: str, level: int, needs: int)
     high = after(at(needs), [FeatureLevel(name, level)])
     with pytest.raises(InvalidUpdateVersion, match="lower it to 0 in the same request"):
         update(high, (MV, needs - 1, UNSAFE))
-    assert levels(high, (MV, needs - 1, UNSAFE), (name, 0, SAFE)) == {MV: needs - 1}
+    assert levels(high, (MV, needs - 1, UNSAFE), (name, 0, SAFE)) == {MV: needs - 1, GV: 1}
 
 
 def test_a_group_version_that_a_folder_has_keeps_metadata_version_up():

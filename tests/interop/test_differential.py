@@ -44,11 +44,13 @@ def test_answers_agree(case: Case, oracle: Oracle, twofold: Twofold) -> None:
 
 
 @pytest.fixture
-def without_consumer_groups(oracle: Oracle) -> Iterator[None]:
-    """Apache Kafka at group.version 0, where a new folder of Twofold begins."""
-    set_level(oracle, "group.version", 0)
+def without_consumer_groups(oracle: Oracle, twofold: Twofold) -> Iterator[None]:
+    """Both servers at group.version 0, where folders of before are."""
+    for server in (oracle, twofold):
+        set_level(server, "group.version", 0)
     yield
-    set_level(oracle, "group.version", 1)
+    for server in (oracle, twofold):
+        set_level(server, "group.version", 1)
 
 
 @pytest.mark.usefixtures("without_consumer_groups")

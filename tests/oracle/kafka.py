@@ -60,6 +60,11 @@ COMMON_SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
     "group.max.size": "6",
+    # Groups of the consumer protocol: an assignment is computed at once, and sessions can be seen to end.
+    "group.consumer.assignment.interval.ms": "0",
+    "group.consumer.min.heartbeat.interval.ms": "500",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.max.size": "4",
 }
 
 

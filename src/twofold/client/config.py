@@ -27,8 +27,13 @@ ISOLATION_LEVELS = {"read_uncommitted": 0, "read_committed": 1}
 OFFSET_RESETS = ("earliest", "latest", "none")
 MAY_BE_NEGATIVE = ("acks", "compression_gzip_level", "compression_zstd_level")
 DEFAULT_STRATEGY = "range,cooperative-sticky"
+CLASSIC_PROTOCOL, CONSUMER_PROTOCOL = "classic", "consumer"
+ASSIGNED_BY_MEMBERS = ("partition_assignment_strategy", "heartbeat_interval_ms")
+"""Those that have no effect with group_protocol='consumer', where the broker decides."""
 GROUP_SETTINGS = (
     "group_instance_id",
+    "group_protocol",
+    "group_remote_assignor",
     "partition_assignment_strategy",
     "session_timeout_ms",
     "heartbeat_interval_ms",
@@ -112,6 +117,8 @@ class ConsumerOptions(ClientOptions, total=False):
     value_deserializer: Deserializer | None
     group_id: str | None
     group_instance_id: str | None
+    group_protocol: str
+    group_remote_assignor: str | None
     partition_assignment_strategy: str | Sequence[str]
     session_timeout_ms: int
     heartbeat_interval_ms: int
@@ -327,6 +334,8 @@ class ConsumerConfig(ClientConfig):
     value_deserializer: Deserializer | None = None
     group_id: str | None = None
     group_instance_id: str | None = None
+    group_protocol: str = CLASSIC_PROTOCOL
+    group_remote_assignor: str | None = None
     partition_assignment_strategy: str | Sequence[str] = DEFAULT_STRATEGY
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 3_000
@@ -364,7 +373,7 @@ class ConsumerConfig(ClientConfig):
         for name in ("session_timeout_ms", "heartbeat_interval_ms", "max_poll_interval_ms", "auto_commit_interval_ms"):
             if getattr(self, name) == 0:
                 raise ValueError(f"{name}=0 leaves no time")
-        if self.heartbeat_interval_ms >= self.session_timeout_ms:
+        if not self.is_assigned_by_broker and self.heartbeat_interval_ms >= self.session_timeout_ms:
             raise ValueError(
                 f"heartbeat_interval_ms={self.heartbeat_interval_ms} is not below session_timeout_ms="
                 f"{self.session_timeout_ms}: the session would be over before the next heartbeat"
@@ -375,6 +384,29 @@ class ConsumerConfig(ClientConfig):
                 "leave one of them out"
             )
         _ = self.assignors
+        self._check_protocol()
+
+    def _check_protocol(self) -> None:
+        _check_one_of("group_protocol", self.group_protocol, (CLASSIC_PROTOCOL, CONSUMER_PROTOCOL))
+        if not self.is_assigned_by_broker:
+            if self.group_remote_assignor is not None:
+                raise ValueError(
+                    f"group_remote_assignor={self.group_remote_assignor!r} is for group_protocol='consumer': set that, "
+                    "or choose a partition_assignment_strategy"
+                )
+            return
+        if self.group_remote_assignor == "":
+            raise ValueError("group_remote_assignor is empty: name one, or leave the setting out")
+        for one in fields(self):
+            if one.name in ASSIGNED_BY_MEMBERS and getattr(self, one.name) != one.default:
+                raise ValueError(
+                    f"{one.name}={getattr(self, one.name)!r} has no effect with group_protocol='consumer', where the "
+                    "broker decides: leave it out"
+                )
+
+    @property
+    def is_assigned_by_broker(self) -> bool:
+        return self.group_protocol == CONSUMER_PROTOCOL
 
     @property
     def auto_commits(self) -> bool:

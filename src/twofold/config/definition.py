@@ -107,6 +107,17 @@ def some_of(*names: str) -> Rule:
     )
 
 
+def one_or_more_of(*names: str) -> Rule:
+    """A list of different names out of these, with at least one."""
+    allowed = frozenset(names)
+    return Rule(
+        f"one or more of {', '.join(names)}, each once",
+        lambda value: (
+            isinstance(value, tuple) and bool(value) and allowed.issuperset(value) and len(set(value)) == len(value)
+        ),
+    )
+
+
 def positive_or_unlimited() -> Rule:
     return Rule("at least 1, or negative for no limit", lambda value: isinstance(value, int) and value != 0)
 

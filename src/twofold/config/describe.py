@@ -16,6 +16,8 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 
 from twofold.config.definition import ConfigKey, ConfigSource, ConfigType, Value, text_of
+from twofold.config.group import DEFINITIONS as GROUP_CONFIGS
+from twofold.config.group import group_value
 from twofold.config.keys import SYNONYMS
 from twofold.config.keys.key import SettingKey
 from twofold.config.settings import DEFINITIONS as SETTINGS
@@ -60,6 +62,18 @@ def describe_topic(
                 own = SynonymRow(key.name, _shown(key, value), ConfigSource.DYNAMIC_TOPIC_CONFIG)
                 synonyms = (own, *synonyms)
             yield _row(key, value, synonyms, read_only=False)
+
+
+def describe_group(overrides: Mapping[str, str], settings: Settings) -> Iterator[ConfigRow]:
+    """Every configuration of a group with these of its own; what it has not set is the broker's."""
+    for key in GROUP_CONFIGS.values():
+        value = group_value(key.name, overrides, settings)
+        rows = _setting_synonyms(key.setting, settings)
+        source = rows[0].source if rows else ConfigSource.DEFAULT_CONFIG
+        if key.name in overrides:
+            source = ConfigSource.GROUP_CONFIG
+            rows = (SynonymRow(key.name, str(value), source), *rows)
+        yield ConfigRow(key.name, str(value), key.type, source, False, False, rows, key.doc)
 
 
 def describe_broker(settings: Settings) -> Iterator[ConfigRow]:

@@ -8,7 +8,8 @@ stops the start (`twofold.config.keys.missing`). Most are decided by their value
 3. the addresses of the quorum are this node's: a host of its listeners or its own name, and the port of its listener
    for controllers, if it has one;
 4. the metadata log is in the data directory;
-5. the settings of the authorizer need one.
+5. the settings of the authorizer need one;
+6. what holds for groups that set nothing of their own lies within the bounds for those that do.
 """
 
 import posixpath
@@ -17,6 +18,7 @@ from typing import NamedTuple
 
 from twofold.config.authorization import authorizer_settings
 from twofold.config.definition import ConfigError
+from twofold.config.group import check_group_bounds
 from twofold.config.keys import refusal
 from twofold.config.keys.missing import (
     AUTHORIZER,
@@ -48,6 +50,7 @@ def check_servable(settings: Settings, *, hostname: str) -> None:
     if not found:
         authorizer_settings(settings)
         listener_securities(settings)
+        check_group_bounds(settings)
         return
     setting, value, missing = found[0]
     others = [problem.setting for problem in found[1:] if problem.setting != setting]

@@ -1,11 +1,11 @@
-"""IncrementalAlterConfigs and AlterConfigs for topics and brokers as operations on the image.
+"""IncrementalAlterConfigs and AlterConfigs for topics, brokers and groups as operations on the image.
 
 Rules, in the order in which the first to fail decides for a resource: the resource twice (42); a key twice (42); a null
 value other than with DELETE (42); a resource type that has no configurations here (42); an operation that does not
 exist (-1); APPEND or SUBTRACT on what is not a list (40); the name of the resource (17, 42); the values (40 for a
-topic, 42 for a broker, or 40 for one that would be believed without effect); whether the resource exists (3, 42). One
-bad resource does not stop the others, and nothing of a bad resource is applied. AlterConfigs is the older form: what it
-names is set, what it does not name is deleted.
+topic or a group, 42 for a broker, or 40 for one that would be believed without effect); whether the resource exists (3,
+42; a group need not). One bad resource does not stop the others, and nothing of a bad resource is applied. AlterConfigs
+is the older form: what it names is set, what it does not name is deleted.
 """
 
 from collections import Counter
@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias, TypeVar
 
 from twofold.config.definition import ConfigError, ConfigKey, ConfigType, text_of
+from twofold.config.group import DEFINITIONS as GROUP_CONFIGS
+from twofold.config.group import validate_group_configs
 from twofold.config.keys import REFUSED_NAMES, refusal_while_running
 from twofold.config.names import check_topic_name
 from twofold.config.settings import DEFINITIONS as SETTINGS
@@ -23,6 +25,7 @@ from twofold.controller.context import Context, error_row
 from twofold.controller.image import (
     BROKER_RESOURCE,
     CLUSTER_DEFAULT,
+    GROUP_RESOURCE,
     TOPIC_RESOURCE,
     ConfigOwner,
     MetadataImage,
@@ -52,6 +55,9 @@ PER_BROKER = frozenset({"listeners", "advertised.listeners", "cordoned.log.dirs"
 
 
 _OPERATIONS = frozenset(AlterOperation)
+_TABLES: Mapping[int, Mapping[str, ConfigKey]] = {
+    TOPIC_RESOURCE: TOPIC_CONFIGS, BROKER_RESOURCE: SETTINGS, GROUP_RESOURCE: GROUP_CONFIGS,
+}  # fmt: skip
 
 R = TypeVar("R", AlterConfigsResource, alter_messages.AlterConfigsResource)
 Changes: TypeAlias = Mapping[str, str | None]
@@ -66,7 +72,7 @@ def incremental_alter_configs(
     def changes(resource: AlterConfigsResource, before: Mapping[str, str]) -> Changes:
         return _changes(resource, before, settings)
 
-    rows = yield from _decide(image, request.resources, changes, validate_only=request.validate_only)
+    rows = yield from _decide(image, request.resources, changes, settings, validate_only=request.validate_only)
     return IncrementalAlterConfigsResponse(
         responses=tuple(
             AlterConfigsResourceResponse(
@@ -80,7 +86,8 @@ def incremental_alter_configs(
 def alter_configs(
     image: MetadataImage, request: alter_messages.AlterConfigsRequest, context: Context
 ) -> Operation[alter_messages.AlterConfigsResponse]:
-    rows = yield from _decide(image, request.resources, _replacing, validate_only=request.validate_only)
+    settings = context.settings_at(image)
+    rows = yield from _decide(image, request.resources, _replacing, settings, validate_only=request.validate_only)
     return alter_messages.AlterConfigsResponse(
         responses=tuple(
             alter_messages.AlterConfigsResourceResponse(
@@ -95,6 +102,7 @@ def _decide(
     image: MetadataImage,
     resources: Sequence[R],
     changes: Callable[[R, Mapping[str, str]], Changes],
+    settings: Settings,
     *,
     validate_only: bool,
 ) -> Operation[list[Row]]:
@@ -107,7 +115,7 @@ def _decide(
         try:
             if counts[target] > 1:
                 raise InvalidRequest("a resource is named more than once")
-            records = _alter(image, target, resource, changes)
+            records = _alter(image, target, resource, changes, settings)
         except KafkaError as error:
             code, message = error_row(error)
         else:
@@ -119,20 +127,27 @@ def _decide(
 
 
 def _alter(
-    image: MetadataImage, target: ConfigOwner, resource: R, changes_of: Callable[[R, Mapping[str, str]], Changes]
+    image: MetadataImage,
+    target: ConfigOwner,
+    resource: R,
+    changes_of: Callable[[R, Mapping[str, str]], Changes],
+    settings: Settings,
 ) -> list[Config]:
     before: Mapping[str, str] = image.configs.get(target, {})
     changes = changes_of(resource, before)
     merged = {**before, **changes}
-    check = _CHECKS[target.type]
-    check(image, target.name, {name: value for name, value in merged.items() if value is not None}, changes)
+    configs = {name: value for name, value in merged.items() if value is not None}
+    if target.type == GROUP_RESOURCE:
+        _check_group(target.name, configs, settings)
+    else:
+        _CHECKS[target.type](image, target.name, configs, changes)
     return [
         Config(target.type, target.name, name, value) for name, value in changes.items() if value != before.get(name)
     ]
 
 
 def _check_type(resource_type: int) -> None:
-    if resource_type not in _CHECKS:
+    if resource_type not in _CHECKS and resource_type != GROUP_RESOURCE:
         raise InvalidRequest(f"Resource type {resource_type} has no configurations here")
 
 
@@ -172,8 +187,7 @@ def _new_value(
     assert config.value is not None
     if config.config_operation == AlterOperation.SET:
         return config.value
-    table: Mapping[str, ConfigKey] = TOPIC_CONFIGS if target.type == TOPIC_RESOURCE else SETTINGS
-    key = table.get(config.name)
+    key = _TABLES[target.type].get(config.name)
     if key is None or key.type is not ConfigType.LIST:
         operation = AlterOperation(config.config_operation).name
         raise InvalidConfig(f"{config.name} is no list, so {operation} does not apply: use SET or DELETE")
@@ -244,6 +258,15 @@ def _check_believed(given: Mapping[str, str]) -> None:
             continue  # said with the other bad values
         if missing is not None:
             raise InvalidConfig(f"{key}: {missing}")
+
+
+def _check_group(name: str, configs: Mapping[str, str], settings: Settings) -> None:
+    if not name:
+        raise InvalidRequest("a group has to be named")
+    try:
+        validate_group_configs(configs, settings)
+    except ConfigError as error:
+        raise InvalidConfig(str(error)) from None
 
 
 _Check = Callable[[MetadataImage, str, Mapping[str, str], Mapping[str, str | None]], None]

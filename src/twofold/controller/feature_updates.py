@@ -76,8 +76,6 @@ def _check(image: MetadataImage, update: FeatureUpdateKey, context: Context) -> 
         raise _refusal(update, f"it is at {now}: to go down, ask for a downgrade")
     if level > now and update.upgrade_type != UpgradeType.UPGRADE:
         raise _refusal(update, f"it is at {now}: a downgrade cannot lead up")
-    if level > now and (reason := _SUPPORTED[name].not_served):
-        raise _refusal(update, f"{reason}, so it stays at {now}")
     if name == METADATA_VERSION and level < now:
         _check_downgrade(update, now)
 

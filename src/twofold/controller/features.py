@@ -13,7 +13,6 @@ class SupportedFeature(NamedTuple):
     max_version: int
     initial: int  # the level that a new cluster starts at; 0 is off
     needs: int = 0  # the metadata.version without which the feature is off
-    not_served: str = ""  # why it cannot be raised, though a directory that has it raised can be opened
 
 
 TRANSACTION_VERSION = "transaction.version"
@@ -22,9 +21,7 @@ ELIGIBLE_LEADER_REPLICAS_VERSION = "eligible.leader.replicas.version"
 
 SUPPORTED_FEATURES = (
     SupportedFeature(METADATA_VERSION, OLDEST, NEWEST, NEWEST),
-    SupportedFeature(
-        GROUP_VERSION, 0, 1, 0, needs=22, not_served="the consumer protocol (KIP-848) is not served by Twofold yet"
-    ),
+    SupportedFeature(GROUP_VERSION, 0, 1, 1, needs=22),
     SupportedFeature(TRANSACTION_VERSION, 0, 3, 2, needs=24),
 )
 

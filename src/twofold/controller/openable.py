@@ -118,10 +118,6 @@ def without_effect(image: MetadataImage) -> list[str]:
     """What is kept and changes nothing, for the log."""
     found = Counter(kind for kind, _ in image.kept if kind in _NO_EFFECT)
     kept = [f"{count} {_NO_EFFECT[kind]}" for kind, count in sorted(found.items())]
-    for feature in SUPPORTED_FEATURES:
-        level = image.features.get(feature.name, 0)
-        if feature.not_served and level > feature.initial:
-            kept.append(f"{feature.name} at level {level}: {feature.not_served}")
     for resource, configs in sorted(image.configs.items()):
         for name, text in sorted(configs.items()) if resource.type == BROKER_RESOURCE else ():
             missing = _relied_on(name, text)

@@ -9,6 +9,7 @@ import pytest
 
 import twofold
 from twofold import RebalanceListener
+from twofold.client.consumer.group.member import GroupMember
 from twofold.client.errors import IllegalConsumerCall, InstanceFenced, WokenUp
 from twofold.embedded import Broker
 
@@ -129,7 +130,7 @@ def test_a_loop_yields_nothing_of_its_batch_after_the_partitions_went(broker: Br
     options: dict[str, Any] = {"group_instance_id": "one", "heartbeat_interval_ms": 50}
     with member(broker, topic, **options) as consumer:
         group, records = consumer._core._group, iter(consumer)
-        assert group is not None
+        assert isinstance(group, GroupMember)
         assert next(records).offset == 0
         with member(broker, topic, **options) as successor:
             assert read(successor) == list(range(20))
@@ -142,7 +143,7 @@ def test_a_loop_yields_nothing_of_its_batch_after_the_partitions_went(broker: Br
 def test_a_loop_joins_a_rebalance_in_the_middle_of_its_batch(broker: Broker, topic: str) -> None:
     with member(broker, topic, partition_assignment_strategy="cooperative-sticky") as consumer:
         group = consumer._core._group
-        assert group is not None
+        assert isinstance(group, GroupMember)
         seen: list[int] = []
         for record in consumer:
             seen.append(record.offset)

@@ -178,7 +178,7 @@ def model(log: list[LogRecord]) -> tuple[dict, dict, dict]:
             for key, entry in pending.pop(record.producer_id, {}).items():
                 if record.committed and (key not in main or main[key][0] < entry[0]):
                     main[key] = entry
-        else:
+        elif isinstance(record, OffsetRecord):
             key = record[:3]
             if record.value is None:
                 main.pop(key, None)

@@ -121,7 +121,6 @@ def refused(answer: dict[str, Any]) -> Any:
     {
         "loggers": ONLY_TOPICS_AND_BROKERS,
         "a subscription of metrics": ONLY_TOPICS_AND_BROKERS,
-        "a group": ONLY_TOPICS_AND_BROKERS,
     }
 )
 def configs_of_loggers_subscriptions_and_groups(probe: Probe) -> None:

@@ -155,20 +155,7 @@ def one_refused_update_stops_all(probe: Probe) -> None:
     finalized(probe, "then", 2)
 
 
-NOT_RAISED = "group.version is not raised as long as the consumer protocol (KIP-848) is not served"
-
-
-@case(
-    {
-        "up v1": Differs(
-            NOT_RAISED,
-            {"error_code": 95, "error_message": "<text>", "results": [], "results[0]": ..., "results[1]": ...},
-        ),
-        "up v2": Differs(NOT_RAISED, {"error_code": 95, "error_message": "<text>"}),
-        "up v1, seen": Differs(NOT_RAISED, 1),
-        "up v2, seen": Differs(NOT_RAISED, 1),
-    }
-)
+@case()
 def two_features_at_once(probe: Probe) -> None:
     with restored(probe):
         for version in (1, 2):

@@ -1,7 +1,6 @@
 """While group.version is 0: the requests of the consumer protocol (KIP-848) are listed and refused.
 
-They are not in the suite of all cases: Twofold has no other level yet, and `test_differential` sets Apache Kafka back
-for them.
+They are not in the suite of all cases: `test_differential` sets both servers back for them.
 """
 
 from typing import Any

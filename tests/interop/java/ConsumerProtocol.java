@@ -1,4 +1,4 @@
-// A consumer of the protocol of KIP-848 joins a group; what keeps it from that is printed.
+// A consumer of the protocol of KIP-848 joins a group; what it is assigned, or what keeps it from that, is printed.
 
 import java.time.Duration;
 import java.util.List;
@@ -20,8 +20,12 @@ public class ConsumerProtocol {
             long end = System.nanoTime() + 20_000_000_000L;
             while (System.nanoTime() < end) {
                 consumer.poll(Duration.ofMillis(200));
+                if (!consumer.assignment().isEmpty()) {
+                    System.out.println("assigned " + consumer.assignment().size());
+                    return;
+                }
             }
-            System.out.println("no error");
+            System.out.println("nothing assigned");
         } catch (RuntimeException error) {
             System.out.println(error.getClass().getSimpleName() + ": " + error.getMessage());
         }

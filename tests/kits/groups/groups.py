@@ -153,6 +153,7 @@ class Crew:
         instance: str | None = None,
         strategy: str = "range",
         session_ms: int = SESSION_TIMEOUT_MS,
+        protocol: str = "classic",
     ) -> Member:
         self._count += 1
         name = f"{self.group}-{self._count}-{client}"
@@ -167,6 +168,7 @@ class Crew:
             "instance": instance,
             "strategy": strategy,
             "session_ms": session_ms,
+            "protocol": protocol,
         }
         member = Member(self.directory, options)
         self.present.append(member)
@@ -203,6 +205,20 @@ class Crew:
     # What the broker says
 
     def describe(self) -> Described:
+        """Of the new protocol, if the group is one of that."""
+        with Connection(self.server.host, self.server.port) as connection:
+            (row,) = connection.ask(
+                "ConsumerGroupDescribe", 0, group_ids=[self.group], include_authorized_operations=False
+            )["groups"]
+        if row["error_code"]:
+            return self._describe_classic()
+        modern: dict[str, set[Partition]] = defaultdict(set)
+        for member in row["members"]:
+            topics = member["assignment"]["topic_partitions"]
+            modern[member["client_id"]] |= {(one["topic_name"], n) for one in topics for n in one["partitions"]}
+        return Described(row["group_state"], dict(modern))
+
+    def _describe_classic(self) -> Described:
         with Connection(self.server.host, self.server.port) as connection:
             (row,) = connection.ask("DescribeGroups", 5, groups=[self.group])["groups"]
         owners: dict[str, set[Partition]] = defaultdict(set)

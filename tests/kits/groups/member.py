@@ -80,9 +80,7 @@ def confluent(options: SimpleNamespace, journal: Journal, stop: Stop) -> None:
         "group.id": options.group,
         "auto.offset.reset": "earliest",
         "enable.auto.commit": False,
-        "session.timeout.ms": options.session_ms,
-        "heartbeat.interval.ms": HEARTBEAT_MS,
-        "partition.assignment.strategy": options.strategy,
+        "group.protocol": options.protocol,
         "topic.metadata.refresh.interval.ms": 500,
         "metadata.max.age.ms": 2000,
         "reconnect.backoff.ms": 50,
@@ -90,6 +88,10 @@ def confluent(options: SimpleNamespace, journal: Journal, stop: Stop) -> None:
         "fetch.wait.max.ms": 100,
         "log_level": 0,
     }
+    if options.protocol == "classic":
+        settings["session.timeout.ms"] = options.session_ms
+        settings["heartbeat.interval.ms"] = HEARTBEAT_MS
+        settings["partition.assignment.strategy"] = options.strategy
     if options.instance:
         settings["group.instance.id"] = options.instance
     consumer = Consumer(settings)
@@ -227,6 +229,7 @@ async def aiokafka(options: SimpleNamespace, journal: Journal, stop: Stop) -> No
 
 
 def twofold_settings(options: SimpleNamespace) -> dict[str, Any]:
+    classic = {"heartbeat_interval_ms": HEARTBEAT_MS, "partition_assignment_strategy": options.strategy}
     return {
         "bootstrap_servers": options.address,
         "client_id": options.client_id,
@@ -235,8 +238,8 @@ def twofold_settings(options: SimpleNamespace) -> dict[str, Any]:
         "auto_offset_reset": "earliest",
         "enable_auto_commit": False,
         "session_timeout_ms": options.session_ms,
-        "heartbeat_interval_ms": HEARTBEAT_MS,
-        "partition_assignment_strategy": options.strategy,
+        "group_protocol": options.protocol,
+        **(classic if options.protocol == "classic" else {}),
         "metadata_max_age_ms": 500,
         "retry_backoff_ms": 50,
         "fetch_max_wait_ms": 100,

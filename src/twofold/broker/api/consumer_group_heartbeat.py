@@ -1,12 +1,27 @@
-"""ConsumerGroupHeartbeat: API key 68, versions 0-1. Not served yet (KIP-848).
+"""ConsumerGroupHeartbeat: API key 68, versions 0-1 (KIP-848). A member joins, stays, acknowledges and leaves with it.
 
-1. Listed by ApiVersions and always answered with UNSUPPORTED_VERSION (35), as Apache Kafka does where `group.version`
-   is 0: a consumer with group.protocol=consumer then fails with a message. Were it not listed, some clients would wait.
+1. UNSUPPORTED_VERSION (35) while `group.version` is 0, or where `group.coordinator.rebalance.protocols` lacks
+   "consumer". Without READ on the group: GROUP_AUTHORIZATION_FAILED (30); without DESCRIBE on a topic that is named:
+   TOPIC_AUTHORIZATION_FAILED (29). What is wrong with the request itself: INVALID_REQUEST (42), UNSUPPORTED_ASSIGNOR
+   (112). Not the coordinator 16, loading 14.
+2. Member epoch 0 joins, creates the group, takes over an empty classic group, and upgrades one with members as
+   `group.consumer.migration.policy` says; with any other epoch the group must be there: GROUP_ID_NOT_FOUND (69). A
+   full group: GROUP_MAX_SIZE_REACHED (81).
+3. An unknown member: UNKNOWN_MEMBER_ID (25); an epoch that is not the member's, nor the one before of a member that
+   owns no more than it may: FENCED_MEMBER_EPOCH (110). An instance id of another member: FENCED_INSTANCE_ID (82); one
+   that is not given up: UNRELEASED_INSTANCE_ID (111). A pattern that RE2 refuses: INVALID_REGULAR_EXPRESSION (128).
+4. Epoch -1 leaves; -2 is a static member that comes back soon.
+5. The answer waits until what it says is safe. It has the whole assignment when the member joins, sends all fields, or
+   gets another one; else none.
 """
 
+from collections.abc import Awaitable
+
+from twofold.broker.coordinators.waiting import when_done
+from twofold.broker.network.authorizer import AclResourceType, Operation
 from twofold.broker.network.context import RequestContext
 from twofold.broker.services import Services
-from twofold.wire.errors import KafkaError, UnsupportedVersion
+from twofold.wire.errors import GroupAuthorizationFailed, KafkaError, TopicAuthorizationFailed
 from twofold.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -14,13 +29,18 @@ from twofold.wire.messages.consumer_group_heartbeat import (
 
 KEY = 68
 
-NOT_SERVED = "Twofold does not serve the consumer protocol (KIP-848) yet: use group.protocol=classic"
-
 
 def handle(
     services: Services, context: RequestContext, request: ConsumerGroupHeartbeatRequest
-) -> ConsumerGroupHeartbeatResponse:
-    return error_response(request, UnsupportedVersion(NOT_SERVED), context.version)
+) -> ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]:
+    services.groups.check_consumer_protocol()
+    authorize = services.authorizer.authorize
+    if not authorize(context, Operation.READ, AclResourceType.GROUP, request.group_id):
+        raise GroupAuthorizationFailed(f"no READ on group {request.group_id}")
+    for name in dict.fromkeys(request.subscribed_topic_names or ()):
+        if not authorize(context, Operation.DESCRIBE, AclResourceType.TOPIC, name):
+            raise TopicAuthorizationFailed(f"no DESCRIBE on topic {name}")
+    return when_done(services.groups.consumer_heartbeat(context, request), lambda response: response)
 
 
 def error_response(

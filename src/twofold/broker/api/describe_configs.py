@@ -5,8 +5,9 @@
    exist. Needs DESCRIBE_CONFIGS on it, else TOPIC_AUTHORIZATION_FAILED (29).
 3. A broker (type 4): this one by its id, or "" for what was set for all brokers while they run. Any other name is
    INVALID_REQUEST (42). Needs DESCRIBE_CONFIGS on the cluster, else CLUSTER_AUTHORIZATION_FAILED (31).
-4. A group (type 32) needs DESCRIBE_CONFIGS on it, else GROUP_AUTHORIZATION_FAILED (30); loggers of a broker (8) and
-   client metrics (16) need it on the cluster, else 31. These and any other type: INVALID_REQUEST (42).
+4. A group (type 32), which need not exist. Needs DESCRIBE_CONFIGS on it, else GROUP_AUTHORIZATION_FAILED (30); "" is
+   INVALID_REQUEST (42). Loggers of a broker (8) and client metrics (16) need it on the cluster, else 31. These two and
+   any other type: INVALID_REQUEST (42).
 5. Synonyms, documentation (version 3 on) only where asked for. A sensitive value is null.
 6. A success has the message "", as Kafka's has.
 """
@@ -16,9 +17,22 @@ from collections.abc import Iterable, Sequence
 from twofold.broker.network.authorizer import AclResourceType, Operation, cluster_allows
 from twofold.broker.network.context import RequestContext
 from twofold.broker.services import Services
-from twofold.config.describe import ConfigRow, describe_broker, describe_cluster_defaults, describe_topic
+from twofold.config.describe import (
+    ConfigRow,
+    describe_broker,
+    describe_cluster_defaults,
+    describe_group,
+    describe_topic,
+)
 from twofold.config.names import check_topic_name
-from twofold.controller.image import BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
+from twofold.controller.image import (
+    BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+    ConfigOwner,
+)
+from twofold.machine.maps import Map
 from twofold.wire.errors import (
     NONE,
     ClusterAuthorizationFailed,
@@ -40,6 +54,7 @@ from twofold.wire.messages.describe_configs import (
 KEY = 32
 
 BROKER_LOGGER_RESOURCE = 8
+_NOTHING: Map[str, str] = Map()
 CLUSTER_RESOURCES = (BROKER_LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE)
 
 
@@ -86,6 +101,11 @@ def _rows(services: Services, context: RequestContext, resource: DescribeConfigs
     if resource.resource_type == BROKER_RESOURCE:
         return _broker_rows(services, context, resource.resource_name)
     authorize_other(services, context, Operation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name)
+    if resource.resource_type == GROUP_RESOURCE:
+        if not resource.resource_name:
+            raise InvalidRequest("a group has to be named")
+        own = services.image.configs.get(ConfigOwner(GROUP_RESOURCE, resource.resource_name), _NOTHING)
+        return describe_group(own, services.settings)
     raise InvalidRequest(f"resources of type {resource.resource_type} have no configurations here")
 
 
@@ -112,7 +132,7 @@ def _broker_rows(services: Services, context: RequestContext, name: str) -> Iter
 def authorize_other(
     services: Services, context: RequestContext, operation: Operation, resource_type: int, name: str
 ) -> None:
-    """Resources of Kafka that have no configurations here: a client without the right learns no more than that."""
+    """Groups, and what has no configurations here: a client without the right learns no more than that."""
     if resource_type == GROUP_RESOURCE:
         if not services.authorizer.authorize(context, operation, AclResourceType.GROUP, name):
             raise GroupAuthorizationFailed(f"no {operation.name} on group {name}")

@@ -23,7 +23,7 @@ def handle(services: Services, context: RequestContext, request: HeartbeatReques
         shard = services.groups.shard(request.group_id)
     except CoordinatorLoadInProgress:
         return HeartbeatResponse(error_code=NONE)
-    return HeartbeatResponse(error_code=shard.membership.heartbeat(request, shard.now()))
+    return HeartbeatResponse(error_code=shard.heartbeat(request))
 
 
 def error_response(request: HeartbeatRequest, error: KafkaError, version: int) -> HeartbeatResponse:

@@ -40,9 +40,7 @@ def handle(
     if not services.authorizer.authorize(context, Operation.READ, AclResourceType.GROUP, request.group_id):
         raise GroupAuthorizationFailed(f"no READ on group {request.group_id}")
     shard = services.groups.shard(request.group_id)
-    client = client_of(context)
-    future = shard.call(lambda state, token, now: shard.membership.join(state, request, client, token, now))
-    return when_done(future, partial(_fit, context.version))
+    return when_done(shard.join(request, client_of(context)), partial(_fit, context.version))
 
 
 def error_response(request: JoinGroupRequest, error: KafkaError, version: int) -> JoinGroupResponse:

@@ -32,8 +32,7 @@ def handle(
     shard = services.groups.shard(request.group_id)
     if context.version < BATCHES_SINCE:
         request = replace(request, members=[MemberIdentity(member_id=request.member_id)])
-    future = shard.call(lambda state, token, now: shard.membership.leave(state, request, token, now))
-    return when_done(future, partial(_fit, context.version))
+    return when_done(shard.leave(request), partial(_fit, context.version))
 
 
 def error_response(request: LeaveGroupRequest, error: KafkaError, version: int) -> LeaveGroupResponse:

@@ -3,7 +3,7 @@
 1. Names of what has configurations, of the types asked for (version 1), of all types where none are. Version 0 asks for
    subscriptions of client metrics (16), of which there are none here.
 2. Topics (2) all of them; brokers (4) and their loggers (8) those that a client of this listener can reach; groups (32)
-   those with configurations of their own, of which there are none here.
+   those with configurations of their own, whether they exist or not.
 3. A type that has no list: UNSUPPORTED_VERSION (35) for all.
 4. Needs DESCRIBE_CONFIGS on the cluster, else CLUSTER_AUTHORIZATION_FAILED (31).
 """
@@ -60,6 +60,10 @@ def _brokers(services: Services, context: RequestContext) -> Iterable[str]:
     return [str(found.broker_id) for found, _ in reachable_brokers(services.image, context.listener)]
 
 
+def _groups(services: Services, context: RequestContext) -> Iterable[str]:
+    return sorted(owner.name for owner, own in services.image.configs.items() if owner.type == GROUP_RESOURCE and own)
+
+
 def _none(services: Services, context: RequestContext) -> Iterable[str]:
     return ()
 
@@ -69,5 +73,5 @@ _LISTS: Mapping[int, Callable[[Services, RequestContext], Iterable[str]]] = {
     BROKER_RESOURCE: _brokers,
     BROKER_LOGGER_RESOURCE: _brokers,
     CLIENT_METRICS_RESOURCE: _none,
-    GROUP_RESOURCE: _none,
+    GROUP_RESOURCE: _groups,
 }

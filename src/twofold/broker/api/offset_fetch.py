@@ -10,7 +10,8 @@
 4. With `require_stable` (version 7) a partition with an offset in a transaction that is not over:
    UNSTABLE_OFFSET_COMMIT (88), and the answer waits until what it tells is safe. Without, it tells what is safe now.
 5. Not the coordinator 16, loading 14: for the group; in version 1, which has no place for that, on every partition.
-6. Member id and epoch (version 9) are those of the consumer protocol; classic groups ignore them.
+6. Member id and epoch (version 9) count in groups of the consumer protocol, where one is given: UNKNOWN_MEMBER_ID (25),
+   STALE_MEMBER_EPOCH (113), for a member of the classic protocol ILLEGAL_GENERATION (22).
 """
 
 from collections.abc import Awaitable, Iterable, Sequence
@@ -91,6 +92,7 @@ def _only_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
 def _fetch(services: Services, context: RequestContext, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
     try:
         shard = _shard(services, context, group.group_id)
+        shard.offsets.check_fetch(shard.committed, group.group_id, group.member_id, group.member_epoch)
         if group.topics is None:
             rows = shard.offsets.fetch_all(shard.committed, group.group_id, require_stable=False)
             return _all(services, context, group.group_id, rows)
@@ -105,6 +107,7 @@ async def _stable(
     services: Services, context: RequestContext, group: OffsetFetchRequestGroup
 ) -> OffsetFetchResponseGroup:
     shard = _shard(services, context, group.group_id)
+    shard.offsets.check_fetch(shard.state, group.group_id, group.member_id, group.member_epoch)
     if group.topics is None:
         rows = await shard.write(
             lambda state, _: Result((), shard.offsets.fetch_all(state, group.group_id, require_stable=True), wait=True)

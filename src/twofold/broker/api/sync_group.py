@@ -33,8 +33,7 @@ def handle(
     if not services.authorizer.authorize(context, Operation.READ, AclResourceType.GROUP, request.group_id):
         raise GroupAuthorizationFailed(f"no READ on group {request.group_id}")
     shard = services.groups.shard(request.group_id)
-    future = shard.call(lambda state, token, now: shard.membership.sync(request, token, now))
-    return when_done(future, lambda response: response)
+    return when_done(shard.sync(request), lambda response: response)
 
 
 def error_response(request: SyncGroupRequest, error: KafkaError, version: int) -> SyncGroupResponse:

@@ -242,6 +242,18 @@ CORRUPT = _own(
 _GROUPS = "kafka.server:type=group-coordinator-metrics"
 
 GROUPS = _kafka(f"{_GROUPS},protocol=classic:group-count", "Groups that this broker coordinates.", "protocol")
+CONSUMER_GROUPS = _kafka(
+    f"{_GROUPS},state=stable:consumer-group-count",
+    "Groups of the consumer protocol (KIP-848), by their state.",
+    "state",
+)
+CONSUMER_REBALANCES = _kafka(
+    f"{_GROUPS}:consumer-group-rebalance-count",
+    "Steps of the epochs of consumer groups, for what members want or what topics there are.",
+)
+OFFSET_COMMITS = _kafka(f"{_GROUPS}:offset-commit-count", "Offsets committed.")
+OFFSET_EXPIRATIONS = _kafka(f"{_GROUPS}:offset-expiration-count", "Offsets that expired.")
+OFFSET_DELETIONS = _kafka(f"{_GROUPS}:offset-deletion-count", "Offsets deleted on request.")
 GROUP_SHARDS = _kafka(f"{_GROUPS},state=active:num-partitions", "Led partitions of the group log.", "state")
 GROUP_LOAD_MAX = _kafka(f"{_GROUPS}:partition-load-time-max", "Longest load of a led partition, in ms.")
 GROUP_LOAD_AVG = _kafka(f"{_GROUPS}:partition-load-time-avg", "Average load of the led partitions, in ms.")

@@ -12,6 +12,7 @@
 import asyncio
 import logging
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
@@ -27,6 +28,7 @@ from twofold.broker.partitions.first_look import FirstLook
 from twofold.broker.quotas.limits import QuotaKind
 from twofold.broker.services import Services
 from twofold.config.listeners import ListenerAddress
+from twofold.coordinator.group.consumer.state import ConsumerGroupState
 from twofold.coordinator.transaction.records import TransactionMetadata
 from twofold.coordinator.transaction.states import State
 from twofold.coordinator.transaction.transitions import is_two_phase
@@ -340,7 +342,18 @@ class BrokerCollector:
     def _groups(self) -> Iterator[Metric]:
         shards = self._services.groups.led()
         groups = sum(len(shard.committed.groups) for shard in shards)
-        yield _metric(families.GROUPS, [({"protocol": "classic"}, groups)])
+        states = Counter(group.state for shard in shards for group in shard.committed.consumers.values())
+        by_protocol = [({"protocol": "classic"}, groups), ({"protocol": "consumer"}, states.total())]
+        yield _metric(families.GROUPS, by_protocol)
+        by_state = [({"state": state.value.lower()}, states[state]) for state in ConsumerGroupState]
+        yield _metric(families.CONSUMER_GROUPS, by_state)
+        for family, counted in (
+            (families.CONSUMER_REBALANCES, [shard.consumers.rebalances for shard in shards]),
+            (families.OFFSET_COMMITS, [shard.offsets.committed for shard in shards]),
+            (families.OFFSET_EXPIRATIONS, [shard.offsets.expired for shard in shards]),
+            (families.OFFSET_DELETIONS, [shard.offsets.deleted for shard in shards]),
+        ):
+            yield _metric(family, [({}, sum(counted))])
         yield _metric(families.GROUP_SHARDS, _shard_states(shards, corrupt="failed"))
         yield from _load_times(shards, families.GROUP_LOAD_MAX, families.GROUP_LOAD_AVG)
 

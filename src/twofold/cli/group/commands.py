@@ -26,7 +26,7 @@ from twofold.cli.common import (
 )
 from twofold.cli.group.report import GroupProblem, GroupReport, OffsetRow, names_of, ranges, report_groups
 from twofold.cli.group.reset import reset_offsets
-from twofold.client import GroupListing, MemberDescription, TopicPartition
+from twofold.client import GroupDescription, GroupListing, MemberDescription, TopicPartition
 from twofold.client.cluster.metadata import group_by_topic
 from twofold.wire.errors import GroupIdNotFound, KafkaError, NonEmptyGroup
 
@@ -196,6 +196,8 @@ def _print_described(row: GroupReport) -> None:
     print(f"state        {group.state}")
     print(f"type         {group.type}")
     print(f"protocol     {', '.join(filter(None, (group.protocol_type, group.protocol))) or '-'}")
+    if group.group_epoch is not None:
+        print(f"epoch        {group.group_epoch}, the target is of {group.target_epoch}")
     print(f"coordinator  {group.coordinator}")
     print(f"members      {len(group.members)}")
     print(f"lag          {_lag(row)}")
@@ -203,14 +205,21 @@ def _print_described(row: GroupReport) -> None:
         print(f"stuck        {problem.text}")
     if group.members:
         print()
-        cells = [
-            (member.member_id, member.group_instance_id, member.client_id, _host(member), _assigned(member))
-            for member in group.members
-        ]
-        print_table(["MEMBER", "INSTANCE", "CLIENT", "HOST", "PARTITIONS"], cells)
+        _print_members(group)
     if row.rows:
         print()
         _print_offsets(row.rows)
+
+
+def _print_members(group: GroupDescription) -> None:
+    cells: list[tuple[object, ...]] = []
+    columns = ["MEMBER", "INSTANCE", "CLIENT", "HOST", "PARTITIONS"]
+    is_consumer = group.group_epoch is not None
+    for member in group.members:
+        row = (member.member_id, member.group_instance_id, member.client_id, _host(member), _assigned(member))
+        target = ranges(member.target_assignment or ())
+        cells.append((*row, target, member.epoch, member.type) if is_consumer else row)
+    print_table([*columns, "TARGET", "EPOCH", "TYPE"] if is_consumer else columns, cells)
 
 
 def _lag(row: GroupReport) -> str:
@@ -267,6 +276,8 @@ def _described_json(row: GroupReport) -> dict[str, object]:
         "type": group.type,
         "protocol_type": group.protocol_type,
         "protocol": group.protocol,
+        "group_epoch": group.group_epoch,
+        "target_epoch": group.target_epoch,
         "coordinator": {"broker_id": node.node_id, "host": node.host, "port": node.port},
         "lag": row.lag,
         "stable_lag": row.stable_lag,
@@ -299,6 +310,8 @@ def _member_json(member: MemberDescription) -> dict[str, object]:
         "host": _host(member),
         "assignment": assigned(member.assignment),
         "target_assignment": assigned(member.target_assignment),
+        "epoch": member.epoch,
+        "type": member.type,
     }
 
 

@@ -29,6 +29,8 @@ class MemberDescription(NamedTuple):
     client_host: str
     assignment: tuple[TopicPartition, ...] | None
     target_assignment: tuple[TopicPartition, ...] | None = None
+    epoch: int | None = None  # of a member of a consumer group
+    type: str = "classic"  # the protocol that it speaks
 
     def __str__(self) -> str:
         """As short as it can be and still be found: the names that its owner gave it, and where it runs."""
@@ -45,6 +47,8 @@ class GroupDescription(NamedTuple):
     protocol: str
     coordinator: Node
     members: tuple[MemberDescription, ...]
+    group_epoch: int | None = None  # of a consumer group (KIP-848)
+    target_epoch: int | None = None
 
 
 class OffsetAndMetadata(NamedTuple):

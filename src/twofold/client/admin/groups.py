@@ -380,6 +380,9 @@ def _member(row: DescribedGroupMember, protocol_type: str) -> MemberDescription:
     return MemberDescription(row.member_id, row.group_instance_id, row.client_id, row.client_host, assignment)
 
 
+CLASSIC_MEMBER = 0  # -1 where an older broker does not say
+
+
 def _described_consumer_group(row: consumer_group_describe.DescribedGroup, node: Node) -> GroupDescription | KafkaError:
     error = _group_error(row.group_id, row.error_code)
     if error is not None:
@@ -392,11 +395,21 @@ def _described_consumer_group(row: consumer_group_describe.DescribedGroup, node:
             member.client_host,
             _assigned(member.assignment),
             _assigned(member.target_assignment),
+            member.member_epoch,
+            "classic" if member.member_type == CLASSIC_MEMBER else "consumer",
         )
         for member in row.members
     )
     return GroupDescription(
-        row.group_id, row.group_state, "consumer", CONSUMER_PROTOCOL_TYPE, row.assignor_name, node, members
+        row.group_id,
+        row.group_state,
+        "consumer",
+        CONSUMER_PROTOCOL_TYPE,
+        row.assignor_name,
+        node,
+        members,
+        row.group_epoch,
+        row.assignment_epoch,
     )
 
 

@@ -11,6 +11,7 @@ from twofold.client.consumer.fetcher import Assigned, ConsumerRecord, Fetcher
 from twofold.client.consumer.group.commits import CommitCallback
 from twofold.client.consumer.group.listener import RebalanceListener
 from twofold.client.consumer.group.member import GroupMember
+from twofold.client.consumer.group.modern.member import ModernMember
 from twofold.client.consumer.group.subscription import Subscription, check_topics
 from twofold.client.consumer.offsets import ListedOffset, OffsetSpec, list_offsets
 from twofold.client.errors import IllegalConsumerCall
@@ -56,9 +57,10 @@ class Consumer:
         self._runtime = runtime or real_runtime()
         self._cluster = Cluster(self._runtime, config, allow_auto_create=config.allow_auto_create_topics)
         self._fetcher = Fetcher(self._runtime, config, self._cluster)
-        self._group: GroupMember | None = None
+        self._group: GroupMember | ModernMember | None = None
         if config.group_id is not None:
-            self._group = GroupMember(self._runtime, config, self._cluster, self._fetcher)
+            kind = ModernMember if config.is_assigned_by_broker else GroupMember
+            self._group = kind(self._runtime, config, self._cluster, self._fetcher)
         self._is_assigned = False
         self._is_polling = False
         self._closing = False
@@ -100,13 +102,15 @@ class Consumer:
         """Read these topics, or all whose whole name matches the pattern, as a member of the group `group_id`. `poll`
         joins the group. Another call replaces the topics and the listener; it does not go with `assign`.
 
-        Patterns are those of RE2 and need the extra `twofold[re2]`. Internal topics match none.
+        Patterns are those of RE2 and need the extra `twofold[re2]`. Internal topics match none. With
+        `group_protocol="consumer"` the broker matches them, internal topics too, and nothing else is needed here.
         """
         group = self._member("subscribe")
         names = check_topics(topics, pattern)
         if self._is_assigned:
             raise IllegalConsumerCall("partitions were assigned: unsubscribe() first, or use assign only")
-        group.subscribe(Subscription(names, pattern, listener))
+        by_broker = self.config.is_assigned_by_broker
+        group.subscribe(Subscription(names, pattern, listener, broker_matches=by_broker))
 
     async def unsubscribe(self) -> None:
         """Leave the group, after `on_partitions_revoked`, or give up what was assigned. Nothing is committed."""
@@ -141,7 +145,9 @@ class Consumer:
         group = self._member("commit_async")
         group.commits.commit_soon(self._to_commit(group, offsets), callback, self._cluster.deadline())
 
-    def _to_commit(self, group: GroupMember, offsets: Offsets | None) -> dict[TopicPartition, OffsetAndMetadata]:
+    def _to_commit(
+        self, group: GroupMember | ModernMember, offsets: Offsets | None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
         if offsets is None:
             return group.positions()
         rows = {TopicPartition(*tp): _with_metadata(value) for tp, value in offsets.items()}
@@ -168,10 +174,9 @@ class Consumer:
         group = self._member("enforce_rebalance")
         if group.subscription is None:
             raise IllegalConsumerCall("enforce_rebalance is for members of a group: subscribe first")
-        group.membership.request_rejoin(reason or "the application enforces a rebalance")
-        self._fetcher.news.set()
+        group.enforce_rebalance(reason or "the application enforces a rebalance")
 
-    def _member(self, call: str) -> GroupMember:
+    def _member(self, call: str) -> GroupMember | ModernMember:
         self._check_open()
         if self._group is None:
             raise InvalidGroupId(f"{call} is for members of a group: set group_id")
@@ -179,7 +184,7 @@ class Consumer:
 
     def _check_caller(self, call: str) -> None:
         if self._group is not None:
-            self._group.check_not_in_listener(call)
+            self._group.handover.check_not_in_listener(call)
 
     def _check_open(self) -> None:
         if self._closed:

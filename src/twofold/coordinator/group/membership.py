@@ -107,6 +107,28 @@ class Membership:
             del self.groups[group_id]
             self._cancel_all(group)
 
+    # --- groups that change their type ---
+
+    def release(self, group_id: str) -> Outcome:
+        """The group is a consumer group now: members that wait are told to join again."""
+        out = Outcome()
+        group = self.groups.pop(group_id, None)
+        if group is not None:
+            for member in group.members.values():
+                self._answer_member(out, group, member, RebalanceInProgress(""))
+            self._cancel_all(group)
+        return out
+
+    def adopt(self, state: GroupsState, group_id: str, now: Instant, *, rebalance: bool) -> Outcome:
+        """A consumer group has become a classic one, as the log has it."""
+        out = Outcome()
+        group = self.groups[group_id] = ClassicGroup.from_value(group_id, state.groups[group_id])
+        for member in group.members.values():
+            self._renew(group, member, now)
+        if rebalance:
+            self._prepare_rebalance(group, now, out)
+        return out
+
     # --- joining ---
 
     def join(

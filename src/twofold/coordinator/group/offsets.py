@@ -13,6 +13,10 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
+from twofold.coordinator.group.classic import ClassicGroup
+from twofold.coordinator.group.consumer.draft import removal_of
+from twofold.coordinator.group.consumer.offsets import check_commit, check_fetch
+from twofold.coordinator.group.consumer.state import ConsumerGroup
 from twofold.coordinator.group.context import GroupConfig, Instant
 from twofold.coordinator.group.membership import Membership
 from twofold.coordinator.group.records import (
@@ -96,6 +100,10 @@ class Offsets:
     def __init__(self, config: GroupConfig, membership: Membership) -> None:
         self.config = config
         self._membership = membership
+        # How many since the shard was loaded.
+        self.committed = 0
+        self.expired = 0
+        self.deleted = 0
 
     # --- committing ---
 
@@ -110,7 +118,12 @@ class Offsets:
     ) -> Result[LogRecord, Codes]:
         """An error code for each commit; what concerns all of them is raised."""
         missing = GroupIdNotFound if version >= GROUP_ID_NOT_FOUND_SINCE else IllegalGeneration
-        self._check(state, committer, missing, in_transaction=False)
+        consumer = state.consumers.get(committer.group_id)
+        if consumer is not None:
+            partitions = ((commit.topic_id, commit.partition) for commit in commits)
+            check_commit(consumer, committer.member_id, committer.generation, partitions, version=version)
+        else:
+            self._check(state, committer, missing, in_transaction=False)
         group = self._membership.groups.get(committer.group_id)
         if group is not None:
             self._membership.renew(group, committer.member_id, now)
@@ -128,7 +141,12 @@ class Offsets:
     ) -> Result[LogRecord, Codes]:
         if not committer.group_id:
             raise InvalidGroupId("the group id is empty")
-        self._check(state, committer, IllegalGeneration, in_transaction=True)
+        consumer = state.consumers.get(committer.group_id)
+        if consumer is None:
+            self._check(state, committer, IllegalGeneration, in_transaction=True)
+        elif not committer.is_anonymous:
+            partitions = ((commit.topic_id, commit.partition) for commit in commits)
+            check_commit(consumer, committer.member_id, committer.generation, partitions)
         return self._records(committer.group_id, commits, now, NO_TIMESTAMP, producer_id, producer_epoch)
 
     def _check(
@@ -174,9 +192,16 @@ class Offsets:
             encoded = encode_offset_value(value)
             records.append(OffsetRecord(group_id, topic, partition, encoded, producer_id, producer_epoch))
             codes.append(NONE)
+        self.committed += len(records)
         return Result(records, codes)
 
     # --- reading ---
+
+    def check_fetch(self, state: GroupsState, group_id: str, member_id: str | None, epoch: int) -> None:
+        """What a client says of itself counts in consumer groups only."""
+        consumer = state.consumers.get(group_id)
+        if consumer is not None:
+            check_fetch(consumer, member_id, epoch)
 
     def fetch(
         self, state: GroupsState, group_id: str, wanted: Iterable[Wanted], *, require_stable: bool
@@ -214,11 +239,14 @@ class Offsets:
         """Delete offsets that no member of the group could miss."""
         if not group_id:
             raise InvalidGroupId("the group id is empty")
-        group = self._membership.find(state, group_id)
+        consumer = state.consumers.get(group_id)
+        group: ClassicGroup | ConsumerGroup | None = consumer
+        if consumer is None:
+            group = classic = self._membership.find(state, group_id)
+            if classic is not None and classic.state is not GroupState.EMPTY and not classic.is_consumer_group:
+                raise NonEmptyGroup(f"group {group_id} has members, and what they read is not known")
         if group is None:
             raise GroupIdNotFound(f"there is no group {group_id}")
-        if group.state is not GroupState.EMPTY and not group.is_consumer_group:
-            raise NonEmptyGroup(f"group {group_id} has members, and what they read is not known")
         records: list[LogRecord] = []
         rows: list[tuple[Wanted, Codes]] = []
         for topic in wanted:
@@ -230,10 +258,16 @@ class Offsets:
                     for partition in dict.fromkeys(topic.partitions)
                     if _is_known(state, group_id, topic.topic, partition)
                 )
+        self.deleted += len(records)
         return Result(records, rows)
 
     def delete_group(self, state: GroupsState, group_id: str) -> list[LogRecord]:
         """The records that remove a group and all that it has committed."""
+        consumer = state.consumers.get(group_id)
+        if consumer is not None:
+            if consumer.members:
+                raise NonEmptyGroup(f"group {group_id} is in state {consumer.state.value}")
+            return [*_all_offsets(state, group_id), *removal_of(consumer)]
         group = self._membership.find(state, group_id)
         if group is None:
             raise GroupIdNotFound(f"there is no group {group_id}")
@@ -251,6 +285,9 @@ class Offsets:
     def expire(self, state: GroupsState, group_id: str, now: Instant) -> list[LogRecord]:
         """Removals of what a group has not used for too long; of the group, too, when nothing is left of it."""
         topics = state.topics(group_id)
+        consumer = state.consumers.get(group_id)
+        if consumer is not None:
+            return self._expire_consumer(state, consumer, now)
         value = state.groups.get(group_id)
         if value is None:
             return []
@@ -264,6 +301,16 @@ class Offsets:
         group = self._membership.groups.get(group_id)
         if not kept and (group is None or (group.state is GroupState.EMPTY and not group.pending_joins)):
             records.append(GroupRecord(group_id, None))
+        return records
+
+    def _expire_consumer(self, state: GroupsState, group: ConsumerGroup, now: Instant) -> list[LogRecord]:
+        """When a group became empty is not known, so each offset goes by its own time, also beside members that do not
+        read its topic."""
+        records: list[LogRecord] = []
+        group_id = group.group_id
+        everything = self._expire_topics(state, group_id, NO_TIMESTAMP, now, records, group)
+        if everything and not group.members and not state.has_open(group_id):
+            records.extend(removal_of(group))
         return records
 
     def _expires_from(self, group_id: str, value: GroupValue) -> int | None:
@@ -280,10 +327,16 @@ class Offsets:
         return None
 
     def _expire_topics(
-        self, state: GroupsState, group_id: str, base_ms: int, now: Instant, records: list[LogRecord]
+        self,
+        state: GroupsState,
+        group_id: str,
+        base_ms: int,
+        now: Instant,
+        records: list[LogRecord],
+        consumer: ConsumerGroup | None = None,
     ) -> bool:
         """Add what has expired; whether that is everything."""
-        group = self._membership.groups.get(group_id)
+        group = consumer or self._membership.groups.get(group_id)
         retention_ms = self.config.offsets_retention_ms
         everything = True
         for topic, partitions in sorted(state.topics(group_id).items()):
@@ -299,6 +352,7 @@ class Offsets:
                     is_expired = now.wall_ms - since_ms >= retention_ms
                 if is_expired and not state.is_open(group_id, topic, partition):
                     records.append(OffsetRecord(group_id, topic, partition, None))
+                    self.expired += 1
                 else:
                     everything = False
         return everything

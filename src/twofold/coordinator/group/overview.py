@@ -8,7 +8,8 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from twofold.coordinator.group.classic import ClassicGroup
+from twofold.coordinator.group.classic import CONSUMER_PROTOCOL_TYPE, ClassicGroup
+from twofold.coordinator.group.consumer.overview import CONSUMER
 from twofold.coordinator.group.membership import Membership
 from twofold.coordinator.group.state import GroupsState
 from twofold.coordinator.group.states import GroupState
@@ -28,7 +29,13 @@ def list_groups(
     state: GroupsState, membership: Membership, states: Sequence[str] = (), types: Sequence[str] = ()
 ) -> Iterator[Listed]:
     wanted_states = {name.lower() for name in states}
-    if types and CLASSIC not in {name.lower() for name in types}:
+    wanted_types = {name.lower() for name in types}
+    if not types or CONSUMER in wanted_types:
+        for group_id, consumers in state.consumers.items():
+            name = consumers.state.value
+            if not wanted_states or name.lower() in wanted_states:
+                yield Listed(group_id, CONSUMER_PROTOCOL_TYPE, name, CONSUMER)
+    if types and CLASSIC not in wanted_types:
         return
     for group_id, value in state.groups.items():
         group = membership.groups.get(group_id)

@@ -5,9 +5,9 @@
 2. A committed offset is written as version 4, with the id of its topic; as version 1 when it has a time of its own at
    which it expires, which no other version has a place for. Group metadata is written as version 3. All versions are
    read.
-3. What is known to belong to another kind of group (KIP-848, share, streams) is passed over in silence. The reader
-   logs an unknown type and passes it over. Bytes that do not hold what their version promises raise
-   `MalformedRecord`.
+3. Those of consumer groups (KIP-848) are in `consumer.records`. What is known to belong to another kind of group
+   (share, streams) is passed over in silence. The reader logs an unknown type and passes it over. Bytes that do not
+   hold what their version promises raise `MalformedRecord`.
 4. A committed offset travels as its encoded value: what is in the log is what is in memory, a third of the size of the
    decoded form.
 """
@@ -17,6 +17,8 @@ from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
+from twofold.coordinator.group.consumer import records as consumer
+from twofold.coordinator.group.consumer.records import ConsumerGroupRecord
 from twofold.machine.schema import MalformedRecord
 from twofold.records.varint import encode_uvarint
 from twofold.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerEpoch, ProducerId
@@ -25,11 +27,9 @@ OFFSET_COMMIT_LEGACY = 0
 OFFSET_COMMIT = 1
 GROUP_METADATA = 2
 
-# KIP-848: group, its partitions (deprecated), member, target assignment (group, member), current assignment, pattern.
-CONSUMER_GROUP_TYPES = frozenset({3, 4, 5, 6, 7, 8, 16})
 SHARE_GROUP_TYPES = frozenset(range(10, 16))
 STREAMS_GROUP_TYPES = frozenset({17, 19, 20, 21, 22, 23})
-OTHER_TYPES = CONSUMER_GROUP_TYPES | SHARE_GROUP_TYPES | STREAMS_GROUP_TYPES
+OTHER_TYPES = SHARE_GROUP_TYPES | STREAMS_GROUP_TYPES
 
 OFFSET_VALUE_WITH_EXPIRY = 1
 OFFSET_VALUE = 4
@@ -112,7 +112,7 @@ class TransactionEnd(NamedTuple):
     by_hand: bool = False
 
 
-LogRecord: TypeAlias = OffsetRecord | GroupRecord | TransactionEnd
+LogRecord: TypeAlias = OffsetRecord | GroupRecord | ConsumerGroupRecord | TransactionEnd
 
 
 class UnknownRecordType(Exception):
@@ -122,7 +122,9 @@ class UnknownRecordType(Exception):
 # --- writing ---
 
 
-def encode_key(record: OffsetRecord | GroupRecord) -> bytes:
+def encode_key(record: OffsetRecord | GroupRecord | ConsumerGroupRecord) -> bytes:
+    if type(record) is ConsumerGroupRecord:
+        return consumer.encode_key(record)
     group = record.group_id.encode()
     if type(record) is OffsetRecord:
         topic = record.topic.encode()
@@ -139,9 +141,11 @@ def encode_key(record: OffsetRecord | GroupRecord) -> bytes:
     return b"\x00\x02" + _INT16.pack(len(group)) + group
 
 
-def encode_value(record: OffsetRecord | GroupRecord) -> bytes | None:
+def encode_value(record: OffsetRecord | GroupRecord | ConsumerGroupRecord) -> bytes | None:
     if type(record) is OffsetRecord:
         return record.value
+    if type(record) is ConsumerGroupRecord:
+        return consumer.encode_value(record)
     value = record.value
     return None if value is None else encode_group_value(value)  # type: ignore[arg-type]
 
@@ -209,7 +213,7 @@ def decode(
     value: bytes | None,
     producer_id: ProducerId = NO_PRODUCER_ID,
     producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH,
-) -> OffsetRecord | GroupRecord | None:
+) -> OffsetRecord | GroupRecord | ConsumerGroupRecord | None:
     """A record of the log, of the batch of this producer; None for what belongs to another kind of group."""
     if key is None:
         raise MalformedRecord("a record without a key")
@@ -223,6 +227,8 @@ def decode(
         if kind == GROUP_METADATA:
             fields = _Fields(key, 2)
             return GroupRecord(fields.string(), None if value is None else decode_group_value(value))
+        if kind in consumer.TYPES:
+            return consumer.decode(kind, key, value)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise MalformedRecord(f"the record with the key {key.hex()} breaks off: {error}") from None
     if kind in OTHER_TYPES:

@@ -5,7 +5,8 @@
 2. A commit belongs to the main offsets at once, or with its transaction; then a commit that stands later in the log,
    by any client, is not overwritten. What counts is where the offsets stand, not where the marker stands.
 3. A removal takes the main offset and all pending ones of its partition.
-4. A group exists from its first record of any kind until the record that removes it.
+4. A group exists from its first record of any kind until the record that removes it. A name is a classic group or a
+   consumer group: the first record of a consumer group takes the place of a simple one, a classic group that of any.
 5. An offset costs some 120 bytes (its place in the log and the value as it stands there), and changing one costs the
    same with ten groups and with ten thousand.
 6. Nothing is changed in place. The partitions of a topic are a plain dictionary that is copied when one of them
@@ -18,6 +19,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from twofold.coordinator.group.consumer.records import GROUP_EPOCH, TOPICS, ConsumerGroupRecord
+from twofold.coordinator.group.consumer.state import ConsumerGroup
 from twofold.coordinator.group.records import (
     GroupRecord,
     GroupValue,
@@ -29,6 +32,7 @@ from twofold.coordinator.group.records import (
 )
 from twofold.machine.maps import Map, MapMutation
 from twofold.machine.runtime import Machine
+from twofold.machine.schema import MalformedRecord
 from twofold.types import NO_PRODUCER_ID, ProducerId
 from twofold.wire.errors import (
     CoordinatorLoadInProgress,
@@ -82,6 +86,10 @@ class GroupsState:
     # Offsets of open transactions by producer, and which producers have some for a partition of a group.
     pending: Map[int, Map[GroupPartition, Stored]] = field(default_factory=Map)
     open: Map[str, Map[tuple[str, int], Producers]] = field(default_factory=Map)
+    consumers: Map[str, ConsumerGroup] = field(default_factory=Map)
+
+    def exists(self, group_id: str) -> bool:
+        return group_id in self.groups or group_id in self.consumers
 
     def topics(self, group_id: str) -> Topics:
         return self.offsets.get(group_id, _NO_TOPICS)
@@ -113,6 +121,8 @@ class GroupMachine(Machine[GroupsState, LogRecord]):
                 draft.commit(record, offset)
             elif type(record) is GroupRecord:
                 draft.set_group(record)
+            elif type(record) is ConsumerGroupRecord:
+                draft.change_consumers(record)
             elif type(record) is TransactionEnd:
                 draft.end_transaction(record)
             else:
@@ -146,11 +156,12 @@ def as_coordinator_error(error: KafkaError) -> KafkaError:
 class _Draft:
     """A state that is being changed; a map is opened when something in it changes, once per run of records."""
 
-    __slots__ = ("_base", "_groups", "_offsets", "_open", "_pending")
+    __slots__ = ("_base", "_consumers", "_groups", "_offsets", "_open", "_pending")
 
     def __init__(self, base: GroupsState) -> None:
         self._base = base
         self._groups: MapMutation[str, GroupValue] | None = None
+        self._consumers: MapMutation[str, ConsumerGroup] | None = None
         self._offsets: dict[str, dict[str, dict[int, Stored]]] = {}
         self._pending = base.pending
         self._open = base.open
@@ -164,10 +175,48 @@ class _Draft:
             self._groups.pop(record.group_id, None)
         else:
             self._groups[record.group_id] = record.value
+            if self._consumer_group(record.group_id) is not None:
+                self._changed_consumers().pop(record.group_id)
+
+    def _group(self, group_id: str) -> GroupValue | None:
+        return (self._base.groups if self._groups is None else self._groups).get(group_id)
 
     def _ensure_group(self, group_id: str) -> None:
-        if group_id not in (self._base.groups if self._groups is None else self._groups):
+        if self._group(group_id) is None and self._consumer_group(group_id) is None:
             self.set_group(GroupRecord(group_id, SIMPLE_GROUP))
+
+    # --- consumer groups ---
+
+    def _consumer_group(self, group_id: str) -> ConsumerGroup | None:
+        consumers = self._base.consumers if self._consumers is None else self._consumers
+        return consumers.get(group_id)
+
+    def _changed_consumers(self) -> MapMutation[str, ConsumerGroup]:
+        if self._consumers is None:
+            self._consumers = self._base.consumers.mutate()
+        return self._consumers
+
+    def change_consumers(self, record: ConsumerGroupRecord) -> None:
+        """Removals of what is unknown are passed over: a compacted log may have kept no more than those."""
+        group_id = record.group_id
+        group = self._consumer_group(group_id)
+        if group is None:
+            if record.value is None:
+                return
+            self._check_place(group_id)
+            group = ConsumerGroup(group_id)
+        if record.type == GROUP_EPOCH and record.value is None:
+            self._changed_consumers().pop(group_id, None)
+        elif record.type != TOPICS:
+            self._changed_consumers()[group_id] = group.apply(record)
+
+    def _check_place(self, group_id: str) -> None:
+        classic = self._group(group_id)
+        if classic is None:
+            return
+        if classic.members or classic.protocol_type:
+            raise MalformedRecord(f"the log makes a consumer group of the classic group {group_id}, which is there")
+        self.set_group(GroupRecord(group_id, None))
 
     # --- offsets ---
 
@@ -248,4 +297,5 @@ class _Draft:
                     changed.pop(group_id, None)
             offsets = changed.finish()
         groups = base.groups if self._groups is None else self._groups.finish()
-        return GroupsState(groups, offsets, self._pending, self._open)
+        consumers = base.consumers if self._consumers is None else self._consumers.finish()
+        return GroupsState(groups, offsets, self._pending, self._open, consumers)

@@ -172,7 +172,7 @@ async def test_groups_are_coordinated_nowhere_before_their_topic_exists(node: No
 async def test_records_of_unknown_types_are_reported_and_passed_over(node: Node) -> None:
     await node.commit(5)
     node.append_raw(b"\x03\xe7what?", b"", "g")
-    node.append_raw(b"\x00\x03\x00\x01g", b"\x00\x00", "g")  # a group of the consumer protocol
+    node.append_raw(b"\x00\x0b\x00\x01g", b"\x00\x00", "g")  # a share group
     records: list[logging.LogRecord] = []
     handler = logging.Handler()
     handler.emit = records.append  # type: ignore[assignment]

@@ -9,22 +9,34 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+from twofold.broker.coordinators.groups.cluster import ClusterOfGroups
 from twofold.broker.coordinators.groups.shard import GroupShard
 from twofold.broker.coordinators.service import CoordinatorService
 from twofold.broker.core import BrokerCore
+from twofold.broker.network.authorizer import AclResourceType, Operation
 from twofold.broker.network.context import RequestContext
 from twofold.config.internal_topics import CONSUMER_OFFSETS
 from twofold.controller.delta import ImageDelta
+from twofold.controller.features import GROUP_VERSION
 from twofold.controller.image import MetadataImage
+from twofold.coordinator.group.consumer.checks import check_request
+from twofold.coordinator.group.consumer.subscriptions import Resolution
+from twofold.coordinator.group.consumer.surroundings import ConsumerGroupConfig
 from twofold.coordinator.group.context import Client, GroupConfig
+from twofold.coordinator.group.patterns import matching
 from twofold.coordinator.group.records import LogRecord, TransactionEnd
 from twofold.coordinator.group.state import GroupsState
 from twofold.log.api import TransactionMarker
 from twofold.machine.runtime import Result
 from twofold.records.compression import Codec
-from twofold.wire.errors import CoordinatorNotAvailable, InvalidGroupId, KafkaError, NotCoordinator
+from twofold.wire.errors import CoordinatorNotAvailable, InvalidGroupId, KafkaError, NotCoordinator, UnsupportedVersion
+from twofold.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 
 OFFSETS_PER_TURN = 2000
+NAMES_PER_TURN = 2000  # that patterns are matched with
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -39,6 +51,8 @@ class GroupService(CoordinatorService[GroupShard]):
     def __init__(self, core: BrokerCore) -> None:
         super().__init__(core)
         self._config = GroupConfig.from_settings(core.settings)
+        self._consumer_config = ConsumerGroupConfig.from_settings(core.settings)
+        self.cluster = ClusterOfGroups(core)
         self._deleted_topics: dict[int, set[str]] = {}  # by shard, of those that are still to be cleaned up
 
     def shard(self, group_id: str, *, allow_empty: bool = False) -> GroupShard:
@@ -55,6 +69,7 @@ class GroupService(CoordinatorService[GroupShard]):
     # --- following the metadata ---
 
     def apply(self, delta: ImageDelta, image: MetadataImage) -> None:
+        self.cluster.apply(delta, image)
         self.follow(delta)
         gone = {topic.name for topic in delta.deleted_topics}
         if gone:
@@ -71,6 +86,8 @@ class GroupService(CoordinatorService[GroupShard]):
             core.attention,
             core.replicas.purgatory,
             self._config,
+            self.cluster,
+            consumer_config=self._consumer_config,
             commit_timeout_ms=settings.int("offsets.commit.timeout.ms"),
             codec=Codec(settings.int("offsets.topic.compression.codec")),
         )
@@ -85,6 +102,51 @@ class GroupService(CoordinatorService[GroupShard]):
         self._stopping = True
         for shard in self.led():
             shard.stop_waiting(NotCoordinator("the broker is stopping"))
+
+    # --- consumer groups ---
+
+    def check_consumer_protocol(self) -> None:
+        """Whether the cluster and this broker serve groups of the consumer protocol."""
+        if not self._core.image.features.get(GROUP_VERSION, 0):
+            raise UnsupportedVersion("group.version is 0: raise it with `twofold cluster features set group.version=1`")
+        if "consumer" not in self._core.settings.list("group.coordinator.rebalance.protocols"):
+            raise UnsupportedVersion("group.coordinator.rebalance.protocols does not have `consumer`")
+
+    def consumer_heartbeat(
+        self, context: RequestContext, request: ConsumerGroupHeartbeatRequest
+    ) -> "asyncio.Future[ConsumerGroupHeartbeatResponse]":
+        check_request(request, context.version, self._consumer_config)
+        shard = self.shard(request.group_id)
+
+        def resolve(resolution: Resolution) -> None:
+            name = f"patterns of group {resolution.group_id}"
+            self._core.runtime.spawn(self._resolve(shard, resolution, context), name=name)
+
+        return shard.consumer_heartbeat(request, client_of(context), resolve)
+
+    async def _resolve(self, shard: GroupShard, resolution: Resolution, context: RequestContext) -> None:
+        """Find the topics of a group's patterns that the client which asked may see; others are served in between."""
+        try:
+            image, authorizer = self._core.image, self._core.authorizer
+            found: dict[str, set[str]] = {pattern: set() for pattern in resolution.patterns}
+            names = list(image.topics)
+            for start in range(0, len(names), NAMES_PER_TURN):
+                some = names[start : start + NAMES_PER_TURN]
+                for pattern, topics in found.items():
+                    topics.update(matching(pattern, some))
+                await self._core.runtime.timers.sleep(0)
+            wanted = sorted(set().union(*found.values()))
+            allowed = {
+                name
+                for name in wanted
+                if authorizer.authorize(context, Operation.DESCRIBE, AclResourceType.TOPIC, name, quiet=True)
+            }
+            outcome = {pattern: frozenset(topics & allowed) for pattern, topics in found.items()}
+            shard.resolved(resolution, outcome, image.offset)
+        except KafkaError as error:
+            log.warning("the patterns of group %s are not resolved now: %s", resolution.group_id, error)
+        finally:
+            shard.consumers.resolution_ended(resolution.group_id)
 
     # --- in the background ---
 
@@ -117,7 +179,7 @@ class GroupService(CoordinatorService[GroupShard]):
     async def _sweep(self, shard: GroupShard, find: Callable[[GroupShard, GroupsState, str], list[LogRecord]]) -> None:
         """Write what `find` says of each group; a turn of the loop looks at a bounded number of offsets."""
         looked_at = 0
-        for group_id in sorted(shard.state.groups):
+        for group_id in sorted([*shard.state.groups, *shard.state.consumers]):
             if not shard.is_active:
                 return
             state = shard.state

@@ -7,7 +7,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
@@ -18,7 +18,10 @@ from twofold.broker.partitions.partition import ALL_REPLICAS, Partition
 from twofold.broker.partitions.purgatory import Purgatory
 from twofold.config.internal_topics import CONSUMER_OFFSETS
 from twofold.coordinator.group.classic import Token
-from twofold.coordinator.group.context import GroupConfig, Instant, Outcome
+from twofold.coordinator.group.consumer.groups import ConsumerGroups, Decision, new_member_id
+from twofold.coordinator.group.consumer.subscriptions import Resolution
+from twofold.coordinator.group.consumer.surroundings import Cluster, ConsumerGroupConfig
+from twofold.coordinator.group.context import Client, GroupConfig, Instant, Outcome
 from twofold.coordinator.group.membership import Membership
 from twofold.coordinator.group.offsets import Offsets
 from twofold.coordinator.group.records import (
@@ -40,6 +43,14 @@ from twofold.records.control import end_transaction_marker, read_end_marker
 from twofold.runtime.api import Runtime, TimerHandle
 from twofold.types import NO_PRODUCER_ID
 from twofold.wire.errors import KafkaError
+from twofold.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from twofold.wire.messages.heartbeat import HeartbeatRequest
+from twofold.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from twofold.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from twofold.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 TICKS_PER_TURN = 100
 
@@ -108,14 +119,19 @@ class GroupShard(CoordinatorShard[GroupsState, LogRecord]):
         attention: AttentionClock,
         purgatory: Purgatory,
         config: GroupConfig,
+        cluster: Cluster,
         *,
         commit_timeout_ms: int,
         codec: Codec = Codec.NONE,
+        consumer_config: ConsumerGroupConfig | None = None,
     ) -> None:
         """`find` gives the partition of `__consumer_offsets`, which is created by that."""
         port = GroupPort(find, runtime, codec)
         super().__init__(index, epoch, GroupMachine(), port, runtime, purgatory, commit_timeout_ms=commit_timeout_ms)
         self.membership = Membership(config, lambda: str(UUID(int=runtime.random.getrandbits(128), version=4)))
+        self.consumers = ConsumerGroups(
+            consumer_config or ConsumerGroupConfig(), cluster, lambda: new_member_id(runtime.random.getrandbits(128))
+        )
         self.offsets = Offsets(config, self.membership)
         self._attention = attention
         self._timer: TimerHandle | None = None
@@ -130,6 +146,7 @@ class GroupShard(CoordinatorShard[GroupsState, LogRecord]):
     # --- loading and resigning ---
 
     def activated(self) -> None:
+        self.consumers.load(self.state, self.now())
         self.run(self.membership.load(self.state, self.now()))
 
     def decode_batch(self, data: bytes, at: int, header: Header) -> Iterator[tuple[int, LogRecord]]:
@@ -158,6 +175,7 @@ class GroupShard(CoordinatorShard[GroupsState, LogRecord]):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self.consumers.resign()
         self._reply(self.membership.resign(error))
 
     def resign(self, error: KafkaError) -> None:
@@ -232,10 +250,85 @@ class GroupShard(CoordinatorShard[GroupsState, LogRecord]):
         if outcome.then is not None and self.is_active:
             self.run(outcome.then(error, self.now()))
 
+    # --- consumer groups ---
+
+    def decide(self, decision: Decision[T], now: Instant) -> "asyncio.Future[T]":
+        """Write what was decided on a consumer group; the future is the answer."""
+        future = self.write(lambda state, _: Result(decision.records, decision.answer, wait=True))
+        self.consumers.accept(self.state, decision, now)
+        if decision.replaces_classic:
+            self.run(self.membership.release(decision.group_id))
+        if decision.turned_classic:
+            self.run(self.membership.adopt(self.state, decision.group_id, now, rebalance=decision.must_rebalance))
+        self._arm()
+        return future
+
+    def consumer_heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, client: Client, resolve: Callable[[Resolution], None]
+    ) -> "asyncio.Future[ConsumerGroupHeartbeatResponse]":
+        """`resolve` finds the topics of patterns aside, and brings them with `resolved`."""
+        self.check_active()
+        now, group_id = self.now(), request.group_id
+        classic = None if group_id in self.state.consumers else self.membership.find(self.state, group_id)
+        decision = self.consumers.heartbeat(self.state, classic, request, client, now)
+        future = self.decide(decision, now)
+        if decision.resolution is not None:
+            resolve(decision.resolution)
+        return future
+
+    def resolved(self, resolution: Resolution, found: Mapping[str, frozenset[str]], version: int) -> None:
+        now = self.now()
+        decision = self.consumers.resolved(self.state, resolution.group_id, found, version, now)
+        if decision is not None and self.is_active:
+            self.decide(decision, now)
+
+    # --- requests of the classic protocol, to groups of either type ---
+
+    def join(self, request: JoinGroupRequest, client: Client) -> "asyncio.Future[JoinGroupResponse]":
+        self.check_active()
+        group = self.state.consumers.get(request.group_id)
+        if group is not None and group.members:
+            now = self.now()
+            return self.decide(self.consumers.join(group, request, client, now), now)
+        emptied = self.consumers.make_room_for_classic(self.state, request.group_id)
+
+        def step(state: GroupsState, token: Token, now: Instant) -> Outcome:
+            outcome = self.membership.join(state, request, client, token, now)
+            if outcome.records:
+                outcome.records[:0] = emptied
+            return outcome
+
+        return self.call(step)
+
+    def sync(self, request: SyncGroupRequest) -> "asyncio.Future[SyncGroupResponse]":
+        group = self.state.consumers.get(request.group_id)
+        if group is None or not self.is_active:
+            return self.call(lambda state, token, now: self.membership.sync(request, token, now))
+        now = self.now()
+        return self.decide(self.consumers.sync(group, request, now), now)
+
+    def heartbeat(self, request: HeartbeatRequest) -> int:
+        now = self.now()
+        group = self.state.consumers.get(request.group_id)
+        if group is None:
+            return self.membership.heartbeat(request, now)
+        decision = self.consumers.classic_heartbeat(group, request, now)
+        self.consumers.accept(self.state, decision, now)
+        self._arm()
+        return decision.answer
+
+    def leave(self, request: LeaveGroupRequest) -> "asyncio.Future[LeaveGroupResponse]":
+        group = self.state.consumers.get(request.group_id)
+        if group is None or not self.is_active:
+            return self.call(lambda state, token, now: self.membership.leave(state, request, token, now))
+        now = self.now()
+        return self.decide(self.consumers.leave(group, request, now), now)
+
     # --- time ---
 
     def _arm(self) -> None:
-        at = self.membership.deadlines.next_at
+        moments = (self.membership.deadlines.next_at, self.consumers.deadlines.next_at)
+        at = min((moment for moment in moments if moment is not None), default=None)
         if at is None or not self.is_active or (self._timer is not None and self._timer_at <= at):
             return
         if self._timer is not None:
@@ -253,4 +346,17 @@ class GroupShard(CoordinatorShard[GroupsState, LogRecord]):
             if outcome is None:
                 break
             self.run(outcome)
+        for _ in range(TICKS_PER_TURN):
+            now = self.now()
+            decision = self.consumers.tick(self.state, now)
+            if decision is None:
+                break
+            self._write_due(decision, now)
         self._arm()
+
+    def _write_due(self, decision: Decision[None], now: Instant) -> None:
+        try:
+            self.decide(decision, now).add_done_callback(lambda done: done.cancelled() or done.exception())
+        except KafkaError as error:
+            log.warning("%s: a member of group %s stays for now: %s", self, decision.group_id, error)
+            self.consumers.try_again(decision, now)

@@ -40,7 +40,12 @@ from twofold.wire.errors import (
     MemberIdRequired,
     UnknownMemberId,
     UnknownTopicOrPartition,
+    UnsupportedVersion,
     error_for,
+)
+from twofold.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
 )
 from twofold.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from twofold.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
@@ -55,6 +60,8 @@ from twofold.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestA
 
 T = TypeVar("T")
 JOIN_GROUP, SYNC_GROUP = KEYS["JoinGroup"], KEYS["SyncGroup"]
+CONSUMER_HEARTBEAT = KEYS["ConsumerGroupHeartbeat"]
+REGEX_SINCE = 1
 OFFSET_COMMIT, OFFSET_FETCH = KEYS["OffsetCommit"], KEYS["OffsetFetch"]
 STATIC_MEMBERS_SINCE = 5  # of JoinGroup
 # A coordinator answers JoinGroup when the rebalance timeout is over; this long after it, no answer will come.
@@ -157,9 +164,7 @@ class MemberCalls:
     async def heartbeat(self, identity: Identity) -> None:
         """One attempt."""
         config = self._config
-        deadline = self._cluster.deadline(
-            min(config.request_timeout_ms, config.session_timeout_ms), "session_timeout_ms"
-        )
+        deadline = self.deadline_of_heartbeat()
         request = HeartbeatRequest(
             group_id=self._group,
             generation_id=identity.generation,
@@ -173,6 +178,29 @@ class MemberCalls:
                 raise self._error("Heartbeat", response.error_code)
 
         await self._ask("Heartbeat", attempt, deadline, patient=False)
+
+    def deadline_of_heartbeat(self) -> Deadline:
+        """An answer that comes later is of no use any more."""
+        config = self._config
+        return self._cluster.deadline(min(config.request_timeout_ms, config.session_timeout_ms), "session_timeout_ms")
+
+    async def speak(self, request: ConsumerGroupHeartbeatRequest, deadline: Deadline) -> ConsumerGroupHeartbeatResponse:
+        """A heartbeat of the new protocol: one attempt. The answer without an error."""
+
+        async def attempt(connection: Connection) -> ConsumerGroupHeartbeatResponse:
+            if request.subscribed_topic_regex and not connection.supports(CONSUMER_HEARTBEAT, REGEX_SINCE):
+                raise UnsupportedByBroker(
+                    f"{connection.label} matches no patterns: subscribe(pattern=...) with group_protocol='consumer' "
+                    f"needs ConsumerGroupHeartbeat {REGEX_SINCE}"
+                )
+            response: ConsumerGroupHeartbeatResponse = await self._cluster.ask(
+                connection, request, "ConsumerGroupHeartbeat", deadline
+            )
+            if response.error_code:
+                raise self._error("ConsumerGroupHeartbeat", response.error_code, response.error_message)
+            return response
+
+        return await self._ask("ConsumerGroupHeartbeat", attempt, deadline, patient=False)
 
     async def leave(self, member_id: str, reason: str, deadline: Deadline) -> None:
         """One attempt: the session of a member that is not heard of ends by itself."""
@@ -260,8 +288,8 @@ class MemberCalls:
             CoordinatorKind.GROUP, self._group, what, attempt, deadline, patient=patient
         )
 
-    def _error(self, what: str, code: int) -> KafkaError:
-        """What the coordinator says in one number, in words."""
+    def _error(self, what: str, code: int, said: str | None = None) -> KafkaError:
+        """What the coordinator says in one number, in words; `said` are its own."""
         kind = error_for(code)
         config = self._config
         words = {
@@ -271,7 +299,8 @@ class MemberCalls:
             InvalidSessionTimeout: f"session_timeout_ms={config.session_timeout_ms} is not between the broker's "
             "group.min.session.timeout.ms and group.max.session.timeout.ms",
             GroupAuthorizationFailed: "the principal needs READ on it",
-        }.get(kind, "")
+            UnsupportedVersion: "the broker does not serve group_protocol='consumer': leave it out",
+        }.get(kind, said or "")
         return kind(f"{what}: group {self._group!r}" + (f": {words}" if words else ""))
 
 

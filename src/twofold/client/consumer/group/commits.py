@@ -12,11 +12,11 @@ import inspect
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from twofold.client.admin.group_model import OffsetAndMetadata
 from twofold.client.config import ConsumerConfig
-from twofold.client.consumer.group.calls import MemberCalls, Patience
+from twofold.client.consumer.group.calls import Patience
 from twofold.client.consumer.group.membership import Identity
 from twofold.client.errors import CommitFailed
 from twofold.connections.errors import ClientClosed
@@ -32,6 +32,12 @@ MAX_PENDING = 1_000
 
 CommitOffsets = Mapping[TopicPartition, OffsetAndMetadata]
 CommitCallback = Callable[[CommitOffsets, KafkaError | None], Awaitable[None] | None]
+
+
+class CommitSender(Protocol):
+    async def commit(
+        self, identity: Identity, offsets: CommitOffsets, deadline: Deadline, patience: Patience
+    ) -> None: ...
 
 
 class CommitSource(NamedTuple):
@@ -77,7 +83,7 @@ def _complete(future: "asyncio.Future[None]") -> None:
 class Commits:
     """Of one consumer."""
 
-    def __init__(self, runtime: Runtime, config: ConsumerConfig, calls: MemberCalls, source: CommitSource) -> None:
+    def __init__(self, runtime: Runtime, config: ConsumerConfig, calls: CommitSender, source: CommitSource) -> None:
         self._runtime = runtime
         self._config = config
         self._calls = calls

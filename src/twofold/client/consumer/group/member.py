@@ -11,11 +11,8 @@
 """
 
 import asyncio
-import inspect
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
-from typing import NamedTuple
 
 from twofold.client.admin.group_model import ConsumerGroupMetadata, OffsetAndMetadata
 from twofold.client.cluster.cluster import Cluster
@@ -24,21 +21,20 @@ from twofold.client.consumer.assignors import assignor_named
 from twofold.client.consumer.fetcher import Fetcher
 from twofold.client.consumer.group.calls import MemberCalls
 from twofold.client.consumer.group.commits import Commits, CommitSource
+from twofold.client.consumer.group.handover import Handover, words
 from twofold.client.consumer.group.listener import Partitions
 from twofold.client.consumer.group.membership import ClientMembership, Identity, common_protocol
 from twofold.client.consumer.group.rounds import RoundHooks, Rounds
 from twofold.client.consumer.group.signs import SignHooks, SignsOfLife
 from twofold.client.consumer.group.states import AnswerVerdict, GroupRequest, MembershipState
 from twofold.client.consumer.group.subscription import Subscription
-from twofold.client.errors import CommitFailed, IllegalConsumerCall, InstanceFenced
+from twofold.client.errors import CommitFailed, InstanceFenced
 from twofold.connections.waiting import Deadline, done_within, spawn_shared
 from twofold.runtime.api import Runtime
 from twofold.types import TopicPartition
 from twofold.wire.errors import IllegalGeneration, KafkaError, RebalanceInProgress, UnknownMemberId
 
 log = logging.getLogger(__name__)
-
-Listening = Callable[[Partitions], Awaitable[None] | None]
 
 
 class GroupMember:
@@ -67,8 +63,7 @@ class GroupMember:
         self._signs = SignsOfLife(runtime, config, self.calls, self.membership, sign_hooks)
         round_hooks = RoundHooks(self._judge, report, lambda: fetcher.assigned, self._signs.start, self._track, wake)
         self._rounds = Rounds(runtime, config, cluster, self.calls, self.membership, assignors, round_hooks)
-        self._telling: _Telling | None = None
-        self._committing: asyncio.Task[None] | None = None  # what is read, before partitions go
+        self.handover = Handover(runtime, config, self.commits, self._failures, wake)
         self._step_over: asyncio.Future[None] | None = None
         self._is_leaving = False
         self._matching: asyncio.Task[None] | None = None
@@ -99,6 +94,10 @@ class GroupMember:
             self._rounds.forget()
             self._track()
 
+    def enforce_rebalance(self, reason: str) -> None:
+        self.membership.request_rejoin(reason)
+        self._fetcher.news.set()
+
     def assigned(self) -> None:
         """The application assigns partitions itself: no member reads them."""
         self.membership.reads_as = Identity()
@@ -122,7 +121,7 @@ class GroupMember:
     def may_hand_out(self) -> bool:
         if self.subscription is None:
             return True
-        is_free = self._telling is None and not self._is_leaving
+        is_free = not self.handover.is_telling and not self._is_leaving
         return is_free and self.membership.may_hand_out(self._runtime.clock.monotonic())
 
     def is_quiet(self) -> bool:
@@ -134,7 +133,7 @@ class GroupMember:
         if not membership.is_at(MembershipState.STABLE) or membership.rejoin_reason:
             return False
         now = self._runtime.clock.monotonic()
-        if self._telling is not None or not membership.may_hand_out(now) or membership.is_poll_overdue(now):
+        if self.handover.is_telling or not membership.may_hand_out(now) or membership.is_poll_overdue(now):
             return False
         membership.polled(now)
         return True
@@ -170,7 +169,7 @@ class GroupMember:
         if membership.is_poll_overdue(now):
             self._expire()
         membership.polled(now)
-        await self._told()
+        await self.handover.told()
         await self._check_fenced()
         await self.commits.tell()
         self._look_at_metadata(subscription, now)
@@ -191,7 +190,7 @@ class GroupMember:
             owned = tuple(self._fetcher.assigned)
             if owned and self.subscription is not None:
                 self._fetcher.assign(())
-                await self._tell(self.subscription.listener.on_partitions_lost, owned)
+                await self.handover.tell(self.subscription.listener.on_partitions_lost, owned)
             raise self._fatal
 
     async def _advance(self, subscription: Subscription, deadline: Deadline) -> None:
@@ -209,7 +208,7 @@ class GroupMember:
     async def _prepare(self, subscription: Subscription, deadline: Deadline) -> None:
         membership = self.membership
         given = membership.prepare(tuple(self._fetcher.assigned), subscription.topics)
-        if not given.is_lost and not await self._committed(deadline):
+        if not given.is_lost and not await self.handover.committed(deadline):
             return
         if not membership.is_at(MembershipState.PREPARING):
             return  # the coordinator has said that the member is none: the next step tells what is lost
@@ -224,9 +223,9 @@ class GroupMember:
             return
         listener = subscription.listener
         if given.is_lost:
-            log.warning("group %r: %s belong to other members now", self._group, _words(given.partitions))
+            log.warning("group %r: %s belong to other members now", self._group, words(given.partitions))
         method = listener.on_partitions_lost if given.is_lost else listener.on_partitions_revoked
-        await self._tell(method, given.partitions, give_up)
+        await self.handover.tell(method, given.partitions, give_up)
 
     async def _take(self, subscription: Subscription, deadline: Deadline) -> None:
         """Hand the partitions of a new generation to the application."""
@@ -234,7 +233,7 @@ class GroupMember:
         assigned = [tp for tp in self._rounds.assignment if tp.topic in subscription.topics]
         change = membership.change(tuple(self._fetcher.assigned), assigned)
         if change.revoked:
-            if not await self._committed(deadline) or not membership.is_at(MembershipState.ASSIGNED):
+            if not await self.handover.committed(deadline) or not membership.is_at(MembershipState.ASSIGNED):
                 return
 
             def give_up() -> None:
@@ -242,64 +241,18 @@ class GroupMember:
                 if membership.is_at(MembershipState.ASSIGNED):
                     membership.request_rejoin("partitions were revoked")
 
-            await self._tell(subscription.listener.on_partitions_revoked, change.revoked, give_up)
+            await self.handover.tell(subscription.listener.on_partitions_revoked, change.revoked, give_up)
             if not membership.is_at(MembershipState.ASSIGNED) or self._is_leaving:
                 return
         self._fetcher.assign(assigned, from_commit=True)
         self._track()
         membership.taken(change)
-        log.info("group %r: generation %d has %s", self._group, membership.generation, _words(assigned) or "nothing")
-        await self._tell(subscription.listener.on_partitions_assigned, change.added)
+        log.info("group %r: generation %d has %s", self._group, membership.generation, words(assigned) or "nothing")
+        await self.handover.tell(subscription.listener.on_partitions_assigned, change.added)
 
     def _drop(self, partitions: Partitions) -> None:
         gone = set(partitions)
         self._fetcher.assign([tp for tp in self._fetcher.assigned if tp not in gone], from_commit=True)
-
-    async def _committed(self, deadline: Deadline) -> bool:
-        """Whether the automatic commit before partitions go is done, or has failed. One that takes longer than this
-        poll may goes on: the next poll waits for it."""
-        if not self._config.auto_commits:
-            return True
-        if self._committing is None:
-            commit = self.commits.commit_before_rebalance(self._patience())
-            self._committing = spawn_shared(self._runtime, commit, name="commit before a rebalance")
-            await self._runtime.timers.sleep(0)
-        if not await done_within(self._runtime, self._committing, deadline.remaining_s()):
-            self._committing.add_done_callback(lambda _: self._fetcher.news.set())
-            return False
-        self._committing = None
-        return True
-
-    # The listener
-
-    async def _tell(self, method: Listening, partitions: Partitions, then: Callable[[], None] = lambda: None) -> None:
-        """Call the listener, then `then`. A poll that is cancelled meanwhile cuts neither short."""
-        telling = spawn_shared(self._runtime, self._call(method, partitions), name="tell the listener")
-        self._telling = _Telling(telling, then)
-        await self._told()
-
-    async def _told(self) -> None:
-        """The listener has been told what it is being told."""
-        telling = self._telling
-        if telling is None:
-            return
-        await asyncio.wait((telling.task,))
-        if self._telling is telling:
-            self._telling = None
-            telling.then()
-
-    async def _call(self, method: Listening, partitions: Partitions) -> None:
-        """What the listener raises is kept until the step is done: the group must not wait for it."""
-        try:
-            waits = method(tuple(sorted(partitions)))
-            if inspect.isawaitable(waits):
-                await waits
-        except Exception as error:
-            self._failures.append(error)
-
-    def check_not_in_listener(self, call: str) -> None:
-        if self._telling is not None and self._telling.task is asyncio.current_task():
-            raise IllegalConsumerCall(f"a listener must not call {call}(): it runs inside a poll, close or unsubscribe")
 
     # What the coordinator says
 
@@ -392,13 +345,9 @@ class GroupMember:
         assert subscription is not None
         if self._step_over is not None:  # of a poll in another task
             await done_within(self._runtime, self._step_over, deadline.remaining_s())
-        if self._telling is not None:  # by a poll that was cancelled
-            if not await done_within(self._runtime, self._telling.task, deadline.remaining_s()):
-                self._telling.task.cancel()
-            await self._told()
+        await self.handover.finish_telling(deadline)
         await self._rounds.end()
-        if self._committing is not None:
-            await done_within(self._runtime, self._committing, deadline.remaining_s())
+        await self.handover.finish_committing(deadline)
         if commit and membership.may_commit:
             await self.commits.commit_before_rebalance(deadline)
         await self.commits.finish(deadline)
@@ -408,7 +357,7 @@ class GroupMember:
         listener = subscription.listener
         if owned:
             is_lost = not membership.has_generation
-            await self._tell(listener.on_partitions_lost if is_lost else listener.on_partitions_revoked, owned)
+            await self.handover.tell(listener.on_partitions_lost if is_lost else listener.on_partitions_revoked, owned)
         member_id, may_leave = membership.member_id, self._may_leave
         self._end_here(reason, send=False)
         if may_leave:
@@ -423,12 +372,7 @@ class GroupMember:
 
     def _end_here(self, reason: str, *, send: bool = True) -> None:
         """The end of the membership on this side, at once, also when the call that leaves was cancelled."""
-        if self._telling is not None:
-            self._telling.task.cancel()
-            self._telling = None
-        if self._committing is not None:
-            self._committing.cancel()
-            self._committing = None
+        self.handover.cancel()
         self._rounds.cancel()
         self._signs.stop()
         self._fetcher.assign(())
@@ -495,14 +439,3 @@ class GroupMember:
 
     def _patience(self) -> Deadline:
         return self._cluster.deadline(self._config.request_timeout_ms, "request_timeout_ms")
-
-
-class _Telling(NamedTuple):
-    """A listener that runs, and what follows when it is done."""
-
-    task: asyncio.Task[None]
-    then: Callable[[], None]
-
-
-def _words(partitions: Iterable[TopicPartition]) -> str:
-    return ", ".join(str(tp) for tp in partitions)

@@ -1,8 +1,8 @@
-"""What a consumer is subscribed to: names of topics, or a pattern of RE2 that is matched here.
+"""What a consumer is subscribed to: names of topics, or a pattern of RE2.
 
-A pattern is matched against the names of all topics, when it is new and then every `metadata_max_age_ms`. Internal
-topics match none. Apache Kafka's client has java.util.regex; RE2 takes nearly the same patterns and none that need
-exponential time.
+With the new protocol of groups the broker matches a pattern. With the classic one it is matched here against the names
+of all topics, when it is new and then every `metadata_max_age_ms`. Internal topics match none. Apache Kafka's client
+has java.util.regex; RE2 takes nearly the same patterns and none that need exponential time.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,16 +17,24 @@ Matcher = Callable[[str], bool]
 
 
 class Subscription:
-    """Of one call of `subscribe`; `topics` grows and shrinks with what a pattern matches."""
+    """Of one call of `subscribe`; `topics` grows and shrinks with what a pattern matches. Of a pattern that the broker
+    matches it has those that the member reads."""
 
     __slots__ = ("_matches", "listener", "matched_at", "pattern", "topics")
 
-    def __init__(self, topics: Iterable[str], pattern: str | None, listener: RebalanceListener | None) -> None:
+    def __init__(
+        self,
+        topics: Iterable[str],
+        pattern: str | None,
+        listener: RebalanceListener | None,
+        *,
+        broker_matches: bool = False,
+    ) -> None:
         self.listener = listener or RebalanceListener()
         self.pattern = pattern
         self.topics = frozenset(topics)
         self.matched_at = float("-inf")
-        self._matches = None if pattern is None else matcher(pattern)
+        self._matches = None if pattern is None or broker_matches else matcher(pattern)
 
     def is_due(self, now: float, max_age_s: float) -> bool:
         """Whether the pattern should be matched against the names of all topics."""

@@ -158,8 +158,7 @@ def test_the_jvm_that_reads_the_checkpoint_ends_with_its_process(files: S3 | Hdf
     readers = [pid for pid in below(pipe.host) if "py4j.GatewayServer" in command_line(pid)]
     assert readers
     pipe.host.kill()
-    for pid in readers:
-        wait_until_gone(lambda pid=pid: not command_line(pid))
+    wait_until_gone(lambda: not any(map(command_line, readers)))
 
 
 def wait_until_gone(gone: Callable[[], bool]) -> None:

@@ -215,7 +215,7 @@ def test_a_member_that_was_removed_hears_of_its_loss_and_joins_again(server: Ser
     in_group(server, story)
 
 
-def test_a_static_member_that_comes_back_has_its_partitions_and_nobody_elses_move(server: Server) -> None:
+def test_a_static_member_that_comes_back_has_its_partitions_and_others_keep_theirs(server: Server) -> None:
     async def story(group: Group) -> None:
         heard = Heard()
         first = await group.consumer(listener=heard)

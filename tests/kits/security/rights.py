@@ -186,6 +186,14 @@ def find(kind: int, name: str) -> Body:
     return lambda at: {"key": at.name(name), "key_type": kind}
 
 
+def beat(at: Place) -> dict[str, Any]:
+    """Of a member that is none, in a group that is none of its kind."""
+    return {
+        "group_id": at.name(G), "member_id": "nothing", "member_epoch": 5, "rebalance_timeout": -1,
+        "subscribed_topic_names": [at.name(T)], "topic_partitions": None,
+    }  # fmt: skip
+
+
 def of_group(name: str = "group_id", group: str = G, **more: Any) -> Body:
     return lambda at: {name: at.name(group), **more}
 
@@ -351,6 +359,9 @@ ROWS = (
     Row("SyncGroup", 3, of_group(generation_id=1, member_id="nothing", assignments=[]), group(READ)),
     Row("Heartbeat", 3, of_group(generation_id=1, member_id="nothing"), group(READ)),
     Row("LeaveGroup", 3, of_group(members=[{"member_id": "nothing", "group_instance_id": None}]), group(READ)),
+    Row("ConsumerGroupHeartbeat", 1, beat, group(READ) | topic(DESCRIBE)),
+    Row("ConsumerGroupDescribe", 1, lambda at: {"group_ids": [at.name(G)], "include_authorized_operations": False},
+        group(DESCRIBE)),
     Row("OffsetCommit", 7, commit_offset, group(READ) | topic(READ)),
     Row("OffsetFetch", 7, fetch_offset, group(DESCRIBE) | topic(DESCRIBE)),
     Row("OffsetFetch", 7, of_group(topics=None), group(DESCRIBE) | filtered(Right(DESCRIBE, TOPIC, T)),
@@ -408,6 +419,4 @@ NEEDS_NOTHING = {
     "ApiVersions": "it is asked before a client logs in",
     "SaslHandshake": "it begins a login",
     "SaslAuthenticate": "it is a login",
-    "ConsumerGroupHeartbeat": "it is not served: 35 for all",
-    "ConsumerGroupDescribe": "it is not served: 35 for all",
 }

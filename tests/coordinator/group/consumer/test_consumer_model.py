@@ -1,194 +1,147 @@
-"""Random members, topics, restarts and clocks: what must hold of a consumer group at any time, and when it is quiet."""
+"""Random members, topics, restarts and clocks: what must hold of a consumer group at any time, and when it is quiet.
 
-from collections import Counter
-from contextlib import suppress
+Bugs that are planted in the machine are found by the same walks.
+"""
+
+from collections.abc import Callable
 from typing import Any
-from uuid import UUID
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kits.coordinator.consumers import REBALANCE, SESSION, ConsumerWorld, Topics, assigned
-from twofold.coordinator.group.consumer.state import ConsumerGroupState
-from twofold.wire.errors import (
-    FencedInstanceId,
-    FencedMemberEpoch,
-    GroupIdNotFound,
-    UnknownMemberId,
-    UnreleasedInstanceId,
-)
+from kits.coordinator.consumer_story import MEMBERS, NAMES, PAUSES_MS, SUBSCRIPTIONS, Broken, ConsumerStory, walk
+from twofold.coordinator.group.consumer import draft, groups, reconciliation
+from twofold.coordinator.group.consumer.records import Current
+from twofold.coordinator.group.consumer.state import STABLE, UNREVOKED, ConsumerGroup
 
-NAMES = ("t", "u")
-MEMBERS = tuple("abcdef")
-
-
-class Client:
-    """A member as its client sees it: what it was told, and what it still works on."""
-
-    def __init__(self, name: str, topics: tuple[str, ...], instance: str | None) -> None:
-        self.name, self.topics, self.instance = name, topics, instance
-        self.epoch = 0
-        self.told: dict[UUID, list[int]] = {}
-        self.owned: dict[UUID, list[int]] = {}
-
-    def take(self, answer: Any) -> None:
-        self.epoch = answer.member_epoch
-        given = assigned(answer)
-        if given is not None:
-            self.told = given
-
-    def acknowledge(self) -> None:
-        self.owned = {topic: list(found) for topic, found in self.told.items()}
+SEEDS = 60
 
 
 class ConsumerGroupModel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.topics = Topics(t=4, u=3)
-        self.world = ConsumerWorld(self.topics)
-        self.clients: dict[str, Client] = {}
-        self.epochs: list[tuple[int, int]] = []
+        self.story = ConsumerStory()
 
-    # --- what clients do ---
-
-    def ask(self, client: Client, *, full: bool) -> None:
-        names = {topic.topic_id: name for name, topic in self.topics.known.items()}
-        client.owned = {topic: found for topic, found in client.owned.items() if topic in names}
-        owned = {names[topic]: found for topic, found in client.owned.items()}
-        try:
-            if client.epoch == 0:
-                client.owned, client.told = {}, {}
-                answer = self.world.join(client.name, *client.topics, instance=client.instance)
-            elif full:
-                answer = self.world.beat(
-                    client.name, client.epoch, owned=owned, topics=client.topics, rebalance=REBALANCE
-                )
-            else:
-                answer = self.world.beat(client.name, client.epoch, owned=owned)
-        except (UnknownMemberId, FencedMemberEpoch, FencedInstanceId, UnreleasedInstanceId) as error:
-            client.epoch = 0
-            client.owned, client.told = {}, {}
-            if isinstance(error, FencedInstanceId | UnreleasedInstanceId):
-                del self.clients[client.name]
-            return
-        client.take(answer)
+    @property
+    def clients(self) -> list[str]:
+        return sorted(self.story.clients)
 
     @rule(
         name=st.sampled_from(MEMBERS),
-        topics=st.sampled_from([("t",), ("u",), ("t", "u")]),
+        topics=st.sampled_from(SUBSCRIPTIONS),
         instance=st.sampled_from([None, None, "i"]),
     )
     def join(self, name: str, topics: tuple[str, ...], instance: str | None) -> None:
-        if name not in self.clients and not (instance and any(one.instance for one in self.clients.values())):
-            self.clients[name] = Client(name, topics, instance)
-            self.ask(self.clients[name], full=True)
+        self.story.join(name, topics, instance)
 
     @precondition(lambda self: self.clients)
     @rule(data=st.data(), full=st.booleans(), gives_up=st.booleans(), is_lost=st.booleans())
     def heartbeat(self, data: Any, full: bool, gives_up: bool, is_lost: bool) -> None:
-        client = self.clients[data.draw(st.sampled_from(sorted(self.clients)))]
-        if gives_up:
-            client.acknowledge()
-        before = (client.epoch, client.told)
-        self.ask(client, full=full)
-        if is_lost and client.name in self.clients and client.epoch > 0 and before[0] > 0:
-            client.epoch, client.told = before  # the answer did not arrive
+        name = data.draw(st.sampled_from(self.clients))
+        self.story.heartbeat(name, full=full, gives_up=gives_up, is_lost=is_lost)
 
     @precondition(lambda self: self.clients)
     @rule(data=st.data(), for_a_while=st.booleans())
     def leave(self, data: Any, for_a_while: bool) -> None:
-        client = self.clients.pop(data.draw(st.sampled_from(sorted(self.clients))))
-        epoch = -2 if for_a_while and client.instance else -1
-        with suppress(UnknownMemberId, GroupIdNotFound, FencedInstanceId):
-            self.world.beat(client.name, epoch, instance=client.instance)
+        self.story.leave(data.draw(st.sampled_from(self.clients)), for_a_while=for_a_while)
 
     @precondition(lambda self: self.clients)
-    @rule(data=st.data(), topics=st.sampled_from([("t",), ("u",), ("t", "u")]))
+    @rule(data=st.data(), topics=st.sampled_from(SUBSCRIPTIONS))
     def subscribe(self, data: Any, topics: tuple[str, ...]) -> None:
-        client = self.clients[data.draw(st.sampled_from(sorted(self.clients)))]
-        client.topics = topics
-        self.ask(client, full=True)
+        self.story.subscribe(data.draw(st.sampled_from(self.clients)), topics)
 
-    # --- what happens to them ---
-
-    @rule(ms=st.sampled_from([1, 5_000, 30_000, SESSION + 1]))
+    @rule(ms=st.sampled_from(PAUSES_MS))
     def time(self, ms: int) -> None:
-        self.world.advance(ms)
+        self.story.world.advance(ms)
 
     @rule(hours=st.integers(-5, 5))
     def clock(self, hours: int) -> None:
-        self.world.wall_ms += hours * 3_600_000
+        self.story.world.wall_ms += hours * 3_600_000
 
     @rule()
     def restart(self) -> None:
-        before = self.world.state
-        self.world = self.world.restart()
-        assert self.world.state.consumers == before.consumers
+        self.story.restart()
 
-    @rule(name=st.sampled_from(NAMES), partitions=st.integers(1, 3))
-    def grow(self, name: str, partitions: int) -> None:
-        if name in self.topics.known and self.topics.known[name].partitions < 8:
-            self.topics.grow(name, self.topics.known[name].partitions + partitions)
+    @rule(name=st.sampled_from(NAMES), by=st.integers(1, 3))
+    def grow(self, name: str, by: int) -> None:
+        self.story.grow(name, by)
 
     @rule(name=st.sampled_from(NAMES))
     def delete_or_create(self, name: str) -> None:
-        if name in self.topics.known:
-            self.topics.delete(name)
-        else:
-            self.topics.create(name, 3)
-
-    # --- what must hold ---
+        self.story.delete_or_create(name)
 
     @invariant()
-    def a_partition_has_one_holder(self) -> None:
-        group = self.world.state.consumers.get("g")
-        if group is None:
-            return
-        held = Counter(place for member in group.members.values() for place in member.holds())
-        assert not [place for place, count in held.items() if count > 1]
-        assert set(held) == set(group.holders)
-        assert all(place in group.members[name].holds() for place, name in group.holders.items())
-
-    @invariant()
-    def epochs_do_not_fall(self) -> None:
-        group = self.world.state.consumers.get("g")
-        if group is not None:
-            assert group.target_epoch <= group.epoch
-            self.epochs.append((group.epoch, group.target_epoch))
-            assert self.epochs[-2:] == sorted(self.epochs[-2:])
-
-    @invariant()
-    def what_clients_own_is_theirs(self) -> None:
-        """A client that was not fenced may work on what it owns: nobody else has it."""
-        group = self.world.state.consumers.get("g")
-        for client in self.clients.values():
-            member = None if group is None else group.members.get(client.name)
-            if member is None or client.epoch != member.epoch:
-                continue
-            held = set(member.holds())
-            assert all((topic, index) in held for topic, found in client.owned.items() for index in found)
+    def all_holds(self) -> None:
+        self.story.check()
 
     def teardown(self) -> None:
-        """When all do what they are told, the group comes to rest."""
-        self.world.advance(1)
-        for _ in range(8):
-            for client in list(self.clients.values()):
-                client.acknowledge()
-                self.ask(client, full=True)
-        group = self.world.state.consumers.get("g")
-        if group is None or any(name not in self.clients for name in group.members):
-            return
-        assert group.state in (ConsumerGroupState.STABLE, ConsumerGroupState.EMPTY)
-        for name, member in group.members.items():
-            target = {topic: set(found) for topic, found in group.target(name).items() if found}
-            assert {topic: set(found) for topic, found in member.current.assigned.items()} == target
-        if group.members and group.is_homogeneous:
-            loads = [len(list(member.holds())) for member in group.members.values()]
-            assert max(loads) - min(loads) <= 1
+        self.story.settle()
 
 
-pytestmark = pytest.mark.hypothesis
-ConsumerGroupModel.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
-TestConsumerGroups = ConsumerGroupModel.TestCase
+ConsumerGroupModel.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestConsumerGroups = pytest.mark.hypothesis(ConsumerGroupModel.TestCase)
+
+
+def walks(seeds: int) -> None:
+    for seed in range(seeds):
+        walk(seed)
+
+
+def test_random_walks_break_nothing() -> None:
+    walks(SEEDS)
+
+
+# --- planted bugs ---
+
+_next, _step, _owns = reconciliation._next, reconciliation.step, reconciliation._owns
+
+
+def takes_what_another_holds(current: Current, aim: Any, epoch: int) -> Current:
+    return _next(current, aim._replace(is_held_by_another=lambda topic, index: False), epoch)
+
+
+def gives_up_unasked(owned: Any, held: Any) -> bool:
+    """A member that does not say what it owns counts as one that has given up."""
+    return False if owned is None else _owns(owned, held)
+
+
+def forgets_to_wait(current: Current, aim: Any) -> Current:
+    """What is to be given up is not waited for."""
+    if current.state == UNREVOKED:
+        current = current._replace(state=STABLE, pending={})
+    return _step(current, aim)
+
+
+def never_compares_topics(self: Any, group_id: str) -> bool:
+    return False
+
+
+def keeps_the_time_of_the_clock(self: Any) -> bool:
+    """A clock that was set back stops the group for as long."""
+    group = self.group
+    interval_ms = self.cluster.timings(group.group_id).assignment_interval_ms
+    return group.target_epoch < group.epoch and self.now.wall_ms - group.target_timestamp_ms >= interval_ms
+
+
+def forgets_holders(self: ConsumerGroup, before: Any, after: Any) -> Any:
+    return self.holders
+
+
+PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
+    "a partition is given while another member holds it": (reconciliation, "_next", takes_what_another_holds),
+    "a revocation that is not acknowledged counts": (reconciliation, "_owns", gives_up_unasked),
+    "a revocation is not waited for": (draft, "step", forgets_to_wait),
+    "changed topics are not noticed": (groups.ConsumerGroups, "_must_check", never_compares_topics),
+    "a clock that was set back stops the group": (draft.Draft, "is_target_due", keeps_the_time_of_the_clock),
+    "holders are not kept": (ConsumerGroup, "_moved", forgets_holders),
+}
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_random_walks_find_a_planted_bug(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    where, name, planted = PLANTED[bug]
+    monkeypatch.setattr(where, name, planted)
+    with pytest.raises(Broken):
+        walks(SEEDS * 5)

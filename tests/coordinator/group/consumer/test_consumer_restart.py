@@ -108,7 +108,7 @@ def test_a_member_of_before_kip_1251_has_had_its_partitions_since_its_epoch():
     topic = b"\2" + bytes(15) + b"\1" + b"\2\0\0\0\3" + b"\0"
     old = raw[: 2 + 9] + topic + b"\1" + b"\0"
     read = decode(encode_key(record), old)
-    assert isinstance(read, ConsumerGroupRecord)
+    assert isinstance(read, ConsumerGroupRecord) and isinstance(read.value, Current)
     assert [dict(held) for held in read.value.assigned.values()] == [{3: 7}]
 
 

@@ -16,6 +16,7 @@ from uuid import UUID
 from twofold.coordinator.group.assignors import ASSIGNORS
 from twofold.coordinator.group.assignors.hashes import group_hash, topic_hash
 from twofold.coordinator.group.assignors.model import GroupSpec, MemberSpec
+from twofold.coordinator.group.assignors.orders import by_bucket, grown, string_hash
 from twofold.coordinator.group.consumer.reconciliation import Aim, Owned, step
 from twofold.coordinator.group.consumer.records import (
     CURRENT,
@@ -180,9 +181,10 @@ class Draft:
 
 
 def preferred_assignor(members: Iterable[ConsumerMember], known: tuple[str, ...]) -> str:
-    """The one that most members name; the first known one where none does, or not one that is known."""
-    votes = Counter(member.subscription.assignor for member in members if member.subscription.assignor in known)
-    return max(votes, key=lambda name: votes[name]) if votes else known[0]
+    """The one that most members name, of several the first in Java's order; the first known one where none is named."""
+    votes = Counter(member.subscription.assignor for member in members)
+    named = by_bucket([name for name in known if votes[name]], string_hash, grown(len(known)))
+    return max(named, key=lambda name: votes[name], default=known[0])
 
 
 def removal_of(group: ConsumerGroup, names: Mapping[str, str] | None = None) -> list[LogRecord]:

@@ -1,7 +1,7 @@
-"""Our consumer with `group_protocol="consumer"` (KIP-848) against Twofold; `make interop` adds Apache Kafka, and members
-in processes of their own that crash and are paused.
+"""Our consumer with `group_protocol="consumer"` (KIP-848) against Twofold.
 
-Each test has a group and a topic of its own, so that they can share a broker whose timers are short.
+`make interop` adds Apache Kafka, and members in processes of their own that crash and are paused. Each test has a group
+and a topic of its own, so that they can share a broker whose timers are short.
 """
 
 import asyncio

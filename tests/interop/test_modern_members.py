@@ -1,7 +1,7 @@
-"""Our consumer with `group_protocol="consumer"` (KIP-848) against Twofold; `make interop` adds Apache Kafka, and members
-in processes of their own that crash and are paused.
+"""Our consumer with `group_protocol="consumer"` (KIP-848) against Twofold.
 
-Each test has a group and a topic of its own, so that they can share a broker whose timers are short.
+`make interop` adds Apache Kafka, and members in processes of their own that crash and are paused. Each test has a group
+and a topic of its own, so that they can share a broker whose timers are short.
 """
 
 import asyncio
@@ -215,7 +215,7 @@ def test_a_member_that_was_removed_hears_of_its_loss_and_joins_again(server: Ser
     in_group(server, story)
 
 
-def test_a_static_member_that_comes_back_has_its_partitions_and_nobody_elses_move(server: Server) -> None:
+def test_a_static_member_that_comes_back_has_its_partitions_and_others_keep_theirs(server: Server) -> None:
     async def story(group: Group) -> None:
         heard = Heard()
         first = await group.consumer(listener=heard)

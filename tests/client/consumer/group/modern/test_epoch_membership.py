@@ -13,7 +13,7 @@ from twofold.client.consumer.group.modern.membership import (
     MemberTerms,
     PartitionId,
     SentHeartbeat,
-    Wanted,
+    WantedTopics,
     leaving,
 )
 from twofold.client.consumer.group.modern.states import (
@@ -38,7 +38,7 @@ TERMS = MemberTerms("g", "m", None, None, None, int(MAX_POLL_S * 1000), SESSION_
 
 def member(**terms: object) -> EpochMembership:
     made = EpochMembership(TERMS._replace(**terms))  # type: ignore[arg-type]
-    made.wanted = Wanted(frozenset({"t"}))
+    made.wanted = WantedTopics(frozenset({"t"}))
     made.polled(0.0)
     return made
 
@@ -221,7 +221,7 @@ def test_answers_of_a_membership_that_is_over_are_old_news() -> None:
 
 def test_a_subscription_that_changes_is_said_at_once_and_only_that() -> None:
     made = joined({(T, 0)})
-    made.wanted = Wanted(frozenset({"t", "u"}))
+    made.wanted = WantedTopics(frozenset({"t", "u"}))
     assert made.must_speak
     request = made.speak().request
     assert (request.subscribed_topic_names, request.rebalance_timeout_ms) == (["t", "u"], -1)
@@ -229,11 +229,11 @@ def test_a_subscription_that_changes_is_said_at_once_and_only_that() -> None:
 
 def test_a_pattern_is_taken_away_by_an_empty_one_also_when_the_answer_was_lost() -> None:
     made = joined(set())
-    made.wanted = Wanted(regex="a.*")
+    made.wanted = WantedTopics(regex="a.*")
     sent = made.speak()
     assert (sent.request.subscribed_topic_names, sent.request.subscribed_topic_regex) == ([], "a.*")
     made.unanswered(sent)
-    made.wanted = Wanted(frozenset({"t"}))
+    made.wanted = WantedTopics(frozenset({"t"}))
     assert made.speak().request.subscribed_topic_regex == ""
 
 

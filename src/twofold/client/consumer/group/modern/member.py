@@ -28,7 +28,7 @@ from twofold.client.consumer.group.modern.membership import (
     MemberTerms,
     PartitionId,
     SentHeartbeat,
-    Wanted,
+    WantedTopics,
     leaving,
 )
 from twofold.client.consumer.group.modern.names import TopicNames
@@ -96,7 +96,7 @@ class ModernMember:
     def subscribe(self, subscription: Subscription) -> None:
         """The next step joins the group, or tells it."""
         self.subscription = subscription
-        self.membership.wanted = Wanted(subscription.topics, subscription.pattern or "")
+        self.membership.wanted = WantedTopics(subscription.topics, subscription.pattern or "")
         self._track()
         self._heartbeats.look()
         self._fetcher.news.set()

@@ -51,7 +51,7 @@ class MemberTerms(NamedTuple):
     session_s: float
 
 
-class Wanted(NamedTuple):
+class WantedTopics(NamedTuple):
     """What the application is subscribed to: names, or a pattern for the broker."""
 
     topics: frozenset[str] = frozenset()
@@ -61,7 +61,7 @@ class Wanted(NamedTuple):
 class Said(NamedTuple):
     """What an answered heartbeat has told the coordinator."""
 
-    wanted: Wanted
+    wanted: WantedTopics
     owned: frozenset[PartitionId]
 
 
@@ -99,7 +99,7 @@ class EpochMembership:
         self.terms = terms
         self.state = EpochState.UNJOINED
         self.epoch = JOIN_EPOCH
-        self.wanted = Wanted()
+        self.wanted = WantedTopics()
         self.target: frozenset[PartitionId] = frozenset()  # to have, as the coordinator said last
         self.owned: frozenset[PartitionId] = frozenset()  # what the application has
         self.reads_as = Identity()  # for offsets in a transaction
@@ -141,7 +141,7 @@ class EpochMembership:
         """The next heartbeat. Of a member, or of one that joins."""
         terms, said, wanted = self.terms, self._said, self.wanted
         is_full = said is None or self.state is EpochState.JOINING
-        known = Wanted() if said is None else said.wanted
+        known = WantedTopics() if said is None else said.wanted
         self._had_regex = self._had_regex or bool(wanted.regex)
         # The empty pattern takes one away; a member that never had one does not mention it.
         tells_regex = self._had_regex and (is_full or wanted.regex != known.regex)

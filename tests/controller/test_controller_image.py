@@ -198,13 +198,16 @@ def test_two_transactions_in_one_batch():
     assert state.transaction is None
 
 
+LEVELS = [FeatureLevel] * 3  # of metadata, transactions and groups
+
+
 @pytest.mark.parametrize(
     ("history", "written"),
     [
-        ([], [BeginTransaction, FeatureLevel, FeatureLevel, EndTransaction]),
+        ([], [BeginTransaction, *LEVELS, EndTransaction]),
         (
             [BeginTransaction("Bootstrap records"), *initial_levels()[:1]],
-            [AbortTransaction, BeginTransaction, FeatureLevel, FeatureLevel, EndTransaction],
+            [AbortTransaction, BeginTransaction, *LEVELS, EndTransaction],
         ),
         (initial_levels(), []),
         ([*initial_levels(), BeginTransaction("x"), Topic("a", id_(1))], [AbortTransaction]),
@@ -217,7 +220,7 @@ def test_what_a_controller_writes_first(history: list[MetadataRecord], written: 
     assert [type(record) for record in result.records] == written
     after = fold(result.records, state)
     assert after.transaction is None
-    assert dict(after.image.features) == {"metadata.version": 30, "transaction.version": 2}
+    assert dict(after.image.features) == {"metadata.version": 30, "transaction.version": 2, "group.version": 1}
     assert not after.image.topics
     levels = [record for record in result.records if isinstance(record, FeatureLevel)]
     assert not levels or levels[0].name == "metadata.version"

@@ -85,7 +85,7 @@ def set_config(kind: int, name: str, key: str, value: str) -> IncrementalAlterCo
 def test_a_new_cluster_starts_with_its_features():
     async def story() -> None:
         controller = await started(new_disk())
-        assert dict(controller.image.features) == {"metadata.version": 30, "transaction.version": 2}
+        assert dict(controller.image.features) == {"metadata.version": 30, "transaction.version": 2, "group.version": 1}
         assert controller.image.offset >= 0
         assert controller.leader_epoch == 1
 
@@ -401,7 +401,7 @@ def test_a_predecessor_that_died_after_any_record_leaves_whole_transactions_only
             image = controller.image
             expected = stable if not stable.is_empty else fold(initial_levels()).image
             assert replace(image, offset=0) == replace(expected, offset=0)
-            assert ("b" in image.topics) == (12 <= length <= 15)
+            assert ("b" in image.topics) == (13 <= length <= 16)
             again = await restarted(disk)
             assert again.image == image, "what was aborted stays aborted, and nothing is written twice"
 

@@ -5,9 +5,9 @@ from typing import Any
 from uuid import UUID
 
 from twofold.coordinator.group.consumer.checks import check_request
-from twofold.coordinator.group.consumer.groups import ConsumerGroups, Decision
+from twofold.coordinator.group.consumer.groups import ConsumerGroups, GroupDecision
 from twofold.coordinator.group.consumer.state import ConsumerGroup
-from twofold.coordinator.group.consumer.surroundings import ConsumerGroupConfig, KnownTopic, Timings
+from twofold.coordinator.group.consumer.surroundings import ConsumerGroupConfig, SubscribableTopic, Timings
 from twofold.coordinator.group.context import Client, Instant
 from twofold.coordinator.group.records import LogRecord, decode, encode_key, encode_value
 from twofold.coordinator.group.state import GroupMachine
@@ -25,7 +25,7 @@ class Topics:
     """The topics of a cluster, and what groups have set."""
 
     def __init__(self, **partitions: int) -> None:
-        self.known: dict[str, KnownTopic] = {}
+        self.known: dict[str, SubscribableTopic] = {}
         self.own: dict[str, Timings] = {}
         self.timings_of_all = Timings(SESSION, 5_000, 0)
         self.topics_version = 0
@@ -36,17 +36,17 @@ class Topics:
     def create(self, name: str, partitions: int) -> None:
         self.topics_version += 1
         self.newest_topic_version = self.topics_version
-        self.known[name] = KnownTopic(UUID(int=self.topics_version), partitions)
+        self.known[name] = SubscribableTopic(UUID(int=self.topics_version), partitions)
 
     def grow(self, name: str, partitions: int) -> None:
         self.topics_version += 1
-        self.known[name] = KnownTopic(self.known[name].topic_id, partitions)
+        self.known[name] = SubscribableTopic(self.known[name].topic_id, partitions)
 
     def delete(self, name: str) -> None:
         self.topics_version += 1
         del self.known[name]
 
-    def topic(self, name: str) -> KnownTopic | None:
+    def topic(self, name: str) -> SubscribableTopic | None:
         return self.known.get(name)
 
     def topic_name(self, topic_id: UUID) -> str | None:
@@ -85,7 +85,7 @@ class ConsumerWorld:
         world.wall_ms = self.wall_ms
         return world
 
-    def write(self, decision: Decision[Any]) -> Any:
+    def write(self, decision: GroupDecision[Any]) -> Any:
         for record in decision.records:
             read = decode(encode_key(record), encode_value(record))  # type: ignore[arg-type]
             if read is not None:  # a removal of what is never written

@@ -11,7 +11,7 @@ from twofold.coordinator.group.consumer.records import (
     TARGET_EPOCH,
     ConsumerGroupRecord,
     Current,
-    Subscription,
+    MemberSubscription,
 )
 from twofold.coordinator.group.consumer.state import ConsumerGroupState
 from twofold.coordinator.group.records import GroupRecord, GroupValue, LogRecord, decode, encode_key, encode_value
@@ -49,7 +49,7 @@ def test_records_are_in_the_order_in_which_apache_kafka_loads_them():
 
 def test_a_member_without_a_classic_part_says_so_in_one_byte():
     """Apache Kafka writes the null of this tagged field."""
-    record = ConsumerGroupRecord(SUBSCRIPTION, "g", "m", Subscription(None, None, "c", "/h", ("t",), "", 5, None))
+    record = ConsumerGroupRecord(SUBSCRIPTION, "g", "m", MemberSubscription(None, None, "c", "/h", ("t",), "", 5, None))
     assert encode_key(record) == b"\0\5\0\1g\0\1m"
     assert encode_value(record) == b"\0\0\0\0\2c\3/h\2\2t\1\0\0\0\5\0\1\0\1\0"
 
@@ -140,7 +140,7 @@ def test_removals_of_what_is_unknown_are_passed_over():
 
 
 def test_a_simple_group_makes_room_and_a_classic_one_does_not():
-    begins = ConsumerGroupRecord(SUBSCRIPTION, "g", "m", Subscription())
+    begins = ConsumerGroupRecord(SUBSCRIPTION, "g", "m", MemberSubscription())
     world = ConsumerWorld(Topics(t=1), [GroupRecord("g", GroupValue()), begins])
     assert "g" in world.state.consumers and "g" not in world.state.groups
     with pytest.raises(MalformedRecord, match="classic group g"):

@@ -6,7 +6,7 @@ from twofold.broker.core import BrokerCore
 from twofold.config.group import group_timings
 from twofold.controller.delta import ImageDelta
 from twofold.controller.image import GROUP_RESOURCE, ConfigOwner, MetadataImage
-from twofold.coordinator.group.consumer.surroundings import KnownTopic, Timings
+from twofold.coordinator.group.consumer.surroundings import SubscribableTopic, Timings
 from twofold.machine.maps import Map
 
 _NOTHING: Map[str, str] = Map()
@@ -24,9 +24,9 @@ class ClusterOfGroups:
         if any(change.is_new for change in delta.changed_topics):
             self.newest_topic_version = image.offset
 
-    def topic(self, name: str) -> KnownTopic | None:
+    def topic(self, name: str) -> SubscribableTopic | None:
         topic = self._core.image.topics.get(name)
-        return None if topic is None else KnownTopic(topic.topic_id, len(topic.partitions))
+        return None if topic is None else SubscribableTopic(topic.topic_id, len(topic.partitions))
 
     def topic_name(self, topic_id: UUID) -> str | None:
         return self._core.image.topic_names.get(topic_id)

@@ -18,9 +18,9 @@ from twofold.broker.partitions.partition import ALL_REPLICAS, Partition
 from twofold.broker.partitions.purgatory import Purgatory
 from twofold.config.internal_topics import CONSUMER_OFFSETS
 from twofold.coordinator.group.classic import Token
-from twofold.coordinator.group.consumer.groups import ConsumerGroups, Decision, new_member_id
+from twofold.coordinator.group.consumer.groups import ConsumerGroups, GroupDecision, new_member_id
 from twofold.coordinator.group.consumer.subscriptions import Resolution
-from twofold.coordinator.group.consumer.surroundings import Cluster, ConsumerGroupConfig
+from twofold.coordinator.group.consumer.surroundings import ConsumerGroupConfig, GroupSurroundings
 from twofold.coordinator.group.context import Client, GroupConfig, Instant, Outcome
 from twofold.coordinator.group.membership import Membership
 from twofold.coordinator.group.offsets import Offsets
@@ -119,7 +119,7 @@ class GroupShard(CoordinatorShard[GroupsState, LogRecord]):
         attention: AttentionClock,
         purgatory: Purgatory,
         config: GroupConfig,
-        cluster: Cluster,
+        cluster: GroupSurroundings,
         *,
         commit_timeout_ms: int,
         codec: Codec = Codec.NONE,
@@ -252,7 +252,7 @@ class GroupShard(CoordinatorShard[GroupsState, LogRecord]):
 
     # --- consumer groups ---
 
-    def decide(self, decision: Decision[T], now: Instant) -> "asyncio.Future[T]":
+    def decide(self, decision: GroupDecision[T], now: Instant) -> "asyncio.Future[T]":
         """Write what was decided on a consumer group; the future is the answer."""
         future = self.write(lambda state, _: Result(decision.records, decision.answer, wait=True))
         self.consumers.accept(self.state, decision, now)
@@ -354,7 +354,7 @@ class GroupShard(CoordinatorShard[GroupsState, LogRecord]):
             self._write_due(decision, now)
         self._arm()
 
-    def _write_due(self, decision: Decision[None], now: Instant) -> None:
+    def _write_due(self, decision: GroupDecision[None], now: Instant) -> None:
         try:
             self.decide(decision, now).add_done_callback(lambda done: done.cancelled() or done.exception())
         except KafkaError as error:

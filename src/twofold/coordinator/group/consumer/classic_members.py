@@ -26,7 +26,7 @@ from twofold.coordinator.group.consumer.embedded import (
     write_assignment,
 )
 from twofold.coordinator.group.consumer.heartbeat import change, take_place
-from twofold.coordinator.group.consumer.records import ClassicPart, Subscription
+from twofold.coordinator.group.consumer.records import ClassicPart, MemberSubscription
 from twofold.coordinator.group.consumer.state import NO_PATTERN, UNRELEASED, UNREVOKED, ConsumerGroup, ConsumerMember
 from twofold.coordinator.group.context import Client
 from twofold.wire.errors import (
@@ -85,7 +85,7 @@ def join(
     turns_classic = replaced is not None and may_turn_classic_without(base, [replaced], draft.config, 0)
     before = _place(draft, request, member_id)
     subscription = _read_subscription(request)
-    old = Subscription() if before is None else before.subscription
+    old = MemberSubscription() if before is None else before.subscription
     wanted = _wanted(old, request, subscription, client)
     draft.subscribe(member_id, wanted)
     has_changed = change(draft, old, wanted, check_metadata=check_metadata)
@@ -133,11 +133,11 @@ def _read_subscription(request: JoinGroupRequest) -> ClassicSubscription:
 
 
 def _wanted(
-    old: Subscription, request: JoinGroupRequest, subscription: ClassicSubscription, client: Client
-) -> Subscription:
+    old: MemberSubscription, request: JoinGroupRequest, subscription: ClassicSubscription, client: Client
+) -> MemberSubscription:
     timeout_ms = rebalance_timeout(request)
     protocols = tuple((protocol.name, protocol.metadata) for protocol in request.protocols)
-    return Subscription(
+    return MemberSubscription(
         instance_id=old.instance_id if request.group_instance_id is None else request.group_instance_id,
         rack_id=old.rack_id if subscription.rack_id is None else subscription.rack_id,
         client_id=client.client_id,

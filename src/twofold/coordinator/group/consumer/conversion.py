@@ -32,8 +32,8 @@ from twofold.coordinator.group.consumer.records import (
     ClassicPart,
     Current,
     GroupEpoch,
+    MemberSubscription,
     Partitions,
-    Subscription,
     TargetEpoch,
 )
 from twofold.coordinator.group.consumer.state import STABLE, ConsumerGroup, ConsumerMember
@@ -89,8 +89,8 @@ def _read(group: ClassicGroup, member: Member, protocol: str) -> tuple[ClassicSu
     return subscription, assignment
 
 
-def _subscription(member: Member, subscription: ClassicSubscription) -> Subscription:
-    return Subscription(
+def _subscription(member: Member, subscription: ClassicSubscription) -> MemberSubscription:
+    return MemberSubscription(
         instance_id=member.group_instance_id,
         rack_id=subscription.rack_id,
         client_id=member.client_id,

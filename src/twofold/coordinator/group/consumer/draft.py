@@ -28,11 +28,11 @@ from twofold.coordinator.group.consumer.records import (
     TOPICS,
     ConsumerGroupRecord,
     GroupEpoch,
-    Subscription,
+    MemberSubscription,
     TargetEpoch,
 )
 from twofold.coordinator.group.consumer.state import NO_PARTITIONS, UNREVOKED, ConsumerGroup, ConsumerMember
-from twofold.coordinator.group.consumer.surroundings import Cluster, ConsumerGroupConfig
+from twofold.coordinator.group.consumer.surroundings import ConsumerGroupConfig, GroupSurroundings
 from twofold.coordinator.group.context import Instant
 from twofold.coordinator.group.records import LogRecord
 from twofold.wire.errors import UnknownServerError
@@ -54,7 +54,7 @@ class Timer:
 @dataclass(slots=True)
 class Draft:
     group: ConsumerGroup
-    cluster: Cluster
+    cluster: GroupSurroundings
     config: ConsumerGroupConfig
     now: Instant
     records: list[LogRecord] = field(default_factory=list)
@@ -72,7 +72,7 @@ class Draft:
 
     # --- members ---
 
-    def subscribe(self, member_id: str, wanted: Subscription) -> None:
+    def subscribe(self, member_id: str, wanted: MemberSubscription) -> None:
         member = self.group.members.get(member_id)
         if member is None or member.subscription != wanted:
             self.emit(SUBSCRIPTION, member_id, wanted)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from twofold.coordinator.group.consumer.records import Partitions
-from twofold.coordinator.group.consumer.surroundings import Cluster
+from twofold.coordinator.group.consumer.surroundings import GroupSurroundings
 
 NEWEST = 3
 
@@ -117,13 +117,13 @@ def write_assignment(partitions: Mapping[str, Iterable[int]], version: int) -> b
     return bytes(out + struct.pack(">i", -1))
 
 
-def by_name(partitions: Mapping[UUID, Iterable[int]], cluster: Cluster) -> dict[str, Iterable[int]]:
+def by_name(partitions: Mapping[UUID, Iterable[int]], cluster: GroupSurroundings) -> dict[str, Iterable[int]]:
     """Without topics that are gone."""
     named = {cluster.topic_name(topic_id): found for topic_id, found in partitions.items()}
     return {name: found for name, found in named.items() if name is not None}
 
 
-def by_id(partitions: Mapping[str, tuple[int, ...]], cluster: Cluster) -> Partitions:
+def by_id(partitions: Mapping[str, tuple[int, ...]], cluster: GroupSurroundings) -> Partitions:
     found: dict[UUID, frozenset[int]] = {}
     for name, indexes in partitions.items():
         topic = cluster.topic(name)

@@ -24,7 +24,7 @@ from twofold.coordinator.group.consumer.conversion import (
     upgrade,
 )
 from twofold.coordinator.group.consumer.draft import JOIN, REVOCATION, SESSION, Draft, Timer, removal_of
-from twofold.coordinator.group.consumer.heartbeat import Asked, heartbeat
+from twofold.coordinator.group.consumer.heartbeat import ConsumerHeartbeat, heartbeat
 from twofold.coordinator.group.consumer.leaving import leave_for_a_while, leaving_member, remove_members
 from twofold.coordinator.group.consumer.state import (
     LEFT_FOR_A_WHILE,
@@ -33,7 +33,7 @@ from twofold.coordinator.group.consumer.state import (
     ConsumerMember,
 )
 from twofold.coordinator.group.consumer.subscriptions import Resolution, resolve
-from twofold.coordinator.group.consumer.surroundings import Cluster, ConsumerGroupConfig
+from twofold.coordinator.group.consumer.surroundings import ConsumerGroupConfig, GroupSurroundings
 from twofold.coordinator.group.context import Client, Instant
 from twofold.coordinator.group.deadlines import Deadlines
 from twofold.coordinator.group.records import GroupRecord, LogRecord
@@ -65,7 +65,7 @@ RETRY_MS = 1_000  # after a write that was refused
 
 
 @dataclass(slots=True)
-class Decision(Generic[A]):
+class GroupDecision(Generic[A]):
     """What is to be written, and answered when it is safe."""
 
     group_id: str
@@ -82,7 +82,7 @@ class Decision(Generic[A]):
 
 
 class ConsumerGroups:
-    def __init__(self, config: ConsumerGroupConfig, cluster: Cluster, new_id: Callable[[], str]) -> None:
+    def __init__(self, config: ConsumerGroupConfig, cluster: GroupSurroundings, new_id: Callable[[], str]) -> None:
         """`new_id` gives a unique text each time: the id of a member whose client does not make one."""
         self.config = config
         self.cluster = cluster
@@ -111,7 +111,7 @@ class ConsumerGroups:
         self._checked.clear()
         self._resolving.clear()
 
-    def accept(self, state: "GroupsState", decision: Decision[Any], now: Instant) -> None:
+    def accept(self, state: "GroupsState", decision: GroupDecision[Any], now: Instant) -> None:
         """The records of a decision are in the log; `state` is the one after them."""
         group_id = decision.group_id
         for timer in decision.timers:
@@ -135,9 +135,9 @@ class ConsumerGroups:
     def _draft(self, group: ConsumerGroup, now: Instant) -> Draft:
         return Draft(group, self.cluster, self.config, now)
 
-    def _decided(self, draft: Draft, answer: A, **more: Any) -> Decision[A]:
+    def _decided(self, draft: Draft, answer: A, **more: Any) -> GroupDecision[A]:
         version = self.cluster.topics_version if draft.has_checked_metadata else None
-        return Decision(
+        return GroupDecision(
             draft.group.group_id,
             answer,
             draft.records,
@@ -159,7 +159,7 @@ class ConsumerGroups:
         request: ConsumerGroupHeartbeatRequest,
         client: Client,
         now: Instant,
-    ) -> Decision[ConsumerGroupHeartbeatResponse]:
+    ) -> GroupDecision[ConsumerGroupHeartbeatResponse]:
         """The request has passed `checks.check_request`. `classic` is the classic group of this name, if any."""
         if request.member_epoch < 0:
             return self._leave(state, request, now)
@@ -167,7 +167,7 @@ class ConsumerGroups:
         draft = self._draft(group or ConsumerGroup(request.group_id), now)
         if group is None:
             self._make_room(draft, classic, request)
-        asked = Asked.of(request, request.member_id or self._new_id(), client)
+        asked = ConsumerHeartbeat.of(request, request.member_id or self._new_id(), client)
         answer, resolution = heartbeat(
             draft,
             asked,
@@ -192,7 +192,7 @@ class ConsumerGroups:
 
     def _leave(
         self, state: "GroupsState", request: ConsumerGroupHeartbeatRequest, now: Instant
-    ) -> Decision[ConsumerGroupHeartbeatResponse]:
+    ) -> GroupDecision[ConsumerGroupHeartbeatResponse]:
         group = state.consumers.get(request.group_id)
         if group is None:
             kind = "is not a consumer group" if request.group_id in state.groups else "not found"
@@ -210,7 +210,9 @@ class ConsumerGroups:
             return self._decided(draft, answer)
         return self._without(group, [member], answer, now)
 
-    def _without(self, group: ConsumerGroup, members: Sequence[ConsumerMember], answer: A, now: Instant) -> Decision[A]:
+    def _without(
+        self, group: ConsumerGroup, members: Sequence[ConsumerMember], answer: A, now: Instant
+    ) -> GroupDecision[A]:
         """The group without these members: a classic one, if only classic members are left."""
         draft = self._draft(group, now)
         if may_turn_classic_without(group, members, self.config):
@@ -223,7 +225,7 @@ class ConsumerGroups:
 
     def resolved(
         self, state: "GroupsState", group_id: str, found: Mapping[str, frozenset[str]], version: int, now: Instant
-    ) -> Decision[None] | None:
+    ) -> GroupDecision[None] | None:
         """The outcome of a resolution; None where it changes nothing."""
         group = state.consumers.get(group_id)
         if group is None:
@@ -244,7 +246,7 @@ class ConsumerGroups:
 
     def join(
         self, group: ConsumerGroup, request: JoinGroupRequest, client: Client, now: Instant
-    ) -> Decision[JoinGroupResponse]:
+    ) -> GroupDecision[JoinGroupResponse]:
         draft = self._draft(group, now)
         member_id = request.member_id or self._new_id()
         try:
@@ -254,35 +256,37 @@ class ConsumerGroups:
                 and request.group_instance_id is None
                 and client.version >= MEMBER_ID_REQUIRED_SINCE
             ):
-                return Decision(group.group_id, join_error(MemberIdRequired(""), member_id))
+                return GroupDecision(group.group_id, join_error(MemberIdRequired(""), member_id))
             check = self._must_check(group.group_id)
             answer, is_classic = classic_members.join(draft, request, client, member_id, check_metadata=check)
         except KafkaError as error:
-            return Decision(group.group_id, join_error(error))
+            return GroupDecision(group.group_id, join_error(error))
         stale = is_classic and draft.group.target_epoch < draft.group.epoch
         return self._decided(draft, answer, turned_classic=is_classic, must_rebalance=stale)
 
-    def sync(self, group: ConsumerGroup, request: SyncGroupRequest, now: Instant) -> Decision[SyncGroupResponse]:
+    def sync(self, group: ConsumerGroup, request: SyncGroupRequest, now: Instant) -> GroupDecision[SyncGroupResponse]:
         draft = self._draft(group, now)
         try:
             answer = classic_members.sync(draft, request)
         except KafkaError as error:
-            return Decision(group.group_id, sync_error(error))
+            return GroupDecision(group.group_id, sync_error(error))
         late = classic_members.must_join_before_sync(group, request)
         if late is not None:
             timer = Timer(JOIN, late.member_id, late.subscription.rebalance_timeout_ms, if_unset=True)
-            return Decision(group.group_id, sync_error(RebalanceInProgress("")), timers=[timer])
+            return GroupDecision(group.group_id, sync_error(RebalanceInProgress("")), timers=[timer])
         return self._decided(draft, answer)
 
-    def classic_heartbeat(self, group: ConsumerGroup, request: HeartbeatRequest, now: Instant) -> Decision[int]:
+    def classic_heartbeat(self, group: ConsumerGroup, request: HeartbeatRequest, now: Instant) -> GroupDecision[int]:
         draft = self._draft(group, now)
         try:
             code = classic_members.heartbeat(draft, request)
         except KafkaError as error:
-            return Decision(group.group_id, error.code)
+            return GroupDecision(group.group_id, error.code)
         return self._decided(draft, code)
 
-    def leave(self, group: ConsumerGroup, request: LeaveGroupRequest, now: Instant) -> Decision[LeaveGroupResponse]:
+    def leave(
+        self, group: ConsumerGroup, request: LeaveGroupRequest, now: Instant
+    ) -> GroupDecision[LeaveGroupResponse]:
         rows: list[MemberResponse] = []
         gone: dict[str, ConsumerMember] = {}
         for identity in request.members:
@@ -299,12 +303,12 @@ class ConsumerGroups:
             )
         answer = LeaveGroupResponse(error_code=NONE, members=rows)
         if not gone:
-            return Decision(group.group_id, answer)
+            return GroupDecision(group.group_id, answer)
         return self._without(group, list(gone.values()), answer, now)
 
     # --- time ---
 
-    def tick(self, state: "GroupsState", now: Instant) -> Decision[None] | None:
+    def tick(self, state: "GroupsState", now: Instant) -> GroupDecision[None] | None:
         """Decide on one deadline that is due; None when none is."""
         while (due := self.deadlines.pop_due(now.monotonic_ms)) is not None:
             kind, group_id, member_id = due
@@ -319,7 +323,7 @@ class ConsumerGroups:
             return decision
         return None
 
-    def try_again(self, decision: Decision[Any], now: Instant) -> None:
+    def try_again(self, decision: GroupDecision[Any], now: Instant) -> None:
         """A deadline's write was refused: the member stays, and the deadline comes again."""
         if decision.retry is not None:
             self.deadlines.set(decision.retry, now.monotonic_ms + RETRY_MS)

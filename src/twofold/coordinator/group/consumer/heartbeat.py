@@ -22,7 +22,7 @@ from twofold.coordinator.group.consumer.checks import (
 )
 from twofold.coordinator.group.consumer.draft import SESSION, Draft
 from twofold.coordinator.group.consumer.reconciliation import Owned
-from twofold.coordinator.group.consumer.records import CURRENT, SUBSCRIPTION, TARGET, Epochs, Held, Subscription
+from twofold.coordinator.group.consumer.records import CURRENT, SUBSCRIPTION, TARGET, Epochs, Held, MemberSubscription
 from twofold.coordinator.group.consumer.state import ConsumerMember
 from twofold.coordinator.group.consumer.subscriptions import (
     PatternChange,
@@ -42,7 +42,7 @@ JOINED_AGAIN = 0  # the epoch of a static member that takes the place of its for
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ConsumerHeartbeat:
     """A heartbeat that passed the checks of the request alone."""
 
     request: ConsumerGroupHeartbeatRequest
@@ -51,7 +51,7 @@ class Asked:
     owned: Owned | None
 
     @classmethod
-    def of(cls, request: ConsumerGroupHeartbeatRequest, member_id: str, client: Client) -> "Asked":
+    def of(cls, request: ConsumerGroupHeartbeatRequest, member_id: str, client: Client) -> "ConsumerHeartbeat":
         return cls(request, member_id, client, owned_of(request.topic_partitions))
 
     @property
@@ -73,16 +73,16 @@ class Step(NamedTuple):
     """A member that speaks either protocol, and what it says now."""
 
     member_id: str
-    subscription: Subscription
-    before: Subscription
+    subscription: MemberSubscription
+    before: MemberSubscription
     owned: Owned | None
 
 
 def heartbeat(
-    draft: Draft, asked: Asked, *, check_metadata: bool, may_resolve: bool
+    draft: Draft, asked: ConsumerHeartbeat, *, check_metadata: bool, may_resolve: bool
 ) -> tuple[ConsumerGroupHeartbeatResponse, Resolution | None]:
     before = find_member(draft, asked)
-    old = Subscription() if before is None else before.subscription
+    old = MemberSubscription() if before is None else before.subscription
     wanted = _subscription(old, asked)
     draft.subscribe(asked.member_id, wanted)
     has_changed = change(draft, old, wanted, check_metadata=check_metadata)
@@ -103,7 +103,7 @@ def heartbeat(
     return response, resolution
 
 
-def change(draft: Draft, old: Subscription, wanted: Subscription, *, check_metadata: bool) -> bool:
+def change(draft: Draft, old: MemberSubscription, wanted: MemberSubscription, *, check_metadata: bool) -> bool:
     """Raise the group epoch where a changed subscription, or changed topics, ask for it; whether the former did."""
     names_changed = old.topics != wanted.topics
     pattern = change_pattern(draft, old.pattern, wanted.pattern)
@@ -113,7 +113,7 @@ def change(draft: Draft, old: Subscription, wanted: Subscription, *, check_metad
     return names_changed or pattern is not PatternChange.NONE
 
 
-def find_member(draft: Draft, asked: Asked) -> ConsumerMember | None:
+def find_member(draft: Draft, asked: ConsumerHeartbeat) -> ConsumerMember | None:
     """The member that asks, in its place; None where it is new."""
     request, group, member_id = asked.request, draft.group, asked.member_id
     check_room(group, member_id, request.instance_id, draft.config)
@@ -145,12 +145,12 @@ def take_place(draft: Draft, old: ConsumerMember, member_id: str, epoch: int, pr
     return draft.group.members[member_id]
 
 
-def _subscription(old: Subscription, asked: Asked) -> Subscription:
+def _subscription(old: MemberSubscription, asked: ConsumerHeartbeat) -> MemberSubscription:
     """The subscription so far, with the changes of this heartbeat. Null stands for: as before."""
     request, client = asked.request, asked.client
     names, pattern = request.subscribed_topic_names, request.subscribed_topic_regex
     timeout_ms = request.rebalance_timeout_ms
-    return Subscription(
+    return MemberSubscription(
         instance_id=old.instance_id if request.instance_id is None else request.instance_id,
         rack_id=old.rack_id if request.rack_id is None else request.rack_id,
         client_id=client.client_id,

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from twofold.coordinator.group.consumer.draft import preferred_assignor
 from twofold.coordinator.group.consumer.state import ConsumerGroup, ConsumerMember
-from twofold.coordinator.group.consumer.surroundings import Cluster, ConsumerGroupConfig
+from twofold.coordinator.group.consumer.surroundings import ConsumerGroupConfig, GroupSurroundings
 from twofold.wire.errors import NONE
 from twofold.wire.messages.consumer_group_describe import (
     Assignment,
@@ -18,7 +18,9 @@ CONSUMER = "consumer"
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
 
-def describe_consumer_group(group: ConsumerGroup, cluster: Cluster, config: ConsumerGroupConfig) -> DescribedGroup:
+def describe_consumer_group(
+    group: ConsumerGroup, cluster: GroupSurroundings, config: ConsumerGroupConfig
+) -> DescribedGroup:
     return DescribedGroup(
         error_code=NONE,
         group_id=group.group_id,
@@ -40,7 +42,7 @@ def topics_shown(described: DescribedGroup) -> set[str]:
     return shown
 
 
-def _member(group: ConsumerGroup, member: ConsumerMember, cluster: Cluster) -> Member:
+def _member(group: ConsumerGroup, member: ConsumerMember, cluster: GroupSurroundings) -> Member:
     subscription = member.subscription
     held: dict[UUID, set[int]] = {}
     for topic, partition in member.holds():
@@ -60,7 +62,7 @@ def _member(group: ConsumerGroup, member: ConsumerMember, cluster: Cluster) -> M
     )
 
 
-def _assignment(partitions: Mapping[UUID, Iterable[int]], cluster: Cluster) -> Assignment:
+def _assignment(partitions: Mapping[UUID, Iterable[int]], cluster: GroupSurroundings) -> Assignment:
     rows = []
     for topic_id in sorted(partitions):
         name = cluster.topic_name(topic_id)

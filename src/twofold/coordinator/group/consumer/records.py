@@ -55,7 +55,7 @@ class ClassicPart(NamedTuple):
     protocols: tuple[tuple[str, bytes], ...]
 
 
-class Subscription(NamedTuple):
+class MemberSubscription(NamedTuple):
     """What a member says of itself."""
 
     instance_id: str | None = None
@@ -204,7 +204,7 @@ def encode_value(record: ConsumerGroupRecord) -> bytes | None:
     value = record.value
     if value is None:
         return None
-    if type(value) is Subscription:
+    if type(value) is MemberSubscription:
         classic = value.classic
         rows = None if classic is None else _Classic(classic[0], tuple(_Protocol(*row) for row in classic.protocols))
         value = _Member(*value[:8], rows)
@@ -248,7 +248,7 @@ def _decode_value(kind: int, data: bytes) -> Any:
         classic = value.classic or None
         part = None if classic is None else ClassicPart(classic[0], tuple(map(tuple, classic.protocols)))
         topics = tuple(sorted(set(value.topics)))
-        return Subscription(
+        return MemberSubscription(
             value.instance_id, value.rack_id, value.client_id, value.client_host, topics, value.pattern or "",
             value.rebalance_timeout_ms, value.assignor, part,
         )  # fmt: skip

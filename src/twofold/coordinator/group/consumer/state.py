@@ -23,9 +23,9 @@ from twofold.coordinator.group.consumer.records import (
     TARGET_EPOCH,
     ConsumerGroupRecord,
     Current,
+    MemberSubscription,
     Partitions,
     Resolved,
-    Subscription,
 )
 from twofold.machine.maps import Map
 
@@ -38,7 +38,7 @@ NO_PARTITIONS: Partitions = {}
 NEVER_JOINED = Current(0, -1, STABLE)
 NO_PLACE = Current(LEFT, -1, STABLE)
 NO_PATTERN = ""
-NOTHING_SAID = Subscription()
+NOTHING_SAID = MemberSubscription()
 
 Holder: TypeAlias = tuple[UUID, int]
 
@@ -55,7 +55,7 @@ class ConsumerGroupState(Enum):
 @dataclass(frozen=True, slots=True)
 class ConsumerMember:
     member_id: str
-    subscription: Subscription = NOTHING_SAID
+    subscription: MemberSubscription = NOTHING_SAID
     current: Current = NEVER_JOINED
 
     @property
@@ -121,7 +121,7 @@ class ConsumerGroup:
                 topics.update(resolved.topics)
         return topics
 
-    def topics_of(self, subscription: Subscription) -> Iterable[str]:
+    def topics_of(self, subscription: MemberSubscription) -> Iterable[str]:
         resolved = self.patterns.get(subscription.pattern) if subscription.pattern else None
         if resolved is None:
             return subscription.topics
@@ -191,10 +191,10 @@ class ConsumerGroup:
                 holders[place] = member_id
         return holders.finish()
 
-    def _subscribe(self, member_id: str, wanted: Subscription) -> "ConsumerGroup":
+    def _subscribe(self, member_id: str, wanted: MemberSubscription) -> "ConsumerGroup":
         before = self.members.get(member_id)
         after = ConsumerMember(member_id, wanted) if before is None else replace(before, subscription=wanted)
-        old = Subscription() if before is None else before.subscription
+        old = MemberSubscription() if before is None else before.subscription
         static = self.static
         if old.instance_id != wanted.instance_id and old.instance_id is not None:
             static = _without(static, old.instance_id, member_id)

@@ -49,12 +49,12 @@ class ConsumerGroupConfig:
         return self.migration_policy in DOWNGRADES
 
 
-class KnownTopic(NamedTuple):
+class SubscribableTopic(NamedTuple):
     topic_id: UUID
     partitions: int
 
 
-class Cluster(Protocol):
+class GroupSurroundings(Protocol):
     """The topics that exist now, and what groups have set for themselves."""
 
     @property
@@ -67,7 +67,7 @@ class Cluster(Protocol):
         """The version that the newest topic came with."""
         ...
 
-    def topic(self, name: str) -> KnownTopic | None: ...
+    def topic(self, name: str) -> SubscribableTopic | None: ...
 
     def topic_name(self, topic_id: UUID) -> str | None: ...
 

@@ -55,9 +55,11 @@ class Party:
         ]
         alter_group(self.probe, label, self.id, rows)
 
-    def describe(self, label: str, version: int = 1, *groups: str) -> Answer:
+    def describe(
+        self, label: str, version: int = 1, *groups: str, keep: Callable[[Answer], Answer] = lambda answer: answer
+    ) -> Answer:
         body = {"group_ids": groups or [self.id], "include_authorized_operations": True}
-        answer: Answer = self.probe.ask(label, "ConsumerGroupDescribe", version, body)
+        answer: Answer = self.probe.ask(label, "ConsumerGroupDescribe", version, body, keep=keep)
         return answer
 
     def listed(self, label: str) -> None:
@@ -77,6 +79,14 @@ class Party:
     def fetch(self, label: str, member: str | None, epoch: int, version: int = 9) -> None:
         body = fetch_body(version, self.id, [(self.only_topic, [0])], member_id=member, member_epoch=epoch)
         self.probe.ask(label, "OffsetFetch", version, body)
+
+
+def counted(answer: Answer) -> Answer:
+    """How many partitions the members are to have. Which ones goes by ids, and the server makes some."""
+    targets = [member["target_assignment"] for group in answer["groups"] for member in group["members"]]
+    for row in [row for target in targets for row in target["topic_partitions"]]:
+        row["partitions"] = len(row["partitions"])
+    return answer
 
 
 def alter_group(probe: Probe, label: str | None, group_id: str, rows: list[Answer]) -> None:

@@ -318,7 +318,7 @@ def test_a_bootstrap_that_was_lost_is_written_by_the_next_leader() -> None:
         assert len(second.replica.tail) == 1
         stage.lead(first, 1)
         assert not first.replica.tail
-        assert stage.truth.transactions == [Transaction("Bootstrap records", 2, 5)]
+        assert stage.truth.transactions == [Transaction("Bootstrap records", 2, 6)]
         stage.finish()
 
     play(story)

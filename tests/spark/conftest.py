@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -51,14 +52,18 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     builder = SparkSession.builder.master("local[2]").appName("twofold tests")
     for name, value in settings.items():
         builder = builder.config(name, value)
+    # Writes without a prefix lease one of the host's: those of tests that run beside these are not met. The sink
+    # tells a listener in this process through the same directory.
+    temporary = tmp_path_factory.mktemp("tmp")
     with pytest.MonkeyPatch.context() as patch:
         for name, value in spark_environment().items():
             patch.setenv(name, value)
-        # Writes without a prefix lease one of the host's: those of tests that run beside these are not met.
-        patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("tmp")))
+        patch.setenv("TMPDIR", str(temporary))
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
-    yield session
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", str(temporary))
+        yield session
     for query in session.streams.active:
         query.stop()
     session.stop()

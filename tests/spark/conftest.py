@@ -3,7 +3,6 @@
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def spark_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """For temporary files of the session. Writes without a prefix lease one of the host's, which are there: those of
+    tests that run beside these are not met."""
+    return tmp_path_factory.mktemp("tmp")
+
+
+@pytest.fixture(scope="session")
+def spark(spark_directory: Path) -> Iterator[Any]:
     """Two cores, little memory, no web pages, sockets of the kind that Python workers are fast with."""
     if shutil.which("java") is None:
         pytest.skip("Spark needs a JDK: install openjdk-17-jdk-headless")
@@ -52,18 +58,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     builder = SparkSession.builder.master("local[2]").appName("twofold tests")
     for name, value in settings.items():
         builder = builder.config(name, value)
-    # Writes without a prefix lease one of the host's: those of tests that run beside these are not met. The sink
-    # tells a listener in this process through the same directory.
-    temporary = tmp_path_factory.mktemp("tmp")
     with pytest.MonkeyPatch.context() as patch:
         for name, value in spark_environment().items():
             patch.setenv(name, value)
-        patch.setenv("TMPDIR", str(temporary))
+        patch.setenv("TMPDIR", str(spark_directory))
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tempfile, "tempdir", str(temporary))
-        yield session
+    yield session
     for query in session.streams.active:
         query.stop()
     session.stop()

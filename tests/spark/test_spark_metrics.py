@@ -2,6 +2,7 @@
 
 import json
 import re
+import tempfile
 import threading
 import urllib.error
 import urllib.request
@@ -25,13 +26,16 @@ DEPLOY = Path(__file__).parent.parent.parent / "deploy"
 
 
 @pytest.fixture(scope="module")
-def listener(spark: Any) -> Iterator[MetricsListener]:
-    """One for all tests here: each looks for its own queries only."""
-    made = MetricsListener("127.0.0.1:0", spark)
-    spark.streams.addListener(made)
-    yield made
-    spark.streams.removeListener(made)
-    made.close()
+def listener(spark: Any, spark_directory: Path) -> Iterator[MetricsListener]:
+    """One for all tests here: each looks for its own queries only. The sink tells it what it did through a file in the
+    temporary directory that a program and its Spark share."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", str(spark_directory))
+        made = MetricsListener("127.0.0.1:0", spark)
+        spark.streams.addListener(made)
+        yield made
+        spark.streams.removeListener(made)
+        made.close()
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from twofold.cli.common import (
     run_command,
     say_empty,
 )
-from twofold.cli.topic import report
+from twofold.cli.topic.errors import report
 from twofold.client import (
     ClusterDescription,
     Feature,

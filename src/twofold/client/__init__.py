@@ -29,6 +29,7 @@ from twofold.client.admin.model import (
     UpgradeType,
 )
 from twofold.client.admin.quotas import QuotaTarget
+from twofold.client.admin.replicas import ElectionType, Reassignment
 from twofold.client.admin.storage import ALL_RECORDS, LogDirDescription, ReplicaInfo
 from twofold.client.admin.transaction_model import (
     AbortTransactionSpec,
@@ -64,6 +65,7 @@ __all__ = [
     "ConsumerRecord",
     "CreatedTopic",
     "Delivery",
+    "ElectionType",
     "Feature",
     "FeatureUpdate",
     "FeaturesDescription",
@@ -85,6 +87,7 @@ __all__ = [
     "QuotaTarget",
     "RebalanceListener",
     "RecordMetadata",
+    "Reassignment",
     "ReplicaInfo",
     "ResourceType",
     "Results",

@@ -110,7 +110,7 @@ def test_what_was_sent_is_read_once_the_server_has_taken_it() -> None:
 
 @pytest.mark.parametrize("server", ["127.0.0.1", "::"])
 @pytest.mark.parametrize("unread", [unread_by_netlink, unread_by_proc])
-def test_the_kernel_tells_of_bytes_that_nobody_has_read(unread: Callable[..., bool], server: str) -> None:
+def test_the_kernel_tells_of_bytes_that_no_process_has_read(unread: Callable[..., bool], server: str) -> None:
     """Of a server that listens on both families, too, as Apache Kafka does."""
     family = socket.AF_INET6 if ":" in server else socket.AF_INET
     if unread is unread_by_netlink and not tells_queues():

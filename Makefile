@@ -16,7 +16,7 @@ WORKERS ?= 4
 # The tests start thousands of processes: compiled modules stay on disk, or each process compiles the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup test spark check lint compiled demo jdk serve sim mutants interop bench docs lock dist interpreters clean tools fuzz soak steady
+.PHONY: help setup test spark check lint compiled fasttests alltests demo jdk serve sim mutants interop bench docs lock dist interpreters clean tools fuzz soak steady
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -43,13 +43,18 @@ lint: $(READY)  ## ruff and mypy (the package, the kits and the simulator strict
 compiled: $(READY)
 	@$(BIN)/python -m pytest --collect-only >/dev/null 2>&1 || true
 
-check: $(READY)  ## lint and the fast tests (under 3 minutes)
-	@$(MAKE) --no-print-directory -j2 lint compiled
+fasttests: compiled
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow and not interop and not oracle and not spark"
 
-test: tools  ## everything that CI runs: lint, unit, simulated power cuts, real clients, Spark, Apache Kafka as the oracle
-	@$(MAKE) --no-print-directory -j2 lint compiled
+alltests: compiled
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+# mypy keeps one core for a minute, and the tests keep the others.
+check: $(READY)  ## lint and the fast tests (under 3 minutes)
+	@$(MAKE) --no-print-directory -j2 lint fasttests
+
+test: tools  ## everything that CI runs: lint, unit, simulated power cuts, real clients, Spark, Apache Kafka as the oracle
+	@$(MAKE) --no-print-directory -j2 lint alltests
 
 spark: tools  ## the tests of the Spark source and sink alone
 	@$(BIN)/python -m pytest --timeout=600 tests/spark tests/sink

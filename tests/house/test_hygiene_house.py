@@ -4,13 +4,19 @@ import ast
 import importlib
 import json
 import re
-import subprocess
 import sys
 from collections import Counter
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+
+import measure_house  # noqa: E402
+
 SOURCE = ROOT / "src" / "twofold"
 
 READS_THE_ENVIRONMENT = {
@@ -40,7 +46,8 @@ def test_no_environment_variable_changes_what_the_program_does_at_a_step() -> No
     """Tests that want a process to fail at a step of the sink pass it an observer (`twofold.sink.steps`)."""
     reading = set()
     for path in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        text = path.read_text()
+        for node in ast.walk(ast.parse(text)) if "environ" in text or "getenv" in text else ():
             if isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv"):
                 inside = path.relative_to(SOURCE)
                 reading.add("cli" if inside.parts[0] == "cli" else str(inside))
@@ -83,15 +90,24 @@ def test_what_only_tests_use_is_not_shipped() -> None:
 
 
 @cache
-def house(*arguments: str) -> str:
-    """What the tool prints."""
-    tool = [sys.executable, str(ROOT / "tools" / "measure_house.py"), *arguments]
-    return subprocess.run(tool, capture_output=True, text=True, check=True).stdout
+def house() -> dict[str, Any]:
+    return measure_house.measure()
 
 
-def test_the_house_is_measured_as_a_table_and_as_json() -> None:
-    measured = json.loads(house("--format", "json"))
-    table = house()
+def printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """By the tool, which reads the sources once for all tests."""
+    measured = house()
+    monkeypatch.setattr(measure_house, "measure", lambda source: measured)
+    monkeypatch.setattr(sys, "argv", ["measure_house.py", *arguments])
+    assert measure_house.main() == 0
+    return capsys.readouterr().out
+
+
+def test_the_house_is_measured_as_a_table_and_as_json(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured = json.loads(printed(monkeypatch, capsys, "--format", "json"))
+    table = printed(monkeypatch, capsys)
     assert f"| sink | {measured['packages']['sink']['files']} |" in table
     assert sum(row["lines"] for row in measured["packages"].values()) == measured["lines"]
     assert measured["packages"]["sink"]["longest_chain"][-1] == "KafkaError"
@@ -99,7 +115,7 @@ def test_the_house_is_measured_as_a_table_and_as_json() -> None:
 
 def test_one_class_name_has_one_meaning() -> None:
     """Helpers that begin with `_` stay in their module; wire messages have Apache Kafka's names, which repeat."""
-    duplicated = json.loads(house("--format", "json"))["duplicated_classes"]
+    duplicated = house()["duplicated_classes"]
     new = {name: places for name, places in duplicated.items() if name not in NAMES_OF_TWO_CLASSES}
     assert not new, "rename the class that is used less"
     assert {name: len(places) for name, places in duplicated.items()} == dict.fromkeys(NAMES_OF_TWO_CLASSES, 2)

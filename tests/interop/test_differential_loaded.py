@@ -17,7 +17,7 @@ import pytest
 from interop.cases.txn_kit import await_coordinator, read
 from interop.cases.txn_loaded import ALL, CRAFTS, Loaded
 from oracle.batches import describe
-from oracle.compare import Case, Probe, differences
+from oracle.compare import Case, Probe, at_once, differences
 from oracle.kafka import EXACT_SETTINGS, Oracle, running_oracle
 from oracle.transaction_log import TOPIC, append
 from oracle.twofold import Twofold, running_twofold
@@ -95,7 +95,7 @@ def test_decided_transactions_get_their_markers(
 @pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
 def test_what_was_loaded_is_answered_alike(case: Case, servers: tuple[Loading, Loading]) -> None:
     oracle, twofold = servers
-    wrong = differences(case, oracle.tell(case), twofold.tell(case))
+    wrong = differences(case, *at_once(lambda loading: loading.tell(case), oracle, twofold))
     assert not wrong, f"{case}: {len(wrong)} differences\n" + "\n".join(wrong)
 
 

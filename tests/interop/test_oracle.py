@@ -21,5 +21,9 @@ def test_tools_of_the_jars_run(oracle, tmp_path):
     )
     assert listed.returncode == 0, listed.stderr
     program = tmp_path / "Hello.java"
-    program.write_text("public class Hello { public static void main(String[] a) { System.out.print(a[0]); } }")
-    assert oracle.java_program(program, ["there"]).stdout == "there"
+    for said in ("hello", "good morning"):  # a program that was changed is compiled again
+        said_by = (
+            f'public class Hello {{ public static void main(String[] a) {{ System.out.print("{said} " + a[0]); }} }}'
+        )
+        program.write_text(said_by)
+        assert oracle.java_program(program, ["there"]).stdout == f"{said} there"

@@ -10,6 +10,7 @@ import pytest
 from kits.security import rights
 from kits.security.guarded import ALICE, Asked, Binding, bindings, guarded_pair
 from kits.security.rights import AUTHORIZATION, NEW_ACL, ROWS, Right, Row, codes
+from oracle.compare import at_once
 from twofold.broker.network.dispatch import served_apis
 from twofold.security.acl_codes import CLUSTER_NAME, AclResourceType, Operation, Permission
 
@@ -45,20 +46,15 @@ RIGHTS = [
 ]  # fmt: skip
 
 
-def answers(both: tuple[Asked, Asked], row: Row, entries: list[Binding]) -> list[tuple[Any, ...]]:
-    found = []
-    for server in both:
-        server.fresh_transaction()
-        server.grant(entries)
-        answer = server.ask(row)
-        seen = None if row.seen is None else bool(row.seen(answer))
-        found.append((sorted(codes(answer) & AUTHORIZATION), seen))
-    return found
-
-
 @pytest.mark.parametrize(("row", "granted"), RIGHTS)
 def test_rights(both: tuple[Asked, Asked], row: Row, granted: list[Right]) -> None:
-    theirs, ours = answers(both, row, bindings(granted))
+    def answer_of(server: Asked) -> tuple[Any, ...]:
+        server.fresh_transaction()
+        server.grant(bindings(granted))
+        answer = server.ask(row)
+        return sorted(codes(answer) & AUTHORIZATION), None if row.seen is None else bool(row.seen(answer))
+
+    theirs, ours = at_once(answer_of, *both)
     assert ours == theirs
 
 
@@ -113,14 +109,14 @@ def test_a_row_with_a_code_of_filters_is_refused_and_the_others_are_done(
     assert (theirs, ours) == ([-1, -1, -1], [42, 0, 42])
 
 
-def created(both: tuple[Asked, Asked], row: dict[str, Any]) -> list[list[int]]:
-    found = []
-    for server in both:
+def created(both: tuple[Asked, Asked], row: dict[str, Any]) -> tuple[list[int], list[int]]:
+    def codes_of(server: Asked) -> list[int]:
         server.grant([])
         asked = {**NEW_ACL, "resource_name": "t", **row}
         answer = server.admin.ask("CreateAcls", 3, creations=[asked, {**NEW_ACL, "resource_name": "last"}, asked])
-        found.append([result["error_code"] for result in answer["results"]])
-    return found
+        return [result["error_code"] for result in answer["results"]]
+
+    return at_once(codes_of, *both)
 
 
 STORED: list[Binding] = [
@@ -153,15 +149,16 @@ FILTERS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("wanted", FILTERS, ids=lambda row: "_".join(f"{k}={v}" for k, v in row.items()) or "all")
 def test_a_filter(both: tuple[Asked, Asked], wanted: dict[str, Any]) -> None:
-    found = []
-    for server in both:
+    def found_by(server: Asked) -> tuple[Any, ...]:
         server.grant(STORED)
         described = server.described(**wanted)
         asked = {**rights.ACL_FILTER, "principal_filter": None, **wanted}
         answer = server.admin.ask("DeleteAcls", 3, filters=[asked])
         gone = {row["resource_name"] + str(row["pattern_type"]) for row in answer["filter_results"][0]["matching_acls"]}
-        found.append((described, gone))
-    assert found[1] == found[0]
+        return described, gone
+
+    theirs, ours = at_once(found_by, *both)
+    assert ours == theirs
 
 
 # --- random entries
@@ -187,8 +184,8 @@ def random_entries(random: Random) -> list[Binding]:
 def test_random_entries(both: tuple[Asked, Asked], seed: int) -> None:
     """What may be described and written, and whether a producer without an id may write anywhere."""
     entries = random_entries(Random(seed))
-    found = []
-    for server in both:
+
+    def allowed_by(server: Asked) -> tuple[Any, ...]:
         server.grant([*entries, (int(AclResourceType.CLUSTER), CLUSTER_NAME, 3, ALICE, "*", int(Operation.ALTER), 2)])
         topics = [{"name": name} for name in ("a", "ab", "abc", "abcd", "b", "c")]
         body = {"topics": topics, "allow_auto_topic_creation": False, "include_topic_authorized_operations": True}
@@ -199,5 +196,7 @@ def test_random_entries(both: tuple[Asked, Asked], seed: int) -> None:
             for name in ("a", "abc", "c")
         }
         rows = sorted((row["name"], row["error_code"] in AUTHORIZATION) for row in metadata["topics"])
-        found.append((rows, null["error_code"] in AUTHORIZATION, ids))
-    assert found[1] == found[0], entries
+        return rows, null["error_code"] in AUTHORIZATION, ids
+
+    theirs, ours = at_once(allowed_by, *both)
+    assert ours == theirs, entries

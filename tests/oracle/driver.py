@@ -4,9 +4,9 @@ import socket
 import struct
 import time
 from collections import Counter
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from oracle.queues import unread
 from oracle.wire import decode_response, encode_request
 
 CLOSED = "closed"
@@ -74,17 +74,9 @@ class Connection:
         """Until the server's process has taken all that was sent. A server that handles requests one after the other
         handles these before anything that another connection sends from now on."""
         deadline = time.monotonic() + patience_s
-        while self._unread():
+        while unread(self._socket):
             assert time.monotonic() < deadline, f"the server has not read what was sent {patience_s} s ago"
             time.sleep(0.001)
-
-    def _unread(self) -> bool:
-        """Whether bytes of this connection wait in a queue of the kernel, on our side or on the server's."""
-        here, there = self._socket.getsockname()[1], self._socket.getpeername()[1]
-        return any(
-            (port, peer, sending) == (here, there, True) or (port, peer, receiving) == (there, here, True)
-            for port, peer, sending, receiving in _queues()
-        )
 
     def set_timeout(self, timeout_s: float) -> None:
         self._socket.settimeout(timeout_s)
@@ -123,15 +115,3 @@ class Connection:
                 return None
             data += chunk
         return bytes(data)
-
-
-def _queues() -> list[tuple[int, int, bool, bool]]:
-    """Of each TCP socket of this machine: its port, its peer's, and whether bytes wait to leave and to be read."""
-    rows = []
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        for line in Path(table).read_text().splitlines()[1:]:
-            _, local, remote, _, queues, *_ = line.split()
-            port, peer = (int(address.rpartition(":")[2], 16) for address in (local, remote))
-            sending, receiving = (int(size, 16) > 0 for size in queues.split(":"))
-            rows.append((port, peer, sending, receiving))
-    return rows

@@ -22,6 +22,7 @@ import pytest
 
 from oracle.class_archive import CHECKOUT, JAVA_FLAGS, java_flags
 from oracle.driver import Connection, WireClosed
+from oracle.java_programs import program
 from oracle.processes import free_port, spawn, stop, wait_until
 
 VERSION = "4.3.1"
@@ -143,17 +144,22 @@ class Oracle:
         return self._run([*self._java(), main_class, *args], **options)
 
     def java_program(self, source: Path, args: Sequence[str] = (), **options: object) -> Done:
-        """Run a single-file Java program with the jars on its class path."""
-        return self._run([*self._java(), str(source), *args], **options)
+        """Run a Java program of one file with the jars on its class path."""
+        start = [java_or_fail(), *self.flags, *program(source, self.jars, *self.more_jars)]
+        return self._run([*start, *args], **options)
 
     def _run(self, command: list[str], **options: object) -> Done:
         defaults: dict[str, object] = {"capture_output": True, "text": True, "timeout": 60, "check": False}
         return subprocess.run(command, **(defaults | options))  # type: ignore[call-overload, no-any-return]
 
     def _java(self, *flags: str) -> list[str]:
-        java = shutil.which("java")
-        assert java is not None, "the fixture checks for java"
-        return [java, *self.flags, *flags, "-cp", os.pathsep.join(f"{jars}/*" for jars in (self.jars, *self.more_jars))]
+        return [
+            java_or_fail(),
+            *self.flags,
+            *flags,
+            "-cp",
+            os.pathsep.join(f"{jars}/*" for jars in (self.jars, *self.more_jars)),
+        ]
 
     @property
     def _properties(self) -> Path:
@@ -181,6 +187,12 @@ class Oracle:
         done = self.tool("kafka.tools.StorageTool", args)
         if done.returncode != 0:
             raise RuntimeError(f"StorageTool could not format {self.data}:\n{done.stdout}\n{done.stderr}")
+
+
+def java_or_fail() -> str:
+    java = shutil.which("java")
+    assert java is not None, "the fixture checks for java"
+    return java
 
 
 @functools.cache

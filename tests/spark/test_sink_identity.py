@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from host_kit import Host, Pipe
-from sink_kit import SETTINGS, App, Broker, Orders
+from sink_kit import SETTINGS, Broker
 
 from kits.processes.server import TwofoldServer
 from twofold.client.cluster.cluster import Cluster
@@ -228,26 +228,29 @@ def left(tmp_path: Path) -> Iterator[TwofoldServer]:
         yield running
 
 
-def upgraded(left: TwofoldServer, **write: str) -> App:
-    app = App(left.bootstrap_servers, "in", "out", left.directory, Orders(left.directory / "orders"), per_batch=50)
-    app.write = write
-    return app
+@pytest.fixture
+def upgraded(left: TwofoldServer) -> Iterator[Pipe]:
+    """That query by this version, started where the version before was: it had the path as it was spelled there."""
+    host = Host(left.directory)
+    pipe = Pipe(host, Broker(left.bootstrap_servers), left.directory, per_batch=50)
+    pipe.source, pipe.target, pipe.checkpoint = "in", "out", left.directory / "relck"
+    yield pipe
+    host.kill()
 
 
 @pytest.mark.parametrize("spelling", ["absolute", *(["relative"] if LONG else [])])
-def test_a_query_that_the_version_before_left_in_a_batch_is_finished_and_goes_on(
-    left: TwofoldServer, spelling: str
-) -> None:
-    expected = json.loads((left.directory / "expected.json").read_text())
-    broker, checkpoint = Broker(left.bootstrap_servers), left.directory / "relck"
+def test_a_query_that_the_version_before_left_in_a_batch_is_finished_and_goes_on(upgraded: Pipe, spelling: str) -> None:
+    expected = json.loads((upgraded.directory / "expected.json").read_text())
+    broker, checkpoint = upgraded.broker, upgraded.checkpoint
     old = prefix_of_checkpoint("relck")
     assert len(broker.open_transactions(old)) == 1
-    app = upgraded(left, checkpointLocation="relck" if spelling == "relative" else str(checkpoint))
+    if spelling == "relative":
+        upgraded.write["checkpointLocation"] = "relck"
     # Killed once more, between the record in the old journal and the one in the new.
-    app.orders.give("journal: moved", "kill-driver")
-    app.orders.give("start: settled", "kill-driver")
-    assert app.run() != 0 and app.run() != 0 and app.orders.left == []
-    app.run_to_end()
+    upgraded.orders.give("journal: moved", "kill-driver")
+    upgraded.orders.give("start: settled", "kill-driver")
+    assert upgraded.run().died and upgraded.run().died and upgraded.orders.left == []
+    upgraded.run_to_end()
     found = Counter(int(value) for _, _, value in broker.read("out"))
     assert found == Counter(range(expected["rows"])), "0 lost, 0 doubled"
     query_id = json.loads((checkpoint / "metadata").read_text())["id"]
@@ -258,8 +261,8 @@ def test_a_query_that_the_version_before_left_in_a_batch_is_finished_and_goes_on
     for number in (1, 2):
         lose(checkpoint, f"offsets/{number}", f"commits/{number}")
     broker.send("in", range(expected["rows"], expected["rows"] + 100), keys=16)
-    app.per_batch = 70
-    assert app.run() != 0 and f"batch 1 of query {query_id} was decided with other input" in app.text
+    upgraded.per_batch = 70
+    assert f"batch 1 of query {query_id} was decided with other input" in (upgraded.run().error or "")
     assert len(broker.read("out")) == expected["rows"]
 
 

@@ -12,7 +12,8 @@ from typing import Any, Self
 import pytest
 
 from kits.clients.transactional import LIMIT, PATIENCE_S, SESSION_MS, Refused, Row, Source
-from oracle.kafka import jars_or_skip, oracle_flags
+from oracle.java_programs import program
+from oracle.kafka import jars_or_skip, java_or_fail, oracle_flags
 from oracle.processes import stop
 
 INTEROP = Path(__file__).resolve().parents[2] / "interop"
@@ -23,9 +24,7 @@ FENCED = {"ProducerFencedException", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"
 
 def java_command() -> list[str]:
     jars = jars_or_skip()
-    java = shutil.which("java")
-    assert java is not None
-    return [java, *oracle_flags(jars), "-cp", f"{jars}/*", str(INTEROP / "java" / "TransactionalClient.java")]
+    return [java_or_fail(), *oracle_flags(jars), *program(INTEROP / "java" / "TransactionalClient.java", jars)]
 
 
 def go_command() -> list[str]:

@@ -8,15 +8,11 @@ A record's value is its offset. What the members write down (`support.group_memb
 4. one owner: once settled, the broker and the members agree on who has what, and every partition has one owner.
 """
 
-import atexit
-import functools
 import json
 import os
 import shutil
 import struct
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import defaultdict
@@ -31,7 +27,8 @@ from confluent_kafka import Producer
 
 from kits.groups.member import SESSION_TIMEOUT_MS, Partition
 from oracle.driver import Connection, WireClosed
-from oracle.kafka import jars_or_skip, oracle_flags
+from oracle.java_programs import program
+from oracle.kafka import jars_or_skip, java_or_fail, oracle_flags
 from oracle.processes import spawn, stop, tail
 
 CLIENTS = ("confluent-kafka", "kafka-python", "aiokafka")
@@ -42,19 +39,13 @@ PATIENCE_S = 40.0
 HERE = Path(__file__).parent
 
 
-@functools.cache
 def java_member() -> list[str]:
-    """Apache Kafka's own client, compiled once per run; skips where there is no JDK."""
+    """Apache Kafka's own client; skips where there is no JDK."""
     jars = jars_or_skip()
-    java, compiler = shutil.which("java"), shutil.which("javac")
-    assert java is not None
-    if compiler is None:
+    if shutil.which("javac") is None:
         pytest.skip("a member with Apache Kafka's client needs a JDK: install openjdk-17-jdk-headless")
-    classes = tempfile.TemporaryDirectory(prefix="twofold-java-member-")
-    atexit.register(classes.cleanup)
     source = HERE.parents[1] / "interop" / "java" / "GroupMember.java"
-    subprocess.run([compiler, "-cp", f"{jars}/*", "-d", classes.name, str(source)], check=True, timeout=120)
-    return [java, *oracle_flags(jars), "-cp", f"{classes.name}:{jars}/*", "GroupMember"]
+    return [java_or_fail(), *oracle_flags(jars), *program(source, jars)]
 
 
 class Server(Protocol):

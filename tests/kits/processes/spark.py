@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from oracle.class_archive import CHECKOUT, java_flags
+from oracle.class_archive import CHECKOUT, JAVA_FLAGS, java_flags
 
 TRAINING = Path(__file__).parent / "spark_training.py"
 TRAINING_S = 300
@@ -21,6 +21,7 @@ def spark_environment() -> dict[str, str]:
     classes."""
     home = _spark_home()
     python = {"SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    python["SPARK_LAUNCHER_OPTS"] = " ".join(JAVA_FLAGS)  # of the JVM that puts the command line of the driver together
 
     def train(flags: list[str]) -> None:
         environment = os.environ | python | {"SPARK_SUBMIT_OPTS": " ".join(flags)}

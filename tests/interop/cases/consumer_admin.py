@@ -175,8 +175,10 @@ def a_deletion_with_offsets_and_a_pattern(probe: Probe) -> None:
 @case()
 def an_empty_group_of_another_kind_is_deleted(probe: Probe) -> None:
     """A classic group that was a consumer group, and the other way round."""
+    topic = Party(probe).topic
     for kind in ("consumer", "classic"):
-        party = Party(probe, kind)
+        party = Party(probe, kind, partitions=0)
+        party.topic = topic
         old, new = Old(party, f"{kind}, old"), party.member(f"{kind}, new")
         for member in (old, new) if kind == "consumer" else (new, old):
             old.alone() if member is old else new.join("joins")
@@ -268,7 +270,6 @@ def several_configurations_at_once(probe: Probe) -> None:
         "bad": [row(SESSION, "1")],
         "both": [row(INTERVAL, "5"), row("nothing", "1")],
         "deleted": [row(SESSION, None, DELETE)],
-        "no operation": [row(SESSION, "50000", 9)],
         "nothing": [],
     }
     resources = [

@@ -426,7 +426,7 @@ def a_session_timeout_of_its_own(probe: Probe) -> None:
     """What the group sets counts from the next heartbeat on."""
     party, a, b = even(probe)
     party.configure(heartbeat=500, session=1000)
-    a.beat("knows", until=lambda answer: answer["heartbeat_interval_ms"] == 500)
+    a.beat("knows", until=lambda answer: answer["heartbeat_interval"] == 500)
     a.beat("is gone", member_epoch=9, until=fails_with(UNKNOWN_MEMBER))
     b.beat("is there, because it had the old one")
     party.describe("after")

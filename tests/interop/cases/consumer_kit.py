@@ -86,7 +86,11 @@ class Party:
             "assignment": "consumer.assignment.interval.ms",
         }
         rows = [
-            {"name": long[name], "config_operation": DELETE if value is None else SET, "value": value and str(value)}
+            {
+                "name": long[name],
+                "config_operation": DELETE if value is None else SET,
+                "value": None if value is None else str(value),
+            }
             for name, value in values.items()
         ]
         alter_group(self.probe, label, self.id, rows)

@@ -31,7 +31,7 @@ def it_leaves_for_good_after_a_while(probe: Probe) -> None:
     a.leave("leaves for good")
     party.describe("empty")
     a.leave("leaves for a while once more", AWAY)
-    b.join("joins")
+    b.join("joins again")
 
 
 @case()
@@ -209,7 +209,7 @@ def a_dynamic_member_takes_its_place(probe: Probe) -> None:
 
 OLD_PLACE = Differs(
     "a place belongs to the one instance id that its member has; Apache Kafka keeps the id before until its next start",
-    {"error_code": 25, "error_message": "<text>", "member_id": None, "member_epoch": 0, "heartbeat_interval_ms": 0},
+    {"error_code": 25, "error_message": "<text>", "member_id": None, "member_epoch": 0, "heartbeat_interval": 0},
 )
 
 

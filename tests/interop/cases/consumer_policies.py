@@ -1,6 +1,6 @@
 """Groups under `group.consumer.migration.policy` other than bidirectional, and groups that a restart interrupts.
 
-Stories are told to both servers under the first policy, go on after both were killed, and end under another one. They
+Stories are told to both servers under the first policy, go on after both were started again, and end under another one. They
 are not in the suite of all cases: `test_differential_policies` starts servers of its own for them.
 """
 
@@ -87,7 +87,8 @@ def a_consumer_group_turns_classic(probe: Probe) -> None:
 
 @DISABLED.case()
 def neither_kind_joins_the_other(probe: Probe) -> None:
-    classic, consumer = Party(probe, "classic"), Party(probe, "consumer")
+    classic, consumer = Party(probe, "classic"), Party(probe, "consumer", partitions=0)
+    consumer.topic = classic.topic
     old = Old(classic, "old").alone()
     new = consumer.member("new")
     new.join("joins")
@@ -240,7 +241,7 @@ def an_empty_group(probe: Probe) -> Generator[None]:
     back(party)
     party.describe("empty")
     party.fetch("committed", None, -1)
-    b.join("joins")
+    b.join("joins anew")
 
 
 @story
@@ -266,7 +267,8 @@ def topics_that_changed(probe: Probe) -> Generator[None]:
     party = Party(probe)
     a = party.member("a")
     a.join("joins")
-    other = Party(probe, "other group")
+    other = Party(probe, "other-group", partitions=0)
+    other.topic = other.new_topic("gone", 4)
     b = other.member("b")
     b.join("joins")
     party.grow(party.only_topic, 6)

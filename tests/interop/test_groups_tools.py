@@ -6,7 +6,6 @@ printed must agree line by line, apart from random ids, ports, the order of rows
 """
 
 import re
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -215,11 +214,12 @@ def members(server: Server) -> Iterator[None]:
 
 @contextmanager
 def member(server: Server, group: str, protocol: str, topic: str, instance: str | None = None) -> Iterator[Consumer]:
-    options: dict[str, str | bool] = {
+    options: dict[str, str | int | bool] = {
         "bootstrap.servers": server.bootstrap_servers,
         "group.id": group,
         "client.id": "reader",
         "enable.auto.commit": False,
+        "max.poll.interval.ms": 600_000,  # it is polled until it has its partitions, and beats in the background
         "group.protocol": protocol,
     }
     if protocol == "classic":
@@ -228,14 +228,9 @@ def member(server: Server, group: str, protocol: str, topic: str, instance: str 
         options["group.instance.id"] = instance
     consumer = Consumer(options)
     consumer.subscribe([topic])
-    stopping = threading.Event()
-    thread = threading.Thread(target=lambda: [consumer.poll(0.1) for _ in iter(stopping.is_set, True)])
-    thread.start()
     try:
         yield consumer
     finally:
-        stopping.set()
-        thread.join(10)
         consumer.close()
         if instance is not None:
             remove(server, group, instance)
@@ -251,9 +246,10 @@ def remove(server: Server, group: str, instance: str) -> None:
 
 def settle(consumers: list[Consumer], offset: int) -> None:
     """Until the two partitions are shared evenly, and offsets are committed: this one and the next."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while any(len(consumer.assignment()) != 2 // len(consumers) for consumer in consumers):
         assert time.monotonic() < deadline, "the members were assigned nothing"
-        time.sleep(0.05)
+        for consumer in consumers:
+            consumer.poll(0.05)
     offsets = [TopicPartition("tools", partition, offset + partition) for partition in (0, 1)]
     consumers[0].commit(offsets=offsets, asynchronous=False)

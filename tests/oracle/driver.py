@@ -83,7 +83,7 @@ class Connection:
         here, there = self._socket.getsockname()[1], self._socket.getpeername()[1]
         return any(
             (port, peer, sending) == (here, there, True) or (port, peer, receiving) == (there, here, True)
-            for port, peer, sending, receiving in _queues()
+            for port, peer, sending, receiving in _queues(here, there)
         )
 
     def set_timeout(self, timeout_s: float) -> None:
@@ -125,11 +125,15 @@ class Connection:
         return bytes(data)
 
 
-def _queues() -> list[tuple[int, int, bool, bool]]:
-    """Of each TCP socket of this machine: its port, its peer's, and whether bytes wait to leave and to be read."""
+def _queues(*ports: int) -> list[tuple[int, int, bool, bool]]:
+    """Of the TCP sockets of this machine between these ports: its port, its peer's, and whether bytes wait to leave and
+    to be read. There may be thousands of other sockets."""
     rows = []
+    named = [f":{port:04X} " for port in ports]
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in Path(table).read_text().splitlines()[1:]:
+            if not all(name in line for name in named):
+                continue
             _, local, remote, _, queues, *_ = line.split()
             port, peer = (int(address.rpartition(":")[2], 16) for address in (local, remote))
             sending, receiving = (int(size, 16) > 0 for size in queues.split(":"))

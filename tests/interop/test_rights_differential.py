@@ -58,6 +58,38 @@ def test_rights(both: tuple[Asked, Asked], row: Row, granted: list[Right]) -> No
     assert ours == theirs
 
 
+def test_a_topic_that_a_group_only_wants_is_not_told_without_its_right(both: tuple[Asked, Asked]) -> None:
+    """docs/known-gaps.md: Apache Kafka looks at the topics that are assigned, and shows the names of all others."""
+    group, seen = Right(Operation.DESCRIBE, rights.GROUP, "wants"), Right(Operation.DESCRIBE, rights.TOPIC, rights.T)
+    found = []
+    for server in both:
+        server.join("wants", (rights.T, "missing"), found=1)
+        server.grant(bindings([group, seen]))
+        answer = server.alice.ask("ConsumerGroupDescribe", 1, **rights.describe_group("wants")(server))
+        found.append((codes(answer), rights.members_shown(answer)))
+    assert found == [({0}, 1), ({29}, 0)]
+
+
+def test_a_pattern_stands_for_what_the_client_that_brought_it_may_see(both: tuple[Asked, Asked]) -> None:
+    """For another member of the same pattern as well, whatever that one may see."""
+    group, seen = Right(Operation.READ, rights.GROUP, "matches"), Right(Operation.DESCRIBE, rights.TOPIC, rights.T)
+    pattern = {"subscribed_topic_regex": f"{rights.T}|{rights.OTHER}"}
+    body = rights.reader("matches", ()) | pattern
+    found = []
+    for server in both:
+        server.grant(bindings([group, seen]))
+        server.until_assigned(server.alice, body)
+        answer = server.admin.ask("ConsumerGroupHeartbeat", 1, **(body | {"member_id": "another"}))
+        assert answer["error_code"] == 0, answer
+        described = server.admin.ask("ConsumerGroupDescribe", 1, **rights.describe_group("matches")(server))
+        found.append(sorted(targets(member) for member in described["groups"][0]["members"]))
+    assert found[1] == found[0] == [[rights.T], [rights.T]]
+
+
+def targets(member: dict[str, Any]) -> list[str]:
+    return [row["topic_name"] for row in member["target_assignment"]["topic_partitions"]]
+
+
 def test_there_are_enough_cases() -> None:
     assert len(RIGHTS) + len(CREATIONS) + len(FILTERS) + RANDOM_CASES >= 150
 

@@ -133,6 +133,12 @@ class Oracle:
         self._process = spawn(command, output=output)
         wait_until(lambda: is_ready(self.host, self.port), self._process, patience_s=60, output=output)
 
+    def set(self, key: str, value: str) -> None:
+        """A setting of a node that was started before, from its next start on."""
+        self.settings[key] = value
+        with self._properties.open("a") as properties:  # the last line of a key counts
+            properties.write(f"{key}={value}\n")
+
     def stop(self, *, clean: bool = False) -> None:
         """End the node; clean lets it write its shutdown markers first."""
         if self._process is not None:

@@ -1,10 +1,12 @@
 """What the cases of KIP-848 share: members over raw connections, with ids and epochs of their own choice."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 from interop.cases.groups_kit import Answer, commit_rows, coordinated, fetch_body
+from interop.cases.txn_kit import partition_of
 from oracle.compare import Probe, Topic, attempts
 from oracle.wire import fit
 
@@ -39,6 +41,40 @@ class Party:
         self.probe.tell("DeleteGroups", 2, groups_names=[self.id])
         return topic
 
+    def new_topic_of_others(self, suffix: str, partitions: int) -> Topic:
+        """One more topic, while the story goes on: no member of this group wants it so far."""
+        topic = self.probe.topic(suffix, partitions)
+        self.hears_of(topic, partitions)
+        return topic
+
+    def hears_of(self, topic: Topic, partitions: int) -> None:
+        """Until the coordinator of this group knows this topic with so many partitions (0: it is gone), while the story
+        goes on: a scout asks in another group, which has the same coordinator."""
+        group_id = next(name for name in self._neighbours() if partition_of(name) == partition_of(self.id))
+        scout = self.member("scout")
+        coordinated(self.probe, group_id)
+        for _ in attempts():
+            assignment = scout.join(None, [topic.name], group_id=group_id)["assignment"]["topic_partitions"]
+            scout.leave(None, group_id=group_id)
+            if [len(row["partitions"]) for row in assignment if row["topic_id"] == topic.id] == [partitions] * (
+                partitions > 0
+            ):
+                return
+        raise AssertionError(f"the coordinator of {self.id} does not hear of {topic}")
+
+    def _neighbours(self) -> Iterator[str]:
+        return (f"{self.id}-{number}" for number in count())
+
+    def grow(self, topic: Topic, partitions: int) -> None:
+        row = {"name": topic.name, "count": partitions, "assignments": None}
+        self.probe.tell("CreatePartitions", 2, topics=[row], timeout=5000, validate_only=False)
+        self.hears_of(topic, partitions)
+
+    def drop(self, topic: Topic) -> None:
+        self.probe.tell("DeleteTopics", 5, topic_names=[topic.name], timeout=5000)
+        self.probe.await_gone(topic.name)
+        self.hears_of(topic, 0)
+
     def member(self, name: str, **options: Any) -> "Modern":
         return Modern(self, name, **options)
 
@@ -50,7 +86,11 @@ class Party:
             "assignment": "consumer.assignment.interval.ms",
         }
         rows = [
-            {"name": long[name], "config_operation": DELETE if value is None else SET, "value": value and str(value)}
+            {
+                "name": long[name],
+                "config_operation": DELETE if value is None else SET,
+                "value": None if value is None else str(value),
+            }
             for name, value in values.items()
         ]
         alter_group(self.probe, label, self.id, rows)
@@ -69,12 +109,21 @@ class Party:
         self.probe.ask(label, "ListGroups", 5, {"states_filter": [], "types_filter": []}, keep=own)
 
     def commit(
-        self, label: str, member: str, epoch: int, partitions: Sequence[int], version: int = 9, **more: Any
+        self,
+        label: str,
+        member: str,
+        epoch: int,
+        partitions: Sequence[int],
+        version: int = 9,
+        *,
+        topic: Topic | None = None,
+        until: Callable[[Answer], bool] = lambda answer: True,
+        **more: Any,
     ) -> None:
-        topic = self.only_topic
+        topic = topic or self.only_topic
         body = {"group_id": self.id, "generation_id_or_member_epoch": epoch, "member_id": member, **more}
         body["topics"] = commit_rows(topic, dict.fromkeys(partitions, 5))
-        self.probe.ask(label, "OffsetCommit", version, fit("OffsetCommit", version, body))
+        self.probe.ask(label, "OffsetCommit", version, fit("OffsetCommit", version, body), until=until)
 
     def fetch(self, label: str, member: str | None, epoch: int, version: int = 9) -> None:
         body = fetch_body(version, self.id, [(self.only_topic, [0])], member_id=member, member_epoch=epoch)

@@ -5,7 +5,9 @@ They are not in the suite of all cases: `test_differential` sets both servers ba
 
 from typing import Any
 
-from oracle.compare import Case, Cases, Probe
+from interop.cases.consumer_classic import Old
+from interop.cases.consumer_kit import Party
+from oracle.compare import Case, Cases, Probe, attempts
 from oracle.wire import fit
 
 CASES = Cases("group-version-0")
@@ -53,6 +55,45 @@ def what_is_told_of_it(probe: Probe) -> None:
 
     for version in range(5):
         probe.ask(f"v{version}", "ApiVersions", version, CLIENT if version >= 3 else {}, keep=keep)
+
+
+@case()
+def members_of_before(probe: Probe) -> None:
+    """Scenario 50: a group of the consumer protocol waits while the level is 0, and goes on at 1. Its members may
+    commit meanwhile."""
+    level(probe, 1)
+    party = Party(probe)
+    a, b = party.member("a"), party.member("b")
+    a.join("joins")
+    b.join("joins")
+    level(probe, 0)
+    a.beat("is refused")
+    b.leave("cannot leave")
+    party.describe("refused")
+    party.listed("still listed")
+    party.commit("commits", "a", 2, [0])
+    party.fetch("fetches", "a", 2)
+    body = {"groups": [party.id], "include_authorized_operations": False}
+    probe.ask("in the old way", "DescribeGroups", 6, body)
+    probe.ask("has members", "DeleteGroups", 2, {"groups_names": [party.id]})
+    old = Old(party, "old", id="old")
+    old.join("a classic member")
+    level(probe, 1)
+    party.describe("as it is then")
+    a.epoch = 2
+    a.beat("goes on")
+    level(probe, 0)
+
+
+def level(probe: Probe, wanted: int) -> None:
+    update = {"feature": "group.version", "max_version_level": wanted, "upgrade_type": 1 if wanted else 2}
+    answer = probe.tell("UpdateFeatures", 1, timeout=5000, feature_updates=[update])
+    assert answer["error_code"] == 0, answer
+    for _ in attempts():
+        features = probe.tell("ApiVersions", 3, **CLIENT)["finalized_features"]
+        if {row["name"]: row["max_version_level"] for row in features}.get("group.version", 0) == wanted:
+            return
+    raise AssertionError(f"group.version is not {wanted}")
 
 
 ALL: list[Case] = CASES.all

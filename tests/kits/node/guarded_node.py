@@ -78,6 +78,9 @@ class GuardedNode(Node):
         for name in row.creates:
             if self.broker.image.topic(name) is None:
                 await self.create_topic(name)
+        for group, topics in row.reads.items():
+            answer = await self.ask("ConsumerGroupHeartbeat", 1, **rights.reader(group, topics))
+            assert rights.has_topics(answer, topics), answer
         return await self.as_alice(row.api, row.version, **row.body(self))
 
 

@@ -45,6 +45,10 @@ class TwofoldServer:
         if wait:
             wait_until(lambda: is_ready(self.host, self.port), self._process, patience_s=30, output=self.output)
 
+    def set(self, key: str, value: str) -> None:
+        """A setting, from the next start on."""
+        self.settings[key] = value
+
     @property
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None

@@ -188,9 +188,27 @@ class Asked:
             for entry in row["acls"]
         }  # fmt: skip
 
+    def join(self, group: str, topics: tuple[str, ...], *, found: int | None = None) -> None:
+        """The admin reads these topics, or as many of them as there are, as a member of a consumer group."""
+        self._until_found(group, 0)
+        body, count = rights.reader(group, topics), len(topics) if found is None else found
+        self._until(lambda: rights.has_topics(self.admin.ask("ConsumerGroupHeartbeat", 1, **body), topics[:count]))
+
+    def until_assigned(self, client: LoggedIn, body: dict[str, Any]) -> None:
+        """A member joins until it has partitions."""
+        self._until_found(body["group_id"], 0)
+
+        def is_assigned() -> bool:
+            answer = client.ask("ConsumerGroupHeartbeat", 1, **body)
+            return bool(answer["error_code"] == 0 and answer["assignment"]["topic_partitions"])
+
+        self._until(is_assigned)
+
     def ask(self, row: Row) -> dict[str, Any]:
         for name in row.creates:
             self.create(name)
+        for group, topics in row.reads.items():
+            self.join(group, topics)
         body = fit(row.api, row.version, row.body(self))
         try:
             return self.alice.ask(row.api, row.version, **body)

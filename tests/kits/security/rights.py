@@ -64,6 +64,8 @@ class Row:
     """Topics that the request takes away and needs anew."""
     alone: bool = False
     """The rights are alternatives: each suffices."""
+    reads: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Consumer groups that need a member, and the topics that it has."""
 
     def __str__(self) -> str:
         return f"{self.api} {self.version}{' ' + self.label if self.label else ''}"
@@ -192,6 +194,27 @@ def beat(at: Place) -> dict[str, Any]:
         "group_id": at.name(G), "member_id": "nothing", "member_epoch": 5, "rebalance_timeout": -1,
         "subscribed_topic_names": [at.name(T)], "topic_partitions": None,
     }  # fmt: skip
+
+
+def reader(group: str, topics: tuple[str, ...]) -> dict[str, Any]:
+    """A heartbeat with which a member of a consumer group joins, or joins again."""
+    return {
+        "group_id": group, "member_id": "reader", "member_epoch": 0, "rebalance_timeout": 60_000,
+        "subscribed_topic_names": list(topics), "topic_partitions": [],
+    }  # fmt: skip
+
+
+def has_topics(answer: dict[str, Any], topics: tuple[str, ...]) -> bool:
+    """Whether a member that joined has partitions of so many topics."""
+    return answer["error_code"] == 0 and len(answer["assignment"]["topic_partitions"]) == len(topics)
+
+
+def describe_group(name: str) -> Body:
+    return lambda at: {"group_ids": [at.name(name)], "include_authorized_operations": False}
+
+
+def members_shown(answer: dict[str, Any]) -> int:
+    return len(answer["groups"][0]["members"])
 
 
 def of_group(name: str = "group_id", group: str = G, **more: Any) -> Body:
@@ -360,8 +383,12 @@ ROWS = (
     Row("Heartbeat", 3, of_group(generation_id=1, member_id="nothing"), group(READ)),
     Row("LeaveGroup", 3, of_group(members=[{"member_id": "nothing", "group_instance_id": None}]), group(READ)),
     Row("ConsumerGroupHeartbeat", 1, beat, group(READ) | topic(DESCRIBE)),
-    Row("ConsumerGroupDescribe", 1, lambda at: {"group_ids": [at.name(G)], "include_authorized_operations": False},
-        group(DESCRIBE)),
+    Row("ConsumerGroupDescribe", 1, describe_group(G), group(DESCRIBE)),
+    Row("ConsumerGroupDescribe", 1, describe_group("reads"), group(DESCRIBE, "reads") | topic(DESCRIBE),
+        reads={"reads": (T,)}, seen=members_shown, label="with a member"),
+    Row("ConsumerGroupDescribe", 0, describe_group("reads both"),
+        group(DESCRIBE, "reads both") | topic(DESCRIBE) | topic(DESCRIBE, OTHER), reads={"reads both": (T, OTHER)},
+        seen=members_shown, label="with a member that reads two topics"),
     Row("OffsetCommit", 7, commit_offset, group(READ) | topic(READ)),
     Row("OffsetFetch", 7, fetch_offset, group(DESCRIBE) | topic(DESCRIBE)),
     Row("OffsetFetch", 7, of_group(topics=None), group(DESCRIBE) | filtered(Right(DESCRIBE, TOPIC, T)),

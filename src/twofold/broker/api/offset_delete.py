@@ -6,6 +6,7 @@
 2. Partition by partition: TOPIC_AUTHORIZATION_FAILED (29) without READ on the topic, UNKNOWN_TOPIC_OR_PARTITION (3),
    GROUP_SUBSCRIBED_TO_TOPIC (86) where a member of the group is. The others are deleted together, offsets of open
    transactions as well; one that was never committed counts as deleted.
+3. A topic has one row in the answer, however often the request names it.
 """
 
 from collections.abc import Awaitable
@@ -72,18 +73,12 @@ def _check(services: Services, context: RequestContext, topic: OffsetDeleteReque
 def _answer(
     request: OffsetDeleteRequest, checked: list[list[tuple[int, int]]], deleted: list[tuple[Wanted, Codes]]
 ) -> OffsetDeleteResponse:
-    topics = []
+    found: dict[str, list[OffsetDeleteResponsePartition]] = {}
     for topic, rows, (_, codes) in zip(request.topics, checked, deleted, strict=True):
         given = iter(codes)
-        topics.append(
-            OffsetDeleteResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetDeleteResponsePartition(
-                        partition_index=index, error_code=next(given) if code == NONE else code
-                    )
-                    for index, code in rows
-                ],
-            )
+        found.setdefault(topic.name, []).extend(
+            OffsetDeleteResponsePartition(partition_index=index, error_code=next(given) if code == NONE else code)
+            for index, code in rows
         )
+    topics = [OffsetDeleteResponseTopic(name=name, partitions=partitions) for name, partitions in found.items()]
     return OffsetDeleteResponse(error_code=NONE, topics=topics)

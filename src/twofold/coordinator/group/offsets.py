@@ -9,7 +9,7 @@ Everything here is a function of the log's state, of the membership as it is, an
 3. A deletion takes pending offsets along; expiry never touches a partition that has some.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -120,7 +120,7 @@ class Offsets:
         missing = GroupIdNotFound if version >= GROUP_ID_NOT_FOUND_SINCE else IllegalGeneration
         consumer = state.consumers.get(committer.group_id)
         if consumer is not None:
-            partitions = ((commit.topic_id, commit.partition) for commit in commits)
+            partitions = self._storable(commits)
             check_commit(consumer, committer.member_id, committer.generation, partitions, version=version)
         else:
             self._check(state, committer, missing, in_transaction=False)
@@ -145,9 +145,15 @@ class Offsets:
         if consumer is None:
             self._check(state, committer, IllegalGeneration, in_transaction=True)
         elif not committer.is_anonymous:
-            partitions = ((commit.topic_id, commit.partition) for commit in commits)
-            check_commit(consumer, committer.member_id, committer.generation, partitions)
+            check_commit(consumer, committer.member_id, committer.generation, self._storable(commits))
         return self._records(committer.group_id, commits, now, NO_TIMESTAMP, producer_id, producer_epoch)
+
+    def _is_too_long(self, commit: Commit) -> bool:
+        return commit.metadata is not None and _length(commit.metadata) > self.config.offset_metadata_max_bytes
+
+    def _storable(self, commits: Iterable[Commit]) -> Iterator[tuple[UUID | None, int]]:
+        """The partitions whose offsets will be stored, if the member may commit them."""
+        return ((commit.topic_id, commit.partition) for commit in commits if not self._is_too_long(commit))
 
     def _check(
         self, state: GroupsState, committer: Committer, missing: type[KafkaError], *, in_transaction: bool
@@ -183,9 +189,9 @@ class Offsets:
     ) -> Result[LogRecord, Codes]:
         records: list[LogRecord] = []
         codes: Codes = []
-        longest = self.config.offset_metadata_max_bytes
-        for topic, topic_id, partition, offset, leader_epoch, metadata in commits:
-            if metadata is not None and _length(metadata) > longest:
+        for commit in commits:
+            topic, topic_id, partition, offset, leader_epoch, metadata = commit
+            if self._is_too_long(commit):
                 codes.append(OffsetMetadataTooLarge.code)
                 continue
             value = OffsetValue(offset, leader_epoch, metadata or "", now.wall_ms, expires_ms, topic_id)

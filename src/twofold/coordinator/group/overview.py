@@ -1,6 +1,7 @@
 """Groups as administrators see them: listed and described.
 
-1. A group is listed from its first record on. Filters by state and by type ignore case; an unknown word matches none.
+1. A group is listed from its first record on. Filters by state and by type ignore case, those by state blanks around a
+   name, too; an unknown word matches none.
 2. Protocol and subscriptions are shown of a stable group only: otherwise they are on their way to change. An assignment
    is shown until the next one takes its place: its member may still be working on it.
 """
@@ -28,7 +29,7 @@ class Listed(NamedTuple):
 def list_groups(
     state: GroupsState, membership: Membership, states: Sequence[str] = (), types: Sequence[str] = ()
 ) -> Iterator[Listed]:
-    wanted_states = {name.lower() for name in states}
+    wanted_states = {name.strip().lower() for name in states}
     wanted_types = {name.lower() for name in types}
     if not types or CONSUMER in wanted_types:
         for group_id, consumers in state.consumers.items():

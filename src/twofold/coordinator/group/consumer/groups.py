@@ -41,6 +41,7 @@ from twofold.coordinator.group.states import GroupState
 from twofold.wire.errors import (
     NONE,
     GroupIdNotFound,
+    InvalidSessionTimeout,
     KafkaError,
     MemberIdRequired,
     RebalanceInProgress,
@@ -259,6 +260,8 @@ class ConsumerGroups:
                 return GroupDecision(group.group_id, join_error(MemberIdRequired(""), member_id))
             check = self._must_check(group.group_id)
             answer, is_classic = classic_members.join(draft, request, client, member_id, check_metadata=check)
+        except InvalidSessionTimeout as error:
+            return GroupDecision(group.group_id, join_error(error, request.member_id))
         except KafkaError as error:
             return GroupDecision(group.group_id, join_error(error))
         stale = is_classic and draft.group.target_epoch < draft.group.epoch

@@ -81,12 +81,13 @@ class Step(NamedTuple):
 def heartbeat(
     draft: Draft, asked: ConsumerHeartbeat, *, check_metadata: bool, may_resolve: bool
 ) -> tuple[ConsumerGroupHeartbeatResponse, Resolution | None]:
+    resolved_before = draft.group.patterns
     before = find_member(draft, asked)
     old = MemberSubscription() if before is None else before.subscription
     wanted = _subscription(old, asked)
     draft.subscribe(asked.member_id, wanted)
     has_changed = change(draft, old, wanted, check_metadata=check_metadata)
-    resolution = wanted_resolution(draft) if may_resolve else None
+    resolution = wanted_resolution(draft, resolved_before) if may_resolve else None
     draft.maybe_assign()
     after = draft.reconcile(asked.member_id, asked.owned, has_changed=has_changed)
     timings = draft.cluster.timings(draft.group.group_id)

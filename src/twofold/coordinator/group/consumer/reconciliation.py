@@ -70,7 +70,9 @@ def _shed(current: Current, aim: Aim) -> Current:
     """The subscription became smaller, and there is no newer target."""
     dropped = {topic: held for topic, held in current.assigned.items() if topic not in aim.wanted}
     if not dropped:
-        return current
+        # A member that wants nothing at all has taken a step all the same: the epoch before is the current one then.
+        wants_nothing = not aim.wanted and not current.pending
+        return current._replace(previous_epoch=current.epoch) if wants_nothing else current
     kept = {topic: held for topic, held in current.assigned.items() if topic in aim.wanted}
     pending: dict[UUID, Epochs] = dict(current.pending)
     for topic, held in dropped.items():

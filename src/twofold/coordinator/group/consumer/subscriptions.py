@@ -49,12 +49,13 @@ def change_pattern(draft: Draft, old: str, new: str) -> PatternChange:
     return PatternChange.RESOLVED if new in draft.group.patterns else PatternChange.UNRESOLVED
 
 
-def wanted_resolution(draft: Draft) -> Resolution | None:
-    """What is to be resolved now, if it is time and something asks for it."""
+def wanted_resolution(draft: Draft, before: Mapping[str, Resolved]) -> Resolution | None:
+    """What is to be resolved now, if it is time and something asks for it. `before` is what patterns stood for before
+    the heartbeat: their records tell of the last time, and the heartbeat may have taken one back."""
     group = draft.group
     if not group.pattern_users:
         return None
-    known = group.patterns.values()
+    known = before.values()
     last_ms = max((resolved.timestamp_ms for resolved in known), default=None)
     age_ms = None if last_ms is None else draft.now.wall_ms - last_ms
     if age_ms is not None and 0 <= age_ms <= SHORTEST_REFRESH_MS:

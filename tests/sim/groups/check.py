@@ -208,14 +208,17 @@ class GroupWatch:
             self._cut.discard(shard.index)
             self._states[shard.index] = shard.state
             self.loads += 1
-            value = shard.state.groups.get(GROUP)
-            newest = self.history.newest if self.history is not None else 0
-            if value is not None:
-                self.require(value.generation >= newest, f"loaded generation {value.generation} after {newest}")
+            self._check_loaded(shard.state)
             self._renewed.clear()
             original(shard)
 
         return activate
+
+    def _check_loaded(self, state: GroupsState) -> None:
+        value = state.groups.get(GROUP)
+        newest = self.history.newest if self.history is not None else 0
+        if value is not None:
+            self.require(value.generation >= newest, f"loaded generation {value.generation} after {newest}")
 
     def _renew(self, original: Any) -> Any:
         def renew(membership: Membership, group: Any, member: Any, now: Any) -> None:

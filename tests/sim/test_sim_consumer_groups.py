@@ -14,9 +14,9 @@ import pytest
 from sim.broker.watch import Violation
 from sim.consumer_groups.plan import MODERN, SeatPlan, make_consumer_group_plan
 from sim.consumer_groups.world import ConsumerGroupOutcome, simulate_consumer_group
+from twofold.coordinator.group import offsets
 from twofold.coordinator.group.consumer import draft, reconciliation
 from twofold.coordinator.group.consumer.groups import ConsumerGroups
-from twofold.coordinator.group.offsets import Offsets
 
 DEFAULT_SEEDS = 20
 QUICK_SEEDS = 8
@@ -68,7 +68,6 @@ def test_the_runs_of_consumer_groups_are_worth_their_time() -> None:
     assert sum(outcome.grants for outcome in outcomes) > 5 * count
     assert sum(outcome.looks for outcome in outcomes) > 20 * count
     assert sum(outcome.acknowledged for outcome in outcomes) > 100 * count
-    assert sum(outcome.excused for outcome in outcomes) < count, "hardly any overlap is put down to a late request"
     assert sum(outcome.ended > 0 for outcome in outcomes) > count / 20, "sessions and revocations that end"
     assert sum(outcome.upgrades > 0 for outcome in outcomes) > count / 20
     assert sum(outcome.downgrades for outcome in outcomes) > 0
@@ -100,7 +99,7 @@ def test_a_revocation_that_nobody_waits_for_is_noticed(monkeypatch: pytest.Monke
 
 @pytest.mark.slow
 def test_a_commit_of_an_old_owner_that_is_taken_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Offsets, "_check", lambda *args, **options: None)
+    monkeypatch.setattr(offsets, "check_commit", lambda *args, **options: None)
     text = found()
     assert "was accepted" in text or "was committed" in text
 

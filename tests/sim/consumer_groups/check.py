@@ -1,8 +1,7 @@
 """What must hold of a group whose coordinator assigns, learnt from what members believe and the coordinator writes.
 
 1. At every write and every answer a partition has one member that owns it by its own belief, and the coordinator's
-   log says that it holds the partition. Members that were removed do not count: their commits are refused. What a
-   member may have said by a request that had no answer, and may be read late, is excused.
+   log says that it holds the partition. Members that were removed do not count: their commits are refused.
 2. A commit is refused once the partition was given to another member before the commit was sent. Offsets only grow:
    who takes a partition over begins where the last acknowledged commit ended, and nothing below is read again.
 3. Epochs never go back: of a group, of its target, of a member; nor when a group changes its type with its members.
@@ -36,7 +35,6 @@ class ConsumerHistory(GroupHistory):
     def __init__(self, partitions: Iterable[TopicPartition]) -> None:
         super().__init__(partitions)
         self.grants: dict[TopicPartition, list[tuple[int, str]]] = {tp: [(0, "")] for tp in self.partitions}
-        self.now_s: Callable[[], float] = lambda: 0.0
         self.look: Callable[[], None] = lambda: None
         """Somebody believes something new."""
 
@@ -72,7 +70,7 @@ class ConsumerGroupWatch(GroupWatch):
         super().__init__()
         self.topic_names: dict[UUID, str] = {}
         self.beliefs: Callable[[], list[Belief]] = list
-        self.looks = self.excused = self.upgrades = self.downgrades = self.ended = 0
+        self.looks = self.upgrades = self.downgrades = self.ended = 0
         self._is_durable = is_durable
         self._due: dict[tuple[str, str, str], tuple[float, int]] = {}
         """When a deadline was set last, and how long it is."""
@@ -111,13 +109,10 @@ class ConsumerGroupWatch(GroupWatch):
                 continue  # it is refused wherever it says its generation
             held = self.held_by(member)
             for tp in belief.owned:
-                if tp not in held:
-                    self.excused += 1
-                    self.require(
-                        belief.is_excused(tp, self.now_s(), member.current.previous_epoch),
-                        f"{belief.name} owns {tp} in epoch {belief.epoch}, and the coordinator took it away: {member}",
-                    )
-                    continue
+                self.require(
+                    tp in held,
+                    f"{belief.name} owns {tp} in epoch {belief.epoch}, and the coordinator took it away: {member}",
+                )
                 owner = owners.setdefault(tp, belief.name)
                 self.require(owner == belief.name, f"{tp} is owned by {owner} and by {belief.name}")
 

@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from sim.broker.watch import require
-from sim.consumer_groups.beliefs import JOINS, Belief, Doubts
+from sim.consumer_groups.beliefs import Belief
 from sim.consumer_groups.check import ConsumerHistory
 from sim.consumer_groups.plan import SeatPlan
 from sim.groups.check import GROUP
@@ -38,9 +38,10 @@ from twofold.wire.messages.consumer_group_heartbeat import (
 from twofold.wire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from twofold.wire.messages.sync_group import SyncGroupRequestAssignment
 
-LEAVES, LEAVES_FOR_A_WHILE = -1, -2
+JOINS, LEAVES, LEAVES_FOR_A_WHILE = 0, -1, -2
 Partitions = frozenset[TopicPartition]
 _LOST_ITS_PLACE = (UnknownMemberId, FencedMemberEpoch, GroupIdNotFound)
+_REFUSED = (UnknownMemberId, FencedMemberEpoch, GroupIdNotFound, StaleMemberEpoch, IllegalGeneration)
 _ASKS_FIRST = (StaleMemberEpoch, IllegalGeneration)
 
 
@@ -55,14 +56,22 @@ class Seat(GroupMember):
         super().__init__(runtime, plan, history, name, bootstrap)
         self._seat = plan
         self._grants = history
-        self._doubts = Doubts()
+        self._before: Place | None = None
+        """What it had and has no more: a thread that is late may still commit it."""
 
     def belief(self) -> Belief | None:
         place = self.place
         if place is None:
             return None
-        owned, doubts = frozenset(place.owned), tuple(self._doubts.open)
-        return Belief(self._name, place.member_id, self.is_classic, place.generation, owned, doubts)
+        return Belief(self._name, place.member_id, self.is_classic, place.generation, frozenset(place.owned))
+
+    async def _commit_late(self) -> None:
+        before, place = self._before, self.place
+        if before is None or place is None or before.generation >= place.generation or self._random.random() < 0.7:
+            return
+        self._before = None
+        with suppress(*_REFUSED):
+            await self._commit(before)
 
     def _next_commit(self, tp: TopicPartition, place: Place) -> int:
         return self._grants.next_commit(tp, self._grants.grant_of(tp, place.member_id))
@@ -70,12 +79,6 @@ class Seat(GroupMember):
 
 class ClassicSeat(Seat):
     """Gives up everything before it joins. Where it leads, its assignment is one that an upgrade can take over."""
-
-    async def _ask(self, message: Any, api: str, *, wait_ms: int = 0, version: int | None = None) -> Any:
-        if api != "JoinGroup":
-            return await super()._ask(message, api, wait_ms=wait_ms, version=version)
-        with self._doubts.said(JOINS, (), self._grants.now_s()):
-            return await super()._ask(message, api, wait_ms=wait_ms, version=version)
 
     async def _fetch(self, place: Place) -> None:
         self._grants.look()
@@ -123,6 +126,7 @@ class ModernSeat(Seat):
     async def _join(self) -> Place:
         self._told, self._said = frozenset(), None
         answer = await self._say(JOINS, frozenset(), is_full=True)
+        require(answer.member_epoch > JOINS, f"{self._name} has joined in epoch {answer.member_epoch}")
         self._member_id = answer.member_id
         self._told, self._said = self._assigned(answer) or frozenset(), frozenset()
         return Place(self._member_id, answer.member_epoch, "", ())
@@ -144,8 +148,7 @@ class ModernSeat(Seat):
         )
         self._said = None
         version = plan.heartbeat_version
-        with self._doubts.said(epoch, owned, self._grants.now_s()):
-            answer: ConsumerGroupHeartbeatResponse = await self._ask(request, "ConsumerGroupHeartbeat", version=version)
+        answer: ConsumerGroupHeartbeatResponse = await self._ask(request, "ConsumerGroupHeartbeat", version=version)
         raise_for(answer.error_code, "ConsumerGroupHeartbeat")
         self._said = owned
         self._beat_s = answer.heartbeat_interval_ms / 1000
@@ -194,11 +197,14 @@ class ModernSeat(Seat):
                 await self._reconcile(owned)
                 next_beat = clock.monotonic()
             if self._said is None or clock.monotonic() >= next_beat:
+                if self.place.owned and self._random.random() < 0.2:
+                    await self._commit(self.place)  # after a pause, before it can know what has become of it
                 await self._beat()
                 next_beat = clock.monotonic() + self._beat_s
                 continue
             until_beat = max(0.001, next_beat - clock.monotonic())  # less may be no step of the clock at all
             await self._sleep(min(until_beat, self._random.uniform(0.5, 1.5) * self.plan.commit_pause_s))
+            await self._commit_late()
             if self.place.owned and self._random.random() < 0.8:
                 await self._commit(self.place)
 
@@ -211,6 +217,7 @@ class ModernSeat(Seat):
                 await self._sleep(self._random.uniform(0, 0.3))
             if self._random.random() < 0.7:
                 await self._commit(self.place)
+            self._before = replace(self.place, owned=tuple(sorted(gone)))
             self._own(owned - gone)
             return
         added = self._told - owned
@@ -235,9 +242,10 @@ class ModernSeat(Seat):
 
     def _recover(self, error: KafkaError) -> None:
         if isinstance(error, _LOST_ITS_PLACE):
-            self.place = None
+            before = self.place or self._before
+            self._before, self.place = before if before is not None and before.owned else None, None
         elif isinstance(error, FencedInstanceId):
-            self.place = None
+            self._before = self.place = None
             self._new_id()
         elif isinstance(error, UnreleasedInstanceId):
             require(self.place is None, f"{self._name} has its place and was told {error!r}")

@@ -46,10 +46,11 @@ def make_consumer_group_plan(seed: int) -> ConsumerGroupPlan:
     faults = ["kill"] * (random.random() < 0.7) + ["restart"] * (random.random() < 0.3)
     faults += ["power"] * (is_durable and random.random() < 0.7)
     faults += [fault for fault in FAULTS if random.random() < 0.4]
+    classic_share = random.choice((0.0, 0.0, 0.3, 0.6))
+    faults += ["migrate"] * (classic_share > 0 and random.random() < 0.6)
     count = random.randint(2, 6)
     session_ms, rebalance_ms = random.choice((1500, 3000)), random.choice((1000, 3000))
     topics = {"a": random.randint(1, 5), "b": random.randint(1, 4)}
-    classic_share = random.choice((0.0, 0.0, 0.3, 0.6))
     return ConsumerGroupPlan(
         seed=seed,
         duration_s=random.uniform(5, 12),

@@ -27,10 +27,11 @@ class ConsumerGroupWorld(GroupWorld):
         self.history = self.consumer_history = history
         watch.history = history
         watch.beliefs = self.beliefs
-        history.now_s = lambda: sim.now_s
         history.look = watch.look
         self.topic_ids: dict[str, UUID] = {}
         self.protocols: dict[str, str] = {}
+        self.goal = ""
+        """Once somebody has set out to bring all clients to one protocol, they speak it when they start."""
 
     def beliefs(self) -> list[Belief]:
         return beliefs(self.members.values())
@@ -49,7 +50,9 @@ class ConsumerGroupWorld(GroupWorld):
     def start_member(self, plan: MemberPlan) -> None:
         assert isinstance(plan, SeatPlan)
         before = self.protocols.get(plan.node)
-        if before is None:
+        if self.goal:
+            self.protocols[plan.node] = self.goal
+        elif before is None:
             self.protocols[plan.node] = plan.protocol
         elif plan.switches and self.sim.runtime("world").random.random() < 0.5:
             self.protocols[plan.node] = CLASSIC if before == MODERN else MODERN
@@ -103,7 +106,21 @@ class ConsumerGroupNemesis(GroupNemesis):
     _world: ConsumerGroupWorld
 
     def _actions(self) -> dict[str, Callable[[], Awaitable[None]]]:
-        return super()._actions() | {"pause": self._stall}
+        return super()._actions() | {"pause": self._stall, "migrate": self._migrate}
+
+    async def _migrate(self) -> None:
+        """One client after the other starts again with the other protocol, and sooner or later back."""
+        world = self._world
+        world.goal = CLASSIC if world.goal == MODERN else MODERN if world.goal else self._random.choice((CLASSIC, MODERN))
+        for plan in world.plan.members:
+            member = world.members.get(plan.node)
+            if member is not None and self._random.random() < 0.6:
+                member.leaving = True
+                await world.pause(self._random.uniform(0.1, 0.6))
+            if plan.node in world.members:
+                world.kill_member(plan.node)
+            world.start_member(plan)
+            await world.pause(self._random.uniform(0, 0.3))
 
     async def _stall(self) -> None:
         """The broker, or a member, stands still for a while, and then finds everything at once."""
@@ -135,7 +152,6 @@ class ConsumerGroupOutcome:
     virtual_s: float
     loads: int
     looks: int
-    excused: int
     grants: int
     ended: int
     """Deadlines of members."""
@@ -165,7 +181,6 @@ def _simulate(
         virtual_s=sim.now_s,
         loads=watch.loads,
         looks=watch.looks,
-        excused=watch.excused,
         grants=world.consumer_history.newest,
         ended=watch.ended,
         upgrades=watch.upgrades,

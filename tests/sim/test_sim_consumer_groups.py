@@ -1,7 +1,7 @@
 """Groups of the new protocol, and mixed ones, on a whole broker under random faults, one run for each seed.
 
-`TWOFOLD_SEEDS=2000 pytest tests/sim -k consumer_group_seed` runs many, `TWOFOLD_SEED=123 ...` one again. What is checked
-is in `consumer_groups.check` (at every write and answer) and `consumer_groups.world` (at the end).
+`TWOFOLD_SEEDS=2000 pytest tests/sim -k consumer_group_seed` runs many, `TWOFOLD_SEED=123 ...` one again. What is
+checked is in `consumer_groups.check` (at every write and answer) and `consumer_groups.world` (at the end).
 """
 
 import os

@@ -186,7 +186,7 @@ class ConsumerGroupWatch(GroupWatch):
         for member_id, member in new.members.items():
             before = old.members.get(member_id)
             if before is not None and before.epoch > member.epoch != LEFT_FOR_A_WHILE:
-                self.require(False, f"the epoch of {member_id} was {before.epoch} and is {member.epoch}")  # noqa: FBT003
+                self.require(False, f"the epoch of {member_id} was {before.epoch} and is {member.epoch}")
 
     def _activate(self, original: Any) -> Any:
         underneath = super()._activate(original)
@@ -212,7 +212,7 @@ class ConsumerGroupWatch(GroupWatch):
                 continue
             member = None if group is None else group.members.get(belief.member_id)
             if member is None or LEFT_FOR_A_WHILE != member.epoch < belief.epoch:
-                self.require(False, f"{belief.name} was told of epoch {belief.epoch}, and loaded is {member}")  # noqa: FBT003
+                self.require(False, f"{belief.name} was told of epoch {belief.epoch}, and loaded is {member}")
 
     # Deadlines
 

@@ -50,9 +50,7 @@ class Seat(GroupMember):
 
     is_classic = True
 
-    def __init__(
-        self, runtime: Runtime, plan: SeatPlan, history: ConsumerHistory, name: str, bootstrap: str
-    ) -> None:
+    def __init__(self, runtime: Runtime, plan: SeatPlan, history: ConsumerHistory, name: str, bootstrap: str) -> None:
         super().__init__(runtime, plan, history, name, bootstrap)
         self._seat = plan
         self._grants = history

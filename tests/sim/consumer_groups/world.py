@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from uuid import UUID
 
-from sim.broker.watch import require
 from sim.broker.world import BROKER, BrokerSimulation, ErrorLog
 from sim.consumer_groups.beliefs import Belief
 from sim.consumer_groups.check import ConsumerGroupWatch, ConsumerHistory
@@ -111,7 +110,9 @@ class ConsumerGroupNemesis(GroupNemesis):
     async def _migrate(self) -> None:
         """One client after the other starts again with the other protocol, and sooner or later back."""
         world = self._world
-        world.goal = CLASSIC if world.goal == MODERN else MODERN if world.goal else self._random.choice((CLASSIC, MODERN))
+        world.goal = (
+            CLASSIC if world.goal == MODERN else MODERN if world.goal else self._random.choice((CLASSIC, MODERN))
+        )
         for plan in world.plan.members:
             member = world.members.get(plan.node)
             if member is not None and self._random.random() < 0.6:

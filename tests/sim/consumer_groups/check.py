@@ -158,13 +158,14 @@ class ConsumerGroupWatch(GroupWatch):
             self.require(new.epoch >= old_value.generation, f"epoch {new.epoch} follows {old_value.generation}")
         if new is not None:
             self.consumer_history.granted(self._owners(new))
-        elif value is not None and old is None:
-            is_next = old_value is None or value.generation > old_value.generation
+        elif value is not None:
+            is_next = old is None and (old_value is None or value.generation > old_value.generation)
             self.consumer_history.granted(self._owners_by_leader(value, is_next=is_next))
         self.look()
 
     def _owners_by_leader(self, value: GroupValue, *, is_next: bool) -> Owners:
-        """Within a generation only a static member that comes back under a new id takes what was of its former self."""
+        """Within a generation, and when the group has just turned classic, a member only takes what was of one that is
+        gone: of its former self, if it is a static one."""
         rows = ((row.member_id, read_assignment(row.assignment or b"") or ()) for row in value.members)
         owners = {tp: member_id for member_id, owned in rows for tp in owned}
         if is_next:

@@ -56,9 +56,11 @@ def tell_stories(server: Oracle | Twofold) -> list[str]:
     return [settled.id, way.id, mixed.id, pattern.id, empty.id]
 
 
-def test_groups_go_on_in_apache_kafka_and_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize("settings", [{}, {"broker.rack": "a rack"}], ids=["no rack", "rack"])
+def test_groups_go_on_in_apache_kafka_and_back(settings: dict[str, str], tmp_path: Path) -> None:
+    """With racks, too, both compute the same hash of the topics: no group begins a new epoch."""
     jars = jars_or_skip()
-    server = Twofold(tmp_path / "node")
+    server = Twofold(tmp_path / "node", settings)
     server.start()
     try:
         groups = tell_stories(server)
@@ -67,7 +69,7 @@ def test_groups_go_on_in_apache_kafka_and_back(tmp_path: Path) -> None:
         assert server.stop() == 0
     finally:
         server.kill()
-    oracle = Oracle(jars, tmp_path / "node")
+    oracle = Oracle(jars, tmp_path / "node", settings)
     oracle.start_on_existing_data()
     try:
         assert described(oracle, groups) == before

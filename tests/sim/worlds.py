@@ -39,11 +39,18 @@ class Kind:
 
 
 KINDS = {
-    "mixed": Kind("sim.mixed.world", "make_mixed_plan", "simulate_mixed", 30, "sim.mixed.plan"),
+    "mixed": Kind("sim.mixed.world", "make_mixed_plan", "simulate_mixed", 26, "sim.mixed.plan"),
     "broker": Kind("sim.broker.run", "make_plan", "simulate", 15, "sim.broker.plan"),
     "transactions": Kind("sim.transactions.world", "make_txn_plan", "simulate_txn", 16, "sim.transactions.plan"),
     "lost-markers": Kind("sim.transactions.lost_markers", "make_lost_markers_plan", "simulate_lost_markers", 3),
-    "groups": Kind("sim.groups.world", "make_group_plan", "simulate_group", 10),
+    "groups": Kind("sim.groups.world", "make_group_plan", "simulate_group", 6),
+    "consumer-groups": Kind(
+        "sim.consumer_groups.world",
+        "make_consumer_group_plan",
+        "simulate_consumer_group",
+        8,
+        "sim.consumer_groups.plan",
+    ),
     "two-phase": Kind("sim.two_phase.world", "make_two_phase_plan", "simulate_two_phase", 10, "sim.two_phase.plan"),
     "metadata": Kind("sim.metadata.world", "make_metadata_plan", "simulate_metadata", 11, "sim.metadata.plan"),
     "sink": Kind("sim.sink.world", "make_sink_plan", "simulate_sink", 5, "sim.sink.plan"),

@@ -49,6 +49,9 @@ class Topics:
     def topic(self, name: str) -> SubscribableTopic | None:
         return self.known.get(name)
 
+    def racks(self, name: str) -> Sequence[Sequence[str]]:
+        return ()
+
     def topic_name(self, topic_id: UUID) -> str | None:
         return next((name for name, topic in self.known.items() if topic.topic_id == topic_id), None)
 

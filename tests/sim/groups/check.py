@@ -18,6 +18,7 @@ from unittest.mock import patch
 from sim.broker.watch import Violation, require
 from twofold.broker.coordinators.groups.shard import GroupPort, GroupShard
 from twofold.coordinator.group.membership import Membership
+from twofold.coordinator.group.rounds import Rounds
 from twofold.coordinator.group.state import SIMPLE_GROUP, GroupMachine, GroupsState
 from twofold.machine.maps import Map
 from twofold.types import TopicPartition
@@ -146,7 +147,7 @@ class GroupWatch:
         for owner, name, replacement in (
             (GroupPort, "append", self._append),
             (GroupShard, "_activate", self._activate),
-            (Membership, "_renew", self._renew),
+            (Rounds, "renew", self._renew),
             (Membership, "_session_is_over", self._session_is_over),
         ):
             self._patches.enter_context(patch.object(owner, name, replacement(getattr(owner, name))))
@@ -208,19 +209,22 @@ class GroupWatch:
             self._cut.discard(shard.index)
             self._states[shard.index] = shard.state
             self.loads += 1
-            value = shard.state.groups.get(GROUP)
-            newest = self.history.newest if self.history is not None else 0
-            if value is not None:
-                self.require(value.generation >= newest, f"loaded generation {value.generation} after {newest}")
+            self._check_loaded(shard.state)
             self._renewed.clear()
             original(shard)
 
         return activate
 
+    def _check_loaded(self, state: GroupsState) -> None:
+        value = state.groups.get(GROUP)
+        newest = self.history.newest if self.history is not None else 0
+        if value is not None:
+            self.require(value.generation >= newest, f"loaded generation {value.generation} after {newest}")
+
     def _renew(self, original: Any) -> Any:
-        def renew(membership: Membership, group: Any, member: Any, now: Any) -> None:
+        def renew(rounds: Rounds, group: Any, member: Any, now: Any) -> None:
             self._renewed[group.group_id, member.member_id] = self.now_s()
-            original(membership, group, member, now)
+            original(rounds, group, member, now)
 
         return renew
 

@@ -256,7 +256,7 @@ class GroupMember:
         connection = await self._connection()
         history = self._history
         newest = history.newest
-        values = {tp: history.next_commit(tp, place.generation) for tp in place.owned}
+        values = {tp: self._next_commit(tp, place) for tp in place.owned}
         topics: dict[str, list[OffsetCommitRequestPartition]] = {}
         for tp, value in values.items():
             row = OffsetCommitRequestPartition(
@@ -285,6 +285,9 @@ class GroupMember:
         for code in errors.values():
             raise_for(code, "OffsetCommit")
 
+    def _next_commit(self, tp: TopicPartition, place: Place) -> int:
+        return self._history.next_commit(tp, place.generation)
+
     async def _fetch(self, place: Place) -> None:
         """Where an owner would start to read."""
         if not place.owned:
@@ -294,7 +297,7 @@ class GroupMember:
         for topic, partition in place.owned:
             topics.setdefault(topic, []).append(partition)
         rows = [OffsetFetchRequestTopics(name=name, partition_indexes=indexes) for name, indexes in topics.items()]
-        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=GROUP, topics=rows)], require_stable=True)
+        request = OffsetFetchRequest(groups=[self._asked_for(place, rows)], require_stable=True)
         group = (await self._ask(request, "OffsetFetch", version=FETCH_VERSION)).groups[0]
         raise_for(group.error_code, "OffsetFetch")
         found = {}
@@ -303,6 +306,9 @@ class GroupMember:
                 raise_for(row.error_code, "OffsetFetch")
                 found[TopicPartition(topic.name, row.partition_index)] = row.committed_offset
         self._history.fetched(self._name, found, least)
+
+    def _asked_for(self, place: Place, topics: list[OffsetFetchRequestTopics]) -> OffsetFetchRequestGroup:
+        return OffsetFetchRequestGroup(group_id=GROUP, topics=topics)
 
     async def _leave(self) -> None:
         identity = MemberIdentity(member_id=self._member_id, group_instance_id=self.plan.instance_id, reason="done")

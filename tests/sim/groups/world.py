@@ -230,7 +230,7 @@ class GroupWorld:
             await self.pause(0.1)
             problem = self.settled()
             now = [member.place for member in self.members.values()]
-            if problem or now != places:
+            if problem or calm_since is None or now != places:
                 calm_since, places = (None if problem else self.sim.now_s), now
             require(
                 self.sim.now_s - since < self.plan.patience_s + calm_s,
@@ -276,9 +276,11 @@ class GroupWorld:
             group = (await admin.describe_groups([GROUP])).get()[GROUP]
             await self.read(admin)
         require(group.state == "Stable", f"the group is {group.state}")
-        told = sorted((m.member_id, m.group_instance_id or "", m.client_id, m.assignment) for m in group.members)
+        told = sorted(
+            (m.member_id, m.group_instance_id or "", m.client_id, tuple(sorted(m.assignment))) for m in group.members
+        )
         believed = sorted(
-            (m.place.member_id, m.plan.instance_id or "", node, m.place.owned)
+            (m.place.member_id, m.plan.instance_id or "", node, tuple(sorted(m.place.owned)))
             for node, m in self.members.items()
             if m.place is not None
         )

@@ -1,5 +1,7 @@
 """The members of each group: the classic protocol of joining, syncing, heartbeats and leaving.
 
+The rounds in which a group comes together are in `rounds`.
+
 1. A generation has one leader and one protocol, and every member of it that gets an assignment gets the one that its
    leader made for this generation, after it is in the log.
 2. No request waits for ever: a rebalance ends when all have joined or its time is up. A member that has not joined or
@@ -27,6 +29,7 @@ from twofold.coordinator.group.classic import ClassicGroup, Member, Protocols, T
 from twofold.coordinator.group.context import NEW_MEMBER_JOIN_TIMEOUT_MS, Client, GroupConfig, Instant, Outcome
 from twofold.coordinator.group.deadlines import Deadlines
 from twofold.coordinator.group.records import GroupRecord, GroupValue
+from twofold.coordinator.group.rounds import JOIN, SESSION, Rounds
 from twofold.coordinator.group.state import GroupsState, as_coordinator_error
 from twofold.coordinator.group.states import HEARTBEAT, SYNC, GroupEvent, GroupState
 from twofold.wire.errors import (
@@ -52,9 +55,6 @@ from twofold.wire.messages.sync_group import SyncGroupRequest
 MEMBER_ID_REQUIRED_SINCE = 4
 SKIP_ASSIGNMENT_SINCE = 9
 
-# Kinds of deadlines; the key is (kind, group id, member id).
-SESSION, JOIN, SYNC_PHASE = "session", "join", "sync"
-
 
 class Membership:
     def __init__(self, config: GroupConfig, new_id: Callable[[], str]) -> None:
@@ -63,6 +63,7 @@ class Membership:
         self.groups: dict[str, ClassicGroup] = {}
         self.deadlines: Deadlines[tuple[str, str, str]] = Deadlines()
         self._new_id = new_id
+        self._rounds = Rounds(config, self.deadlines)
 
     # --- life ---
 
@@ -73,9 +74,9 @@ class Membership:
             if value.members:
                 group = self.groups[group_id] = ClassicGroup.from_value(group_id, value)
                 for member in group.members.values():
-                    self._renew(group, member, now)
+                    self._rounds.renew(group, member, now)
                 if len(group.members) > self.config.max_size:
-                    self._prepare_rebalance(group, now, out)
+                    self._rounds.prepare(group, now, out)
         return out
 
     def resign(self, error: KafkaError) -> Outcome:
@@ -83,7 +84,7 @@ class Membership:
         out = Outcome()
         for group in self.groups.values():
             for member in group.members.values():
-                self._answer_member(out, group, member, error)
+                self._rounds.answer_member(out, group, member, error)
         self.groups.clear()
         self.deadlines.clear()
         return out
@@ -105,7 +106,7 @@ class Membership:
         # Ids that were given out are worth nothing in a group that was deleted.
         if value is None or (value.generation == group.generation and not group.pending_joins):
             del self.groups[group_id]
-            self._cancel_all(group)
+            self._rounds.cancel_all(group)
 
     # --- groups that change their type ---
 
@@ -115,8 +116,8 @@ class Membership:
         group = self.groups.pop(group_id, None)
         if group is not None:
             for member in group.members.values():
-                self._answer_member(out, group, member, RebalanceInProgress(""))
-            self._cancel_all(group)
+                self._rounds.answer_member(out, group, member, RebalanceInProgress(""))
+            self._rounds.cancel_all(group)
         return out
 
     def adopt(self, state: GroupsState, group_id: str, now: Instant, *, rebalance: bool) -> Outcome:
@@ -124,9 +125,9 @@ class Membership:
         out = Outcome()
         group = self.groups[group_id] = ClassicGroup.from_value(group_id, state.groups[group_id])
         for member in group.members.values():
-            self._renew(group, member, now)
+            self._rounds.renew(group, member, now)
         if rebalance:
-            self._prepare_rebalance(group, now, out)
+            self._rounds.prepare(group, now, out)
         return out
 
     # --- joining ---
@@ -232,7 +233,7 @@ class Membership:
         group.add(member, request.protocol_type, asked.token)
         # It cannot send heartbeats before it knows its id, and we do not see that it is gone while it waits.
         self.deadlines.set((SESSION, group.group_id, member_id), now.monotonic_ms + NEW_MEMBER_JOIN_TIMEOUT_MS)
-        self._rebalance_or_complete(group, now, out)
+        self._rounds.rebalance_or_complete(group, now, out)
 
     def _rejoin(self, group: ClassicGroup, member: Member, asked: "_Join", now: Instant, out: Outcome) -> None:
         request, protocols, token = asked.request, asked.protocols, asked.token
@@ -246,7 +247,7 @@ class Membership:
                 return
         group.update(member, protocols, rebalance_timeout(request), request.session_timeout_ms)
         self._park_join(group, member, token, out)
-        self._rebalance_or_complete(group, now, out)
+        self._rounds.rebalance_or_complete(group, now, out)
 
     def _park_join(self, group: ClassicGroup, member: Member, token: Token, out: Outcome) -> None:
         before = group.await_join(member, token)
@@ -259,22 +260,24 @@ class Membership:
         """A static member has started again and does not know its id: it takes its own place, and gets a new id."""
         leader = group.leader
         member = group.replace_static(old, member_id)
-        self._answer_member(out, group, old, FencedInstanceId(f"{member_id} has taken the place of {old.member_id}"))
+        self._rounds.answer_member(
+            out, group, old, FencedInstanceId(f"{member_id} has taken the place of {old.member_id}")
+        )
         self.deadlines.cancel((SESSION, group.group_id, old.member_id))
         group.update(member, asked.protocols, rebalance_timeout(asked.request), asked.request.session_timeout_ms)
         group.await_join(member, asked.token)
-        self._renew(group, member, now)
+        self._rounds.renew(group, member, now)
         if group.state is GroupState.STABLE:
             if group.select_protocol() == group.protocol:
                 then = partial(self._static_replaced, group, old, member, leader, asked.client.version)
                 out.write(GroupRecord(group.group_id, group.to_value()), then)
                 return
-            self._prepare_rebalance(group, now, out)
+            self._rounds.prepare(group, now, out)
         elif group.state is GroupState.COMPLETING_REBALANCE:
             # The leader may be assigning to the old id right now.
-            self._prepare_rebalance(group, now, out)
+            self._rounds.prepare(group, now, out)
         else:
-            self._maybe_complete_join(group, now, out)
+            self._rounds.maybe_complete_join(group, now, out)
 
     def _static_replaced(
         self,
@@ -295,7 +298,7 @@ class Membership:
             group.await_join(member, None)
             restored = group.replace_static(member, old.member_id)
             self.deadlines.cancel((SESSION, group.group_id, member.member_id))
-            self._renew(group, restored, now)
+            self._rounds.renew(group, restored, now)
             out.reply(token, join_error(as_coordinator_error(error), UNKNOWN_MEMBER))
         elif group.state is GroupState.STABLE and token is not None:
             group.await_join(member, None)
@@ -316,78 +319,12 @@ class Membership:
             failed = Outcome()
             if error is not None and self.groups.get(group.group_id) is group:
                 for member in group.members.values():
-                    self._answer_member(failed, group, member, as_coordinator_error(error))
+                    self._rounds.answer_member(failed, group, member, as_coordinator_error(error))
                 del self.groups[group.group_id]
-                self._cancel_all(group)
+                self._rounds.cancel_all(group)
             return failed
 
         out.write(GroupRecord(group.group_id, value), then)
-
-    # --- the join phase ---
-
-    def _rebalance_or_complete(self, group: ClassicGroup, now: Instant, out: Outcome) -> None:
-        if group.may(GroupEvent.REBALANCE):
-            self._prepare_rebalance(group, now, out)
-        else:
-            self._maybe_complete_join(group, now, out)
-
-    def _prepare_rebalance(self, group: ClassicGroup, now: Instant, out: Outcome) -> None:
-        if group.state is GroupState.COMPLETING_REBALANCE:
-            self._propagate(group, out, now, RebalanceInProgress(f"group {group.group_id} rebalances"))
-        self.deadlines.cancel((SYNC_PHASE, group.group_id, ""))
-        is_first = group.state is GroupState.EMPTY
-        group.take(GroupEvent.REBALANCE, now.wall_ms)
-        if is_first:
-            # Members of a new group tend to start together; one generation for all of them is better than one each.
-            delay_ms = self.config.initial_rebalance_delay_ms
-            group.initial_delay = (delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0))
-            self.deadlines.set((JOIN, group.group_id, ""), now.monotonic_ms + delay_ms)
-        elif group.all_joined:
-            self._complete_join(group, now, out)
-        else:
-            self.deadlines.set((JOIN, group.group_id, ""), now.monotonic_ms + group.rebalance_timeout_ms)
-
-    def _maybe_complete_join(self, group: ClassicGroup, now: Instant, out: Outcome) -> None:
-        if (
-            group.state is GroupState.PREPARING_REBALANCE
-            and group.previous_state is not GroupState.EMPTY
-            and group.all_joined
-        ):
-            self._complete_join(group, now, out)
-
-    def _join_phase_is_due(self, group: ClassicGroup, now: Instant, out: Outcome) -> None:
-        if group.state is not GroupState.PREPARING_REBALANCE:
-            return
-        if group.initial_delay is not None:
-            delay_ms, left_ms = group.initial_delay
-            if group.new_member_added and left_ms:
-                group.new_member_added = False
-                next_ms = min(self.config.initial_rebalance_delay_ms, left_ms)
-                group.initial_delay = (next_ms, max(left_ms - delay_ms, 0))
-                self.deadlines.set((JOIN, group.group_id, ""), now.monotonic_ms + next_ms)
-                return
-        self._complete_join(group, now, out)
-
-    def _complete_join(self, group: ClassicGroup, now: Instant, out: Outcome) -> None:
-        self.deadlines.cancel((JOIN, group.group_id, ""))
-        for member in list(group.members.values()):
-            if not member.is_awaiting_join and member.group_instance_id is None:
-                self._remove(group, member, out, UnknownMemberId(f"{member.member_id} has not joined in time"))
-        if not group.elect_joined_leader() and group.members:
-            # Only static members, none of which is back: wait until they are, or until their sessions end.
-            self.deadlines.set((JOIN, group.group_id, ""), now.monotonic_ms + group.rebalance_timeout_ms)
-            return
-        group.next_generation(now.wall_ms)
-        if group.state is GroupState.EMPTY:
-            out.write(GroupRecord(group.group_id, group.to_value()), _nothing)
-            return
-        for member in group.members.values():
-            token = group.await_join(member, None)
-            out.reply(token, joined(group, member))
-            self._renew(group, member, now)
-            member.is_new = False
-            group.pending_syncs.add(member.member_id)
-        self.deadlines.set((SYNC_PHASE, group.group_id, ""), now.monotonic_ms + group.rebalance_timeout_ms)
 
     # --- syncing ---
 
@@ -398,11 +335,9 @@ class Membership:
         except KafkaError as error:
             out.reply(token, sync_error(error))
             return out
-        group.pending_syncs.discard(member.member_id)
-        if not group.pending_syncs:
-            self.deadlines.cancel((SYNC_PHASE, group.group_id, ""))
+        self._rounds.has_synced(group, member.member_id)
         if group.state is GroupState.STABLE:
-            self._renew(group, member, now)
+            self._rounds.renew(group, member, now)
             out.reply(token, synced(group, member))
             return out
         out.reply(member.awaiting_sync, sync_error(RebalanceInProgress("")))
@@ -442,25 +377,14 @@ class Membership:
         ):
             return out  # a member came or went meanwhile: this assignment is of no generation
         if error is not None:
-            self._propagate(group, out, now, as_coordinator_error(error))
-            self._prepare_rebalance(group, now, out)
+            self._rounds.answer_syncs(group, out, now, as_coordinator_error(error))
+            self._rounds.prepare(group, now, out)
             return out
         for member in group.members.values():
             member.assignment = assignments[member.member_id]
         group.take(GroupEvent.ASSIGNED, now.wall_ms)
-        self._propagate(group, out, now, None)
+        self._rounds.answer_syncs(group, out, now, None)
         return out
-
-    def _propagate(self, group: ClassicGroup, out: Outcome, now: Instant, error: KafkaError | None) -> None:
-        """Answer all members that wait for their assignment."""
-        for member in group.members.values():
-            if error is not None:
-                member.assignment = b""
-            token, member.awaiting_sync = member.awaiting_sync, None
-            if token is not None:
-                out.reply(token, synced(group, member) if error is None else sync_error(error))
-                # Its session may have run out while it waited for us, and then has no deadline any more.
-                self._renew(group, member, now)
 
     # --- heartbeats ---
 
@@ -474,14 +398,14 @@ class Membership:
             return error.code
         refused = HEARTBEAT[group.state]
         if refused is None or refused is RebalanceInProgress:
-            self._renew(group, member, now)
+            self._rounds.renew(group, member, now)
         return NONE if refused is None else refused.code
 
     def renew(self, group: ClassicGroup, member_id: str, now: Instant) -> None:
         """A commit shows that its member is there, too."""
         member = group.members.get(member_id)
         if member is not None and group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
-            self._renew(group, member, now)
+            self._rounds.renew(group, member, now)
 
     def _check_member(
         self, group_id: str, member_id: str, group_instance_id: str | None, generation: int
@@ -496,10 +420,6 @@ class Membership:
         if generation != group.generation:
             raise IllegalGeneration(f"group {group_id} is in generation {group.generation}, not {generation}")
         return group, member
-
-    def _renew(self, group: ClassicGroup, member: Member, now: Instant) -> None:
-        key = (SESSION, group.group_id, member.member_id)
-        self.deadlines.set(key, now.monotonic_ms + member.session_timeout_ms)
 
     # --- leaving ---
 
@@ -524,7 +444,7 @@ class Membership:
                 )
             )
         if group is not None and any(row.error_code == NONE for row in rows):
-            self._members_gone(group, now, out)
+            self._rounds.members_gone(group, now, out)
             self.forget(state, request.group_id)
         response = LeaveGroupResponse(error_code=NONE, members=rows)
         if out.then is None:
@@ -542,43 +462,20 @@ class Membership:
             if member is None:
                 raise UnknownMemberId(f"group {group.group_id} has no member with the instance id {instance_id}")
         elif member_id in group.pending_joins:
-            self._take_back(group, member_id)
+            self._rounds.take_back(group, member_id)
             return
         else:
             member = group.check_member(member_id, instance_id)
-        self._remove(group, member, out, UnknownMemberId(f"{member.member_id} has left"))
+        self._rounds.remove(group, member, out, UnknownMemberId(f"{member.member_id} has left"))
 
     def _drop(self, group: ClassicGroup, member_id: str, now: Instant, out: Outcome) -> None:
         """A group is full: the last to join are removed, and the rebalance does not wait for them."""
         member = group.members.get(member_id)
         if member is not None:
-            self._remove(group, member, out, GroupMaxSizeReached(""))
+            self._rounds.remove(group, member, out, GroupMaxSizeReached(""))
         elif member_id in group.pending_joins:
-            self._take_back(group, member_id)
-        self._maybe_complete_join(group, now, out)
-
-    def _take_back(self, group: ClassicGroup, member_id: str) -> None:
-        """Forget an id that was given out and never used."""
-        group.remove(member_id)
-        self.deadlines.cancel((SESSION, group.group_id, member_id))
-
-    def _remove(self, group: ClassicGroup, member: Member, out: Outcome, error: KafkaError) -> None:
-        group.remove(member.member_id)
-        self.deadlines.cancel((SESSION, group.group_id, member.member_id))
-        self._answer_member(out, group, member, error)
-
-    def _answer_member(self, out: Outcome, group: ClassicGroup, member: Member, error: KafkaError) -> None:
-        """Whatever a member waits for, it will not come."""
-        member_id = UNKNOWN_MEMBER if isinstance(error, UnknownMemberId) else member.member_id
-        out.reply(member.awaiting_join, join_error(error, member_id))
-        out.reply(member.awaiting_sync, sync_error(error))
-        member.awaiting_join = member.awaiting_sync = None
-
-    def _members_gone(self, group: ClassicGroup, now: Instant, out: Outcome) -> None:
-        if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
-            self._prepare_rebalance(group, now, out)
-        else:
-            self._maybe_complete_join(group, now, out)
+            self._rounds.take_back(group, member_id)
+        self._rounds.maybe_complete_join(group, now, out)
 
     # --- time ---
 
@@ -596,28 +493,20 @@ class Membership:
             self._session_is_over(group, member_id, now, out)
             self.forget(state, group_id)
         elif kind == JOIN:
-            self._join_phase_is_due(group, now, out)
-        elif group.pending_syncs and group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
-            for late in sorted(group.pending_syncs):
-                self._remove(group, group.members[late], out, UnknownMemberId(f"{late} has not synced in time"))
-            self._prepare_rebalance(group, now, out)
+            self._rounds.join_phase_is_due(group, now, out)
+        else:
+            self._rounds.sync_phase_is_due(group, now, out)
         return out
 
     def _session_is_over(self, group: ClassicGroup, member_id: str, now: Instant, out: Outcome) -> None:
         if member_id in group.pending_joins:
             group.remove(member_id)
-            self._maybe_complete_join(group, now, out)
+            self._rounds.maybe_complete_join(group, now, out)
             return
         member = group.members.get(member_id)
         if member is not None and not member.is_waiting:
-            self._remove(group, member, out, UnknownMemberId(f"the session of {member_id} has ended"))
-            self._members_gone(group, now, out)
-
-    def _cancel_all(self, group: ClassicGroup) -> None:
-        self.deadlines.cancel((JOIN, group.group_id, ""))
-        self.deadlines.cancel((SYNC_PHASE, group.group_id, ""))
-        for member_id in (*group.members, *group.pending_joins):
-            self.deadlines.cancel((SESSION, group.group_id, member_id))
+            self._rounds.remove(group, member, out, UnknownMemberId(f"the session of {member_id} has ended"))
+            self._rounds.members_gone(group, now, out)
 
 
 class _Join(NamedTuple):
@@ -636,10 +525,6 @@ class _Join(NamedTuple):
 
 # Errors that come without the member id of the request.
 _ANONYMOUS = (GroupMaxSizeReached, CoordinatorNotAvailable)
-
-
-def _nothing(error: KafkaError | None, now: Instant) -> Outcome:
-    return Outcome()
 
 
 def _left(token: Token, response: LeaveGroupResponse, error: KafkaError | None, now: Instant) -> Outcome:

@@ -98,7 +98,7 @@ class Draft:
         for name in sorted(self.group.subscribed_topics()):
             topic = self.cluster.topic(name)
             if topic is not None:
-                found.append(topic_hash(topic.topic_id, name, topic.partitions))
+                found.append(topic_hash(topic.topic_id, name, topic.partitions, self.cluster.racks(name)))
         return group_hash(found) if found else 0
 
     def check_metadata(self, *, has_changed: bool) -> None:

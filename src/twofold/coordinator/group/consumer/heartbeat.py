@@ -23,7 +23,7 @@ from twofold.coordinator.group.consumer.checks import (
 from twofold.coordinator.group.consumer.draft import SESSION, Draft
 from twofold.coordinator.group.consumer.reconciliation import Owned
 from twofold.coordinator.group.consumer.records import CURRENT, SUBSCRIPTION, TARGET, Epochs, Held, MemberSubscription
-from twofold.coordinator.group.consumer.state import ConsumerMember
+from twofold.coordinator.group.consumer.state import FIRST_EPOCH, ConsumerMember
 from twofold.coordinator.group.consumer.subscriptions import (
     PatternChange,
     Resolution,
@@ -108,7 +108,10 @@ def change(draft: Draft, old: MemberSubscription, wanted: MemberSubscription, *,
     """Raise the group epoch where a changed subscription, or changed topics, ask for it; whether the former did."""
     names_changed = old.topics != wanted.topics
     pattern = change_pattern(draft, old.pattern, wanted.pattern)
-    has_changed = names_changed or pattern is PatternChange.RESOLVED
+    # A classic group that turns into a consumer group in its first round has generation 0, which is no epoch: it would
+    # tell the member to join again.
+    is_first = draft.group.epoch < FIRST_EPOCH
+    has_changed = names_changed or pattern is PatternChange.RESOLVED or is_first
     if has_changed or check_metadata:
         draft.check_metadata(has_changed=has_changed)
     return names_changed or pattern is not PatternChange.NONE

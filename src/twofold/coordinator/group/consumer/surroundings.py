@@ -1,5 +1,6 @@
 """What the machine of consumer groups is given: settings, the topics of the cluster, and what each group has set."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 from uuid import UUID
@@ -59,7 +60,7 @@ class GroupSurroundings(Protocol):
 
     @property
     def topics_version(self) -> int:
-        """Another one after every change of the topics: a new one, one less, one with more partitions."""
+        """Another one after every change of the topics (a new one, one less, one with more partitions) and of racks."""
         ...
 
     @property
@@ -68,6 +69,10 @@ class GroupSurroundings(Protocol):
         ...
 
     def topic(self, name: str) -> SubscribableTopic | None: ...
+
+    def racks(self, name: str) -> Sequence[Sequence[str]]:
+        """The racks of the replicas of each partition of a topic; nothing at all where no broker has a rack."""
+        ...
 
     def topic_name(self, topic_id: UUID) -> str | None: ...
 

@@ -20,7 +20,7 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM
@@ -29,14 +29,30 @@ from typing import Any, NamedTuple, Protocol
 import pytest
 from confluent_kafka import Producer
 
-from kits.groups.member import SESSION_TIMEOUT_MS, Partition
+from kits.clients.remote import go_program
+from kits.groups.member import HEARTBEAT_MS, SESSION_TIMEOUT_MS, Partition
 from oracle.driver import Connection, WireClosed
 from oracle.kafka import jars_or_skip, oracle_flags
 from oracle.processes import spawn, stop, tail
 
 CLIENTS = ("confluent-kafka", "kafka-python", "aiokafka")
 OURS = ("twofold", "twofold-aio")
-SETTINGS = {"group.initial.rebalance.delay.ms": "100", "group.max.size": "100", "log.retention.ms": "-1"}
+MODERN = (*OURS, "confluent-kafka", "java", "franz-go")
+"""Those that speak the protocol of KIP-848 as well."""
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": "100",
+    "group.max.size": "100",
+    "log.retention.ms": "-1",
+    # The broker's word for members of the new protocol; classic ones say themselves what they want.
+    "group.consumer.max.size": "100",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": str(SESSION_TIMEOUT_MS),
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": str(HEARTBEAT_MS),
+    "group.consumer.min.assignment.interval.ms": "0",
+    "group.consumer.assignment.interval.ms": "200",
+}
+GROUP_RESOURCE = 32
 SESSION_S = SESSION_TIMEOUT_MS / 1000
 PATIENCE_S = 40.0
 HERE = Path(__file__).parent
@@ -57,12 +73,25 @@ def java_member() -> list[str]:
     return [java, *oracle_flags(jars), "-cp", f"{classes.name}:{jars}/*", "GroupMember"]
 
 
+@functools.cache
+def go_member() -> list[str]:
+    """franz-go, built once per run; skips where it cannot be."""
+    return go_program("member")
+
+
 class Server(Protocol):
     host: str
     port: int
 
     @property
     def bootstrap_servers(self) -> str: ...
+
+
+def python_member() -> list[str]:
+    return [sys.executable, str(HERE / "member.py")]
+
+
+REMOTE: dict[str, Callable[[], list[str]]] = {"java": java_member, "franz-go": go_member}
 
 
 class Described(NamedTuple):
@@ -83,11 +112,8 @@ class Member:
         self._read = 0
         self._events: list[dict[str, Any]] = []
         given = json.dumps({**options, "journal": str(self.journal)})
-        if options["client"] == "java":
-            program = [*java_member(), given]
-        else:
-            program = [sys.executable, str(HERE / "member.py"), given]
-        self._process = spawn(program, output=self.output)
+        program = REMOTE.get(options["client"], python_member)()
+        self._process = spawn([*program, given], output=self.output)
 
     def events(self) -> list[dict[str, Any]]:
         with self.journal.open() as file:
@@ -418,3 +444,15 @@ def create_topic(server: Server, name: str, partitions: int) -> None:
                 return
             time.sleep(0.02)
     raise AssertionError(f"{name} has no leaders")
+
+
+def configure_group(server: Server, group: str, **settings: str) -> None:
+    """Of the group alone, as `kafka-configs.sh --entity-type groups` does."""
+    rows = [
+        {"config_name": name.replace("_", "."), "config_operation": 0, "config_value": value}
+        for name, value in settings.items()
+    ]
+    resource = {"resource_type": GROUP_RESOURCE, "resource_name": group, "configs": rows}
+    with Connection(server.host, server.port) as connection:
+        (answer,) = connection.ask("IncrementalAlterConfigs", 1, resources=[resource], validate_only=False)["responses"]
+    assert answer["error_code"] == 0, answer

@@ -98,6 +98,8 @@ class Described(NamedTuple):
     state: str
     owners: dict[str, set[Partition]]
     """By client id, which is the member's name here, or the static member's."""
+    epoch: int = -1
+    """Of a group of the new protocol."""
 
 
 class Member:
@@ -242,7 +244,7 @@ class Crew:
         for member in row["members"]:
             topics = member["assignment"]["topic_partitions"]
             modern[member["client_id"]] |= {(one["topic_name"], n) for one in topics for n in one["partitions"]}
-        return Described(row["group_state"], dict(modern))
+        return Described(row["group_state"], dict(modern), row["group_epoch"])
 
     def _describe_classic(self) -> Described:
         with Connection(self.server.host, self.server.port) as connection:
@@ -280,7 +282,7 @@ class Crew:
 
     def _why_unsettled(self) -> str:
         try:
-            state, owners = self.describe()
+            state, owners, _ = self.describe()
         except (OSError, WireClosed) as error:
             return f"no broker: {error}"
         if state != "Stable":

@@ -1,5 +1,6 @@
-"""Members of the new protocol (KIP-848), very many over a few raw connections: they join, heartbeat when it is time, give
-up what they have to and say so at once, as clients do. They read nothing.
+"""Members of the new protocol (KIP-848), very many over a few raw connections.
+
+They join, heartbeat when it is time, give up what they have to and say so at once, as clients do. They read nothing.
 """
 
 import time

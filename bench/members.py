@@ -4,11 +4,13 @@
    group of 2,000 members: processor time of the broker. Members share a few connections, one request at a time on each.
 2. Rebalances of a group of 2,000 members that heartbeat once per second: all join, the topic gets twice the partitions
    (every target changes at once), half of the members leave, and come back (the others give up half of what they
-   have). How long until every partition has its one new owner, and how long another client waits at most meanwhile.
+   have). How long until every partition has its one new owner, and how long another client waits at most meanwhile;
+   the same for a description of the group.
 """
 
 import statistics
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -22,6 +24,7 @@ from bench.pings import Pings
 from bench.processor import cpu_seconds
 from bench.report import Report, progress
 from bench.servers import KAFKA, TWOFOLD, Target, TunedOracle, TwofoldServer, jars_or_skip
+from twofold.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from twofold.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from twofold.wire.messages.find_coordinator import FindCoordinatorRequest
 
@@ -127,6 +130,20 @@ def grow(target: Target, topic: str, partitions: int) -> None:
     client.close()
 
 
+def describe(target: Target, pings: Pings, count: int) -> Row:
+    """As `kafka-consumer-groups.sh --describe` asks."""
+    client = connect(target)
+    pings.longest_ms()
+    spent, started = cpu_seconds(target.pid), time.monotonic()
+    request = ConsumerGroupDescribeRequest(group_ids=["large"], include_authorized_operations=False)
+    (row,) = client.ask(request, 69, 1).groups
+    seconds = time.monotonic() - started
+    client.close()
+    if row.error_code or row.group_state != "Stable" or len(row.members) != count:
+        raise RuntimeError(f"error {row.error_code}, {row.group_state} with {len(row.members)} members")
+    return {"seconds": seconds, "stall_ms": pings.longest_ms(), "cpu_s": cpu_seconds(target.pid) - spent}
+
+
 def rebalances(target: Target, count: int) -> dict[str, Row]:
     prepare(target, LARGE_TOPIC, count)
     everyone = members_of("large", LARGE_TOPIC, count)
@@ -147,6 +164,7 @@ def rebalances(target: Target, count: int) -> dict[str, Row]:
         crowd.run_for(QUIET_S)
         rows["none"] = {"seconds": QUIET_S, "stall_ms": pings.longest_ms(), "cpu_s": 0.0}
         rows["none"]["cpu_us"] = heartbeat_us(target, lanes, everyone)
+        rows["described"] = describe(target, pings, count)
         grow(target, LARGE_TOPIC, 2 * count)
         pings.longest_ms()
         measured("twice the partitions", 2 * count)

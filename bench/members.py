@@ -216,5 +216,5 @@ def show_rebalances(report: Report, large: dict[str, dict[str, Row]], members: i
         report.add("rebalances of KIP-848", what, values)
         cells = [f"{rows[what][key]:.1f}" for rows in large.values() for key in ("seconds", "cpu_s", "stall_ms")]
         table.add_row(what, *cells)
-    table.caption = f"goal: nobody waits for {MOST_STALL_MS} ms"
+    table.caption = f"goal: no client waits for {MOST_STALL_MS} ms"
     report.show(table)

@@ -1,5 +1,5 @@
 """A client of one node that asks something small all the time, as a process of its own: how long it waits at most is
-how long the node serves nobody.
+how long the node serves no client.
 
 Prints `ready`; each line on its standard input is answered with the longest wait since the one before, in milliseconds.
 """

@@ -156,7 +156,7 @@ def both_protocols(server: Server, directory: Path, _: str) -> None:
 
 
 def restart(server: Server, directory: Path, kind: str) -> None:
-    """A member that comes back under its name before its session ends disturbs nobody; one that crashed comes back to a
+    """A member that comes back under its name before its session ends disturbs no other; one that crashed comes back to a
     share once its session has ended."""
     topic = f"restart-{kind}"
     create_topic(server, topic, PARTITIONS)

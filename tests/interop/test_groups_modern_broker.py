@@ -2,7 +2,7 @@
 than the session: members go on by themselves, and what was acknowledged as committed is never lost.
 
 A kill comes while members commit, or while the group reconciles because one joins or leaves. A pause of Twofold costs
-nobody its place: the time is granted. `make test` has a few rounds with one group of all clients; `make interop` has
+no member its place: the time is granted. `make test` has a few rounds with one group of all clients; `make interop` has
 more, a group for each client, and Apache Kafka too.
 """
 

@@ -156,8 +156,8 @@ def both_protocols(server: Server, directory: Path, _: str) -> None:
 
 
 def restart(server: Server, directory: Path, kind: str) -> None:
-    """A member that comes back under its name before its session ends disturbs no other; one that crashed comes back to a
-    share once its session has ended."""
+    """A member that comes back under its name before its session ends disturbs no other member; one that crashed comes
+    back to a share once its session has ended."""
     topic = f"restart-{kind}"
     create_topic(server, topic, PARTITIONS)
     configure_group(server, topic, consumer_session_timeout_ms=str(STATIC_SESSION_MS))

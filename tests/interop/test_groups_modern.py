@@ -42,7 +42,10 @@ PARTITIONS = 6
 PATIENCE_S = 90.0  # all stories start at the same time
 STATIC_SESSION_MS = 20_000  # long enough for a restart on a busy machine
 STOCK = ("confluent-kafka", "java", "franz-go")
-KINDS = ("ours", *STOCK, "mixed")
+ALONE = ("ours", *STOCK)
+KINDS = (*ALONE, "mixed")
+LEAVE_FOR_A_WHILE = ("ours", "confluent-kafka", "java")
+"""franz-go 1.22.2 names no instance when a static member leaves, so every broker refuses it: its session has to end."""
 BOTH = "both"
 """Clients of all kinds, each by chance of the new or the classic protocol."""
 NEW, CLASSIC = "consumer", "classic"
@@ -112,6 +115,7 @@ def come_and_go(server: Server, directory: Path, kind: str) -> None:
         first = group.add(next(clients), protocol=NEW)
         second = group.add(next(clients), protocol=NEW)
         group.settle(PATIENCE_S)
+        group.await_first_commits(PATIENCE_S)
         pause_past_the_session(group, first)
         if LONG:
             third = group.add(next(clients), protocol=NEW)
@@ -136,13 +140,14 @@ def both_protocols(server: Server, directory: Path, _: str) -> None:
     with crew(server, directory, "both", ["both"], PARTITIONS) as group:
         classic = group.add("confluent-kafka", protocol=CLASSIC)
         group.settle(PATIENCE_S)
+        group.await_first_commits(PATIENCE_S)
         java = group.add("java", protocol=NEW)
         group.settle(PATIENCE_S)
         new = [group.add(client, protocol=NEW) for client in ("franz-go", "confluent-kafka", "twofold")]
         if LONG:
             for client, protocol in (("kafka-python", CLASSIC), ("franz-go", CLASSIC), ("java", CLASSIC)):
                 group.add(client, protocol=protocol)
-            group.settle(PATIENCE_S)
+        group.settle(PATIENCE_S)
         pause_past_the_session(group, new[1])
         group.crash(classic)
         group.settle(PATIENCE_S)
@@ -160,21 +165,24 @@ def restart(server: Server, directory: Path, kind: str) -> None:
     back to a share once its session has ended."""
     topic = f"restart-{kind}"
     create_topic(server, topic, PARTITIONS)
-    configure_group(server, topic, consumer_session_timeout_ms=str(STATIC_SESSION_MS))
+    if kind in LEAVE_FOR_A_WHILE:
+        configure_group(server, topic, consumer_session_timeout_ms=str(STATIC_SESSION_MS))
     feed = Feed(server, {(topic, index) for index in range(PARTITIONS)})
     clients = clients_of(kind)
     with crew(server, directory, topic, [topic], PARTITIONS) as group:
         one = group.add(next(clients), instance=f"{kind}-one", protocol=NEW)
         two = group.add(next(clients), instance=f"{kind}-two", protocol=NEW)
         group.settle(PATIENCE_S)
-        owned, undisturbed = one.owned(), len(ownerships(two))
-        group.leave(one)
-        back = group.add(next(clients), instance=f"{kind}-one", protocol=NEW)
-        group.settle(PATIENCE_S)
-        assert back.owned() == owned
-        assert len(ownerships(two)) == undisturbed, "the other member was disturbed"
-        if LONG:
-            group.crash(back)
+        group.await_first_commits(PATIENCE_S)
+        if kind in LEAVE_FOR_A_WHILE:
+            owned, undisturbed = one.owned(), len(ownerships(two))
+            group.leave(one)
+            one = group.add(next(clients), instance=f"{kind}-one", protocol=NEW)
+            group.settle(PATIENCE_S)
+            assert one.owned() == owned
+            assert len(ownerships(two)) == undisturbed, "the other member was disturbed"
+        if LONG or kind not in LEAVE_FOR_A_WHILE:
+            group.crash(one)
             group.settle(PATIENCE_S)
             assert two.owned() == group.partitions
             group.add(next(clients), instance=f"{kind}-one", protocol=NEW)
@@ -210,7 +218,7 @@ def came_and_went(server: Server, tmp_path_factory: pytest.TempPathFactory) -> O
 
 @pytest.fixture(scope="module")
 def restarted(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
-    return told_at_once(restart, KINDS, server, tmp_path_factory.mktemp("restart"))
+    return told_at_once(restart, ALONE, server, tmp_path_factory.mktemp("restart"))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -222,7 +230,7 @@ def test_one_owner_each_in_a_group_of_both_protocols(server: Server, tmp_path: P
     told_at_once(both_protocols, ("mixed",), server, tmp_path).check("mixed")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ALONE)
 def test_a_static_member_that_restarts_disturbs_no_other_member(restarted: Outcomes, kind: str) -> None:
     restarted.check(kind)
 
@@ -253,6 +261,7 @@ if LONG:
             for _ in range(20):
                 come()
             group.settle(240)
+            group.await_first_commits(240)
             for step in range(12):
                 paused = chance.choice(group.present) if step % 4 == 3 else None
                 if paused is not None:

@@ -148,6 +148,7 @@ def test_new_members_go_on_after_their_broker_was_killed_or_paused(
         for _ in range(len(MODERN) if kind == "mixed" else 3):
             group.add(next(clients), protocol=NEW)
         group.settle(PATIENCE_S)
+        group.await_first_commits(PATIENCE_S)
         rounds = Rounds(server, group, kind)
         for _ in range(ROUNDS[request.node.callspec.params["server"]]):
             rounds.go(next(ways))

@@ -297,6 +297,14 @@ class Crew:
                 return f"{member.name} works on {sorted(mine)}, the broker says {sorted(told)}"
         return ""
 
+    def await_first_commits(self, patience_s: float = PATIENCE_S) -> None:
+        """Every partition has a committed offset. librdkafka 2.16 may start again at the beginning of one that had none
+        when its member was paused, whatever was committed meanwhile: a timer of the lost assignment goes on."""
+        deadline = time.monotonic() + patience_s
+        while not all((found := self.committed()).values()):
+            assert time.monotonic() < deadline, f"{self.group}: committed {found}"
+            time.sleep(0.05)
+
     def await_committed(self, wanted: dict[Partition, int], patience_s: float = PATIENCE_S) -> None:
         """Until all of it is committed, which no member can do without having read it."""
         deadline = time.monotonic() + patience_s
@@ -450,10 +458,7 @@ def create_topic(server: Server, name: str, partitions: int) -> None:
 
 def configure_group(server: Server, group: str, **settings: str) -> None:
     """Of the group alone, as `kafka-configs.sh --entity-type groups` does."""
-    rows = [
-        {"config_name": name.replace("_", "."), "config_operation": 0, "config_value": value}
-        for name, value in settings.items()
-    ]
+    rows = [{"name": name.replace("_", "."), "config_operation": 0, "value": value} for name, value in settings.items()]
     resource = {"resource_type": GROUP_RESOURCE, "resource_name": group, "configs": rows}
     with Connection(server.host, server.port) as connection:
         (answer,) = connection.ask("IncrementalAlterConfigs", 1, resources=[resource], validate_only=False)["responses"]

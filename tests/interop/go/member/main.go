@@ -152,6 +152,7 @@ func settings(given options, notes *journal) []kgo.Opt {
 		kgo.OnPartitionsAssigned(gained),
 		kgo.OnPartitionsRevoked(lost),
 		kgo.OnPartitionsLost(lost),
+		kgo.WithLogger(kgo.BasicLogger(os.Stderr, kgo.LogLevelInfo, nil)),
 		kgo.FetchMaxWait(pollFor),
 		kgo.MetadataMinAge(250 * time.Millisecond),
 		kgo.MetadataMaxAge(500 * time.Millisecond),

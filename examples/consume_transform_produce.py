@@ -4,7 +4,8 @@
 
 starts a broker and two workers, processes of this file. Each worker reads words as a member of a group and writes their
 lengths in transactions that commit what it has read as well. Meanwhile the workers are killed with -9 or paused past
-their session, and started again. In the end every word must have been counted exactly once.
+their session, and started again. In the end every word must have been counted exactly once. With `--group-protocol
+consumer` the broker assigns the partitions (KIP-848).
 """
 
 import argparse
@@ -21,24 +22,35 @@ from twofold.errors import Fenced, KafkaError
 WORDS, LENGTHS, GROUP = "words", "lengths", "counters"
 PARTITIONS = 4
 SESSION_MS = 6_000
+HEARTBEAT_MS = 500
+# With the classic protocol the consumers say how long a session is, with the new one the broker.
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.min.session.timeout.ms": str(SESSION_MS),
+    "group.consumer.session.timeout.ms": str(SESSION_MS),
+    "group.consumer.min.heartbeat.interval.ms": str(HEARTBEAT_MS),
+    "group.consumer.heartbeat.interval.ms": str(HEARTBEAT_MS),
+}
 PATIENCE_S = 120
 
 
 # What you would write yourself
 
 
-def work(servers: str, name: str) -> None:
+def work(servers: str, name: str, group_protocol: str) -> None:
     """One worker. `transactional_id` is its name: a second worker with the same name fences the first."""
+    heartbeats = {"heartbeat_interval_ms": HEARTBEAT_MS} if group_protocol == "classic" else {}
     with (
         Consumer(
             bootstrap_servers=servers,
             group_id=GROUP,
+            group_protocol=group_protocol,
             auto_offset_reset="earliest",
             enable_auto_commit=False,
             isolation_level="read_committed",
             session_timeout_ms=SESSION_MS,
-            heartbeat_interval_ms=500,
             value_deserializer=bytes.decode,
+            **heartbeats,
         ) as consumer,
         Producer(
             bootstrap_servers=servers,
@@ -78,8 +90,8 @@ def copy(consumer: Consumer, producer: Producer, records: list) -> None:
 
 
 class Worker:
-    def __init__(self, servers: str, number: int) -> None:
-        self._command = [sys.executable, __file__, "--work", servers, f"worker-{number}"]
+    def __init__(self, servers: str, number: int, group_protocol: str) -> None:
+        self._command = [sys.executable, __file__, "--work", servers, f"worker-{number}", group_protocol]
         self._process = subprocess.Popen(self._command)
 
     def crash(self) -> None:
@@ -139,12 +151,13 @@ def main() -> int:
     parser.add_argument("--crashes", type=int, default=4)
     parser.add_argument("--pauses", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--work", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--group-protocol", choices=["classic", "consumer"], default="classic")
+    parser.add_argument("--work", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:
         work(*options.work)
         return 0
-    with Broker(settings={"group.initial.rebalance.delay.ms": "0"}) as broker:
+    with Broker(settings=SETTINGS) as broker:
         servers = broker.bootstrap_servers
         with Admin(bootstrap_servers=servers) as admin:
             admin.create_topics([NewTopic(WORDS, PARTITIONS), NewTopic(LENGTHS, PARTITIONS)]).get()
@@ -163,7 +176,7 @@ def run(servers: str, options: argparse.Namespace) -> None:
     accidents = ["crash"] * options.crashes + ["pause"] * options.pauses
     chance.shuffle(accidents)
     part = max(1, options.words // (len(accidents) + 1))
-    workers = [Worker(servers, number) for number in (1, 2)]
+    workers = [Worker(servers, number, options.group_protocol) for number in (1, 2)]
     try:
         for place, accident in enumerate(accidents):
             send_words(servers, range(place * part, (place + 1) * part))

@@ -194,20 +194,21 @@ if LONG:
                 group.add(next(clients))
             group.settle(120)
             for _ in range(steps):
-                change_at_random(group, clients, chance)
+                change_at_random(group, lambda: group.add(next(clients)), chance)
                 group.settle(120)
             group.await_committed(feed.finish(), 120)
             group.check()
 
 
-def change_at_random(group: Crew, clients: Iterator[str], chance: random.Random) -> None:
+def change_at_random(group: Crew, come: Callable[[], object], chance: random.Random) -> None:
     """One to three members come, leave or crash at once."""
+    settled = list(group.present)
     for _ in range(chance.randint(1, 3)):
         kind = chance.choice(("come", "leave", "crash"))
         if kind == "come" and len(group.present) < 20:
-            group.add(next(clients))
-        elif len(group.present) > 3:
-            member = chance.choice(group.present)
+            come()
+        elif len(group.present) > 3 and settled:
+            member = settled.pop(chance.randrange(len(settled)))
             group.leave(member) if kind == "leave" else group.crash(member)
 
 

@@ -173,7 +173,7 @@ if LONG:
                     group.settle(120)
                     group.go_on(paused)
                 else:
-                    change_at_random(group, clients, chance)
+                    change_at_random(group, lambda: group.add(next(clients)), chance)
                 group.settle(120)
             group.await_committed(feed.finish(), 120)
             group.check()

@@ -3,8 +3,8 @@
 All clients copy the same input at the same time, each to a topic of its own with 3 partitions, in transactions that
 also commit what was read. Some transactions are aborted on purpose, some last longer than they may, an instance is
 replaced by a second one with the same transactional id, and the broker is killed with -9 every few seconds. confluent,
-kafka-python and aiokafka speak the older protocol (TV1), our own clients, the Java client, franz-go and single requests
-the newer (TV2).
+kafka-python and aiokafka speak the older protocol of transactions (TV1), our own clients, the Java client, franz-go and
+single requests the newer (TV2). A client whose name ends with "-new" reads as a member of a group of KIP-848.
 
 `make interop` copies 100,000 numbers, with franz-go too and with instances that crash. There Apache Kafka goes through
 it as well, which shows that the tests demand nothing else than Kafka gives; but it is not killed: one node of 4.3.1 may
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from kits.clients.remote import go_command, java_command
-from kits.copying.copies import SETTINGS, Server, check_acknowledged, check_attempts, check_exactly_once
+from kits.copying.copies import NEW, SETTINGS, Server, check_acknowledged, check_attempts, check_exactly_once
 from kits.copying.run import Plan, Verdict, run_copies
 from kits.processes.server import TwofoldServer
 from oracle.kafka import Oracle, jars_or_skip
@@ -43,9 +43,13 @@ COMMANDS: dict[str, Callable[[], Sequence[str]] | None] = {
     "java": java_command,
     "twofold": None,
     "single-requests": None,
+    # Members of groups of the new protocol (KIP-848).
+    "confluent-kafka-new": None,
+    "java-new": java_command,
+    "twofold-new": None,
 }
 if LONG:
-    COMMANDS["franz-go"] = go_command
+    COMMANDS |= {"franz-go": go_command, "franz-go-new": go_command}
 
 FENCED = {
     "confluent-kafka": {"_FENCED"},
@@ -105,7 +109,7 @@ def test_every_input_is_in_the_output_exactly_once(copied: Copied, client: str) 
     assert happened["committed"] >= 0.9 * copied.plan.count / 100
     assert happened["aborting"] >= 1
     assert happened["fenced"] >= 1
-    assert verdict.errors <= FENCED.get(client, verdict.errors) | {"Timeout"}
+    assert verdict.errors <= FENCED.get(client.removesuffix(NEW), verdict.errors) | {"Timeout"}
 
 
 class TestTheCheckItself:

@@ -31,6 +31,7 @@ type ask struct {
 	Topic      string    `json:"topic"`
 	Limit      int       `json:"limit"`
 	SessionMs  int       `json:"session_ms"`
+	Protocol   string    `json:"protocol"`
 	WaitMs     int       `json:"wait_ms"`
 	Rows       [][]any   `json:"rows"`
 	Positions  [][]int64 `json:"positions"`
@@ -170,6 +171,9 @@ func (p *program) open(ctx context.Context, q ask) error {
 			kgo.HeartbeatInterval(300*time.Millisecond),
 			kgo.FetchMaxWait(100*time.Millisecond),
 		)
+		if q.Protocol == "consumer" {
+			options = append(options, kgo.ServerSideBalancer(), kgo.Balancers(kgo.StickyBalancer()))
+		}
 		if h.session, err = kgo.NewGroupTransactSession(options...); err == nil {
 			h.client = h.session.Client()
 		}

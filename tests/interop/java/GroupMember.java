@@ -16,10 +16,12 @@ import java.util.Properties;
 import java.util.Set;
 import java.util.TreeSet;
 import java.util.concurrent.CountDownLatch;
+import java.util.regex.Pattern;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
+import org.apache.kafka.clients.consumer.SubscriptionPattern;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.StringDeserializer;
@@ -46,12 +48,26 @@ public class GroupMember {
         List<String> topics = new ArrayList<>();
         options.get("topics").forEach(topic -> topics.add(topic.asText()));
         try (KafkaConsumer<String, String> consumer = new KafkaConsumer<>(properties(options))) {
-            consumer.subscribe(topics, new Listener());
+            subscribe(consumer, options, topics);
             while (!stop)
                 step(consumer);
         }
         write("left", new LinkedHashMap<>());
         left.countDown();
+    }
+
+    private static void subscribe(KafkaConsumer<String, String> consumer, JsonNode options, List<String> topics) {
+        String pattern = options.path("pattern").asText("");
+        if (pattern.isEmpty())
+            consumer.subscribe(topics, new Listener());
+        else if (isModern(options))
+            consumer.subscribe(new SubscriptionPattern(pattern), new Listener()); // the broker matches it
+        else
+            consumer.subscribe(Pattern.compile(pattern), new Listener());
+    }
+
+    private static boolean isModern(JsonNode options) {
+        return options.get("protocol").asText().equals("consumer");
     }
 
     private static Properties properties(JsonNode options) {
@@ -63,11 +79,16 @@ public class GroupMember {
             found.put("group.instance.id", options.get("instance").asText());
         found.put("auto.offset.reset", "earliest");
         found.put("enable.auto.commit", "false");
-        found.put("session.timeout.ms", options.get("session_ms").asText());
-        found.put("heartbeat.interval.ms", "300");
-        String assignor = options.get("strategy").asText().equals("range") ? "Range" : "CooperativeSticky";
-        found.put("partition.assignment.strategy", "org.apache.kafka.clients.consumer." + assignor + "Assignor");
+        found.put("group.protocol", options.get("protocol").asText());
+        if (!isModern(options)) { // else these are the broker's
+            found.put("session.timeout.ms", options.get("session_ms").asText());
+            found.put("heartbeat.interval.ms", "300");
+            String assignor = options.get("strategy").asText().equals("range") ? "Range" : "CooperativeSticky";
+            found.put("partition.assignment.strategy", "org.apache.kafka.clients.consumer." + assignor + "Assignor");
+        }
         found.put("metadata.max.age.ms", "500");
+        found.put("reconnect.backoff.ms", "50");
+        found.put("reconnect.backoff.max.ms", "300");
         found.put("fetch.max.wait.ms", "100");
         found.put("max.poll.records", "200");
         found.put("key.deserializer", StringDeserializer.class.getName());

@@ -109,8 +109,12 @@ public class TransactionalClient {
             Properties config = consumerConfig(true);
             config.put("group.id", ask.get("group").asText());
             config.put("max.poll.records", ask.get("limit").asInt());
-            config.put("session.timeout.ms", ask.get("session_ms").asInt());
-            config.put("heartbeat.interval.ms", 300);
+            String protocol = ask.path("protocol").asText("classic");
+            config.put("group.protocol", protocol);
+            if (protocol.equals("classic")) { // else these are the broker's
+                config.put("session.timeout.ms", ask.get("session_ms").asInt());
+                config.put("heartbeat.interval.ms", 300);
+            }
             handle.consumer = new KafkaConsumer<>(config);
             handle.consumer.subscribe(List.of(ask.get("topic").asText()));
         }

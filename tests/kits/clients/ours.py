@@ -28,7 +28,7 @@ class Twofold:
         self._open_producer()
         if source is not None:
             self._source = source
-            self._consumer = self._new_consumer(committed=True, group_id=source.group)
+            self._consumer = self._new_consumer(committed=True, group_id=source.group, group_protocol=source.protocol)
             self._consumer.subscribe([source.topic])
 
     def _open_producer(self) -> None:
@@ -48,7 +48,8 @@ class Twofold:
 
     def _new_consumer(self, *, committed: bool, **group: Any) -> Consumer:
         if group:
-            group |= {"session_timeout_ms": SESSION_MS, "heartbeat_interval_ms": 300, "enable_auto_commit": False}
+            group |= {"session_timeout_ms": SESSION_MS, "enable_auto_commit": False}
+            group |= {"heartbeat_interval_ms": 300} if group["group_protocol"] == "classic" else {}
         return Consumer(
             bootstrap_servers=self.address,
             auto_offset_reset="earliest",

@@ -28,13 +28,17 @@ def java_command() -> list[str]:
 
 
 def go_command() -> list[str]:
+    return go_program("client")
+
+
+def go_program(name: str) -> list[str]:
     """The program is built once and kept; a machine without Go or without a way to the modules skips."""
     go = shutil.which("go")
     if go is None:
         pytest.skip("franz-go needs Go 1.26 or newer: install it from go.dev/dl")
-    built = INTEROP.parents[2] / ".cache" / "franz-client"
+    built = INTEROP.parents[1] / ".cache" / f"franz-{name}"
     built.parent.mkdir(parents=True, exist_ok=True)
-    command = [go, "build", "-buildvcs=false", "-o", str(built), "."]
+    command = [go, "build", "-buildvcs=false", "-o", str(built), "." if name == "client" else f"./{name}"]
     done = subprocess.run(command, cwd=INTEROP / "go", capture_output=True, text=True, timeout=GO_BUILD_S, check=False)
     if done.returncode != 0:
         reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
@@ -115,6 +119,7 @@ class RemoteClient:
         reading: dict[str, Any] = {}
         if source is not None:
             reading = {"group": source.group, "topic": source.topic, "limit": LIMIT, "session_ms": SESSION_MS}
+            reading["protocol"] = source.protocol
         self._topic = source.topic if source is not None else ""
         self._ask("open", id=transactional_id, timeout_ms=timeout_ms, **reading)
 

@@ -35,6 +35,8 @@ class Source(NamedTuple):
     group: str
     topic: str
     partitions: int
+    protocol: str = "classic"
+    """Of the group: "consumer" is that of KIP-848."""
 
 
 class Refused(Exception):
@@ -112,7 +114,7 @@ class Confluent:
         self._open_producer()
         if source is not None:
             self._source = source
-            self._consumer = self._new_consumer(source.group, committed=True)
+            self._consumer = self._new_consumer(source.group, committed=True, protocol=source.protocol)
             self._consumer.subscribe([source.topic])
 
     def _open_producer(self) -> None:
@@ -122,9 +124,10 @@ class Confluent:
         self._producer = Producer(self._settings)
         self._do(self._producer.init_transactions)
 
-    def _new_consumer(self, group: str, *, committed: bool) -> Any:
+    def _new_consumer(self, group: str, *, committed: bool, protocol: str = "classic") -> Any:
         from confluent_kafka import Consumer
 
+        own = {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": 300} if protocol == "classic" else {}
         return Consumer(
             {
                 "bootstrap.servers": self.address,
@@ -133,12 +136,12 @@ class Confluent:
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "isolation.level": "read_committed" if committed else "read_uncommitted",
-                "session.timeout.ms": SESSION_MS,
-                "heartbeat.interval.ms": 300,
+                "group.protocol": protocol,
                 "reconnect.backoff.ms": 50,
                 "reconnect.backoff.max.ms": 300,
                 "fetch.wait.max.ms": 100,
                 "log_level": 0,
+                **own,
                 **REMEMBER,
             }
         )

@@ -67,7 +67,7 @@ class Copier:
         self._options = options
         self._chance = random.Random(options.name)
         self._client = client_of(options)
-        self._source = Source(options.group, options.input, options.sources)
+        self._source = Source(options.group, options.input, options.sources, options.protocol)
         self._journal = Path(options.journal).open("a", buffering=1)  # noqa: SIM115 (as long as the process)
         self._attempts = 0
         self._committing = False

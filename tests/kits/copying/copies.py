@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from confluent_kafka import Producer
 
-from kits.clients.transactional import REMEMBER, Confluent, Row
+from kits.clients.transactional import REMEMBER, SESSION_MS, Confluent, Row
 from kits.copying.copier import OUTPUT_PARTITIONS
 from kits.groups.groups import create_topic
 from kits.wire.look import await_nothing_open
@@ -37,7 +37,14 @@ SETTINGS = {
     "group.max.size": "100",
     "group.min.session.timeout.ms": "1000",
     "log.retention.ms": "-1",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": str(SESSION_MS),
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "300",
+    "group.consumer.min.assignment.interval.ms": "0",
+    "group.consumer.assignment.interval.ms": "0",
 }
+NEW = "-new"
 INPUT = "numbers"
 SLOWLY_S = 0.2
 HERE = Path(__file__).parent
@@ -149,6 +156,7 @@ class Copy:
         stalls: Iterable[int] = (),
         pause_s: float = 0.0,
     ) -> None:
+        """A client whose name ends with `NEW` reads as a member of the new protocol."""
         self.server, self.client, self.count = server, client, count
         self.output = f"copied-{client}"
         self.group = f"copy-{client}"
@@ -156,7 +164,8 @@ class Copy:
         self.crashed: set[str] = set()
         self._directory = directory
         self._options = {
-            "client": client,
+            "client": client.removesuffix(NEW),
+            "protocol": "consumer" if client.endswith(NEW) else "classic",
             "command": list(command),
             "address": server.bootstrap_servers,
             "id": f"copier-{client}",

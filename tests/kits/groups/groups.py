@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM
@@ -25,7 +25,8 @@ from typing import Any, NamedTuple, Protocol
 import pytest
 from confluent_kafka import Producer
 
-from kits.groups.member import SESSION_TIMEOUT_MS, Partition
+from kits.clients.remote import go_program
+from kits.groups.member import HEARTBEAT_MS, SESSION_TIMEOUT_MS, Partition
 from oracle.driver import Connection, WireClosed
 from oracle.java_programs import program
 from oracle.kafka import jars_or_skip, java_or_fail, oracle_flags
@@ -33,7 +34,22 @@ from oracle.processes import spawn, stop, tail
 
 CLIENTS = ("confluent-kafka", "kafka-python", "aiokafka")
 OURS = ("twofold", "twofold-aio")
-SETTINGS = {"group.initial.rebalance.delay.ms": "100", "group.max.size": "100", "log.retention.ms": "-1"}
+MODERN = (*OURS, "confluent-kafka", "java", "franz-go")
+"""Those that speak the protocol of KIP-848 as well."""
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": "100",
+    "group.max.size": "100",
+    "log.retention.ms": "-1",
+    # The broker's word for members of the new protocol; classic ones say themselves what they want.
+    "group.consumer.max.size": "100",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": str(SESSION_TIMEOUT_MS),
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": str(HEARTBEAT_MS),
+    "group.consumer.min.assignment.interval.ms": "0",
+    "group.consumer.assignment.interval.ms": "200",
+}
+GROUP_RESOURCE = 32
 SESSION_S = SESSION_TIMEOUT_MS / 1000
 PATIENCE_S = 40.0
 HERE = Path(__file__).parent
@@ -48,6 +64,12 @@ def java_member() -> list[str]:
     return [java_or_fail(), *oracle_flags(jars), *program(source, jars)]
 
 
+@functools.cache
+def go_member() -> list[str]:
+    """franz-go, built once per run; skips where it cannot be."""
+    return go_program("member")
+
+
 class Server(Protocol):
     host: str
     port: int
@@ -56,10 +78,19 @@ class Server(Protocol):
     def bootstrap_servers(self) -> str: ...
 
 
+def python_member() -> list[str]:
+    return [sys.executable, str(HERE / "member.py")]
+
+
+REMOTE: dict[str, Callable[[], list[str]]] = {"java": java_member, "franz-go": go_member}
+
+
 class Described(NamedTuple):
     state: str
     owners: dict[str, set[Partition]]
     """By client id, which is the member's name here, or the static member's."""
+    epoch: int = -1
+    """Of a group of the new protocol."""
 
 
 class Member:
@@ -74,11 +105,8 @@ class Member:
         self._read = 0
         self._events: list[dict[str, Any]] = []
         given = json.dumps({**options, "journal": str(self.journal)})
-        if options["client"] == "java":
-            program = [*java_member(), given]
-        else:
-            program = [sys.executable, str(HERE / "member.py"), given]
-        self._process = spawn(program, output=self.output)
+        program = REMOTE.get(options["client"], python_member)()
+        self._process = spawn([*program, given], output=self.output)
 
     def events(self) -> list[dict[str, Any]]:
         with self.journal.open() as file:
@@ -207,7 +235,7 @@ class Crew:
         for member in row["members"]:
             topics = member["assignment"]["topic_partitions"]
             modern[member["client_id"]] |= {(one["topic_name"], n) for one in topics for n in one["partitions"]}
-        return Described(row["group_state"], dict(modern))
+        return Described(row["group_state"], dict(modern), row["group_epoch"])
 
     def _describe_classic(self) -> Described:
         with Connection(self.server.host, self.server.port) as connection:
@@ -245,7 +273,7 @@ class Crew:
 
     def _why_unsettled(self) -> str:
         try:
-            state, owners = self.describe()
+            state, owners, _ = self.describe()
         except (OSError, WireClosed) as error:
             return f"no broker: {error}"
         if state != "Stable":
@@ -259,6 +287,14 @@ class Crew:
             if mine != told:
                 return f"{member.name} works on {sorted(mine)}, the broker says {sorted(told)}"
         return ""
+
+    def await_first_commits(self, patience_s: float = PATIENCE_S) -> None:
+        """Every partition has a committed offset. librdkafka 2.16 may start again at the beginning of one that had none
+        when its member was paused, whatever was committed meanwhile: a timer of the lost assignment goes on."""
+        deadline = time.monotonic() + patience_s
+        while not all((found := self.committed()).values()):
+            assert time.monotonic() < deadline, f"{self.group}: committed {found}"
+            time.sleep(0.05)
 
     def await_committed(self, wanted: dict[Partition, int], patience_s: float = PATIENCE_S) -> None:
         """Until all of it is committed, which no member can do without having read it."""
@@ -409,3 +445,12 @@ def create_topic(server: Server, name: str, partitions: int) -> None:
                 return
             time.sleep(0.02)
     raise AssertionError(f"{name} has no leaders")
+
+
+def configure_group(server: Server, group: str, **settings: str) -> None:
+    """Of the group alone, as `kafka-configs.sh --entity-type groups` does."""
+    rows = [{"name": name.replace("_", "."), "config_operation": 0, "value": value} for name, value in settings.items()]
+    resource = {"resource_type": GROUP_RESOURCE, "resource_name": group, "configs": rows}
+    with Connection(server.host, server.port) as connection:
+        (answer,) = connection.ask("IncrementalAlterConfigs", 1, resources=[resource], validate_only=False)["responses"]
+    assert answer["error_code"] == 0, answer

@@ -302,7 +302,7 @@ def test_a_controller_that_starts_anew_is_followed_and_beaten_to() -> None:
         await sim.runtime("watch").timers.sleep(3)
         again = await ControllerNode(sim.runtime("c1"), host="c1").start()
         assert again.controller.leader_epoch > 1
-        await made(again, topic("later", assignments={0: [7]}))
+        await made(again, topic("later", -1, -1, {0: [7]}))
         await member.until(lambda: member.broker.image.topic("later") is not None, 5)
         await member.until(lambda: again.seen("BrokerHeartbeat"), 5)
         assert not member.failures
@@ -336,7 +336,7 @@ def test_a_member_begins_with_the_snapshot_and_goes_on_with_the_log() -> None:
         await member.start()
         assert node.seen("FetchSnapshot")
         assert {"in-snapshot", "after"} <= set(member.broker.image.topics)
-        await made(node, topic("live", assignments={0: [7]}))
+        await made(node, topic("live", -1, -1, {0: [7]}))
         await member.until(lambda: member.broker.image.topic("live") is not None, 1)
         assert member.broker.image.topics == node.controller.image.topics
 
@@ -348,7 +348,7 @@ def test_the_image_does_not_move_inside_a_metadata_transaction() -> None:
         await member.start()
         seen: list[int] = []
         member.broker.core.controller.subscribe(lambda delta, image: seen.append(len(image.topics)))
-        await made(node, *(topic(f"t{index}", assignments={row: [7] for row in range(3000)}) for index in range(4)))
+        await made(node, *(topic(f"t{index}", -1, -1, {row: [7] for row in range(3000)}) for index in range(4)))
         await member.until(lambda: len(member.broker.image.topics) == 4, 5)
         assert set(seen) == {0, 4}
 

@@ -62,7 +62,7 @@ def test_a_broker_that_leads_nothing_stops_at_once():
 
 
 def test_a_fenced_broker_stops_at_once():
-    answer, image = beat(cluster(fenced=(3,)), 3, want_shut_down=True)
+    answer, _ = beat(cluster(fenced=(3,)), 3, want_shut_down=True)
     assert answer.should_shut_down and answer.is_fenced
 
 

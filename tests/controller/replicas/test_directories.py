@@ -61,7 +61,7 @@ def test_a_directory_that_is_not_registered_is_offline():
 
 
 def test_replicas_in_a_directory_that_failed_leave_the_isr():
-    image = two_directories(cluster({"directories": (OTHER, ONE, ONE)}, {}))
+    image = two_directories(cluster({"directories": (OTHER, UUID(int=2 << 64), UUID(int=3 << 64))}, {}))
     beat = replace(beat_of(1, 101, image.offset), offline_log_dirs=(OTHER,))
     image = after(image, heartbeat(image, beat, context(image)).records)
     assert (state(image).isr, state(image).leader) == ((2, 3), 2)

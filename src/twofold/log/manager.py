@@ -83,6 +83,7 @@ class LogManager:
         self._times_in_flight: asyncio.Future[None] | None = None
         self._closed = False
         self._loaded = False  # the directory is this node's, so it may be written to
+        self.broker_epoch = -1  # of a member of a cluster: noted by a clean shutdown
         self.unrecovered: int | None = None  # how many logs are still to be recovered; None before `load`
         self.was_unclean = False  # the process before this one was killed or lost its power, so every log was recovered
         self.on_mended: Callable[[PartitionLog], None] | None = None
@@ -561,7 +562,7 @@ class LogManager:
             if clean and self._loaded:  # else the marks and checkpoints of the process before this one still hold
                 for name in CHECKPOINTS:
                     await self._checkpoint_later(name)
-                await self._runtime.blocking(mark_clean_shutdown, self._disk, self.directory)
+                await self._runtime.blocking(mark_clean_shutdown, self._disk, self.directory, self.broker_epoch)
         except OSError as error:
             clean = False
             log.error("%s cannot be closed: %s", self.directory, error)

@@ -1,0 +1,1 @@
+"""Replication of one partition between brokers: the leader's and the follower's side, as values with decisions."""

@@ -30,6 +30,7 @@ from twofold.log.recovery.checkpoints import (
     HIGH_WATERMARKS,
     LOG_STARTS,
     META_PROPERTIES,
+    NO_BROKER_EPOCH,
     RECOVERY_POINTS,
     CheckpointWriter,
     encode_offsets,
@@ -84,6 +85,8 @@ class LogManager:
         self._closed = False
         self._loaded = False  # the directory is this node's, so it may be written to
         self.unrecovered: int | None = None  # how many logs are still to be recovered; None before `load`
+        self.previous_broker_epoch = NO_BROKER_EPOCH  # of the process before this one, if it stopped cleanly
+        self.broker_epoch = NO_BROKER_EPOCH  # of this one, for the mark of a clean shutdown
         self.was_unclean = False  # the process before this one was killed or lost its power, so every log was recovered
         self.on_mended: Callable[[PartitionLog], None] | None = None
         self.on_directory_failure: Callable[[KafkaStorageError], None] | None = None
@@ -133,7 +136,9 @@ class LogManager:
         if self._lock is None:
             self.take()
         self._loaded = True
-        clean = take_clean_shutdown(disk, self.directory)
+        shutdown = take_clean_shutdown(disk, self.directory)
+        clean = shutdown is not None
+        self.previous_broker_epoch = NO_BROKER_EPOCH if shutdown is None else shutdown
         recovery_points = read_offsets(disk, self._path(RECOVERY_POINTS))
         log_starts = read_offsets(disk, self._path(LOG_STARTS))
         high_watermarks = read_offsets(disk, self._path(HIGH_WATERMARKS))
@@ -213,7 +218,8 @@ class LogManager:
         if clean and (recovery_point is None or recovery_point not in listing.snapshots):
             # A clean shutdown leaves it otherwise: look inside now, because its bounds are not known.
             loaded.ensure_open()
-        loaded.clamp_high_watermark()
+        if clean:  # else the end is not known before the recovery, which does it
+            loaded.clamp_high_watermark()
         return loaded
 
     def _recover_all(self) -> Iterator[None]:
@@ -361,6 +367,9 @@ class LogManager:
 
     def log_start_changed(self, log: PartitionLog) -> None:
         self._checkpoint(LOG_STARTS, log)
+
+    def high_watermark_fell(self, log: PartitionLog) -> None:
+        self._checkpoint(HIGH_WATERMARKS, log)
 
     def cleaned_offset_changed(self, log: PartitionLog) -> None:
         self._checkpoint(CLEANED_OFFSETS, log)
@@ -561,7 +570,7 @@ class LogManager:
             if clean and self._loaded:  # else the marks and checkpoints of the process before this one still hold
                 for name in CHECKPOINTS:
                     await self._checkpoint_later(name)
-                await self._runtime.blocking(mark_clean_shutdown, self._disk, self.directory)
+                await self._runtime.blocking(mark_clean_shutdown, self._disk, self.directory, self.broker_epoch)
         except OSError as error:
             clean = False
             log.error("%s cannot be closed: %s", self.directory, error)

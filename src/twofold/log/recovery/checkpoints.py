@@ -23,6 +23,7 @@ META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 PARTITION_METADATA = "partition.metadata"
 VERSION = 0
+NO_BROKER_EPOCH = -1
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
@@ -116,16 +117,29 @@ def read_topic_id(disk: Disk, directory: str) -> TopicId | None:
         return None
 
 
-def mark_clean_shutdown(disk: Disk, directory: str, broker_epoch: int = -1) -> None:
+def mark_clean_shutdown(disk: Disk, directory: str, broker_epoch: int = NO_BROKER_EPOCH) -> None:
     content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
     write_atomically(disk, f"{directory}/{CLEAN_SHUTDOWN}", content.encode())
 
 
-def take_clean_shutdown(disk: Disk, directory: str) -> bool:
-    """Whether the last shutdown was clean; the mark is gone, on disk too, when this returns."""
+def take_clean_shutdown(disk: Disk, directory: str) -> int | None:
+    """The broker epoch of the process that shut down cleanly, -1 where it is not told; None after any other end.
+
+    The mark is gone, on disk too, when this returns.
+    """
     path = f"{directory}/{CLEAN_SHUTDOWN}"
     if not disk.exists(path):
-        return False
+        return None
+    epoch = _broker_epoch(disk, path)
     disk.remove(path)
     disk.sync_dir(directory)
-    return True
+    return epoch
+
+
+def _broker_epoch(disk: Disk, path: str) -> int:
+    try:
+        fields = json.loads(read_file(disk, path))
+        epoch = fields["brokerEpoch"] if fields["version"] == VERSION else NO_BROKER_EPOCH
+        return epoch if isinstance(epoch, int) else NO_BROKER_EPOCH
+    except (ValueError, KeyError, TypeError):  # the mark counts whatever is in it, as in Apache Kafka
+        return NO_BROKER_EPOCH

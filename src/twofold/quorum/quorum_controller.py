@@ -275,12 +275,18 @@ class QuorumController:
             self._last_contact[request.broker_id] = self._runtime.clock.monotonic()
         return response
 
-    def _handle(self, handler: Callable[[MetadataImage, Q, Context], Operation[T]], request: Q) -> "asyncio.Future[T]":
+    def _handle(
+        self, handler: Callable[[MetadataImage, Q, Context], Operation[T]], request: Q, name: str | None = None
+    ) -> "asyncio.Future[T]":
         def begin(image: MetadataImage) -> Operation[T]:
             context = Context(self.node_id, self.cluster_id, self._settings, self._runtime.random, self._end.end_offset)
             return handler(image, request, context)
 
-        return self._writer.submit(begin, type(request).__name__.removesuffix("Request"))
+        return self._writer.submit(begin, name or type(request).__name__.removesuffix("Request"))
+
+    async def perform(self, decide: Callable[[MetadataImage, Context], Operation[T]], name: str) -> T:
+        """Do what no request asks for."""
+        return await self._handle(lambda image, _, context: decide(image, context), None, name)
 
     def _is_alive(self, broker_id: int) -> bool:
         seen = self._last_contact.get(broker_id)

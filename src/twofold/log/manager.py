@@ -30,7 +30,6 @@ from twofold.log.recovery.checkpoints import (
     HIGH_WATERMARKS,
     LOG_STARTS,
     META_PROPERTIES,
-    NO_BROKER_EPOCH,
     RECOVERY_POINTS,
     CheckpointWriter,
     encode_offsets,
@@ -84,9 +83,8 @@ class LogManager:
         self._times_in_flight: asyncio.Future[None] | None = None
         self._closed = False
         self._loaded = False  # the directory is this node's, so it may be written to
+        self.broker_epoch = -1  # of a member of a cluster: noted by a clean shutdown
         self.unrecovered: int | None = None  # how many logs are still to be recovered; None before `load`
-        self.previous_broker_epoch = NO_BROKER_EPOCH  # of the process before this one, if it stopped cleanly
-        self.broker_epoch = NO_BROKER_EPOCH  # of this one, for the mark of a clean shutdown
         self.was_unclean = False  # the process before this one was killed or lost its power, so every log was recovered
         self.on_mended: Callable[[PartitionLog], None] | None = None
         self.on_directory_failure: Callable[[KafkaStorageError], None] | None = None
@@ -136,9 +134,7 @@ class LogManager:
         if self._lock is None:
             self.take()
         self._loaded = True
-        shutdown = take_clean_shutdown(disk, self.directory)
-        clean = shutdown is not None
-        self.previous_broker_epoch = NO_BROKER_EPOCH if shutdown is None else shutdown
+        clean = take_clean_shutdown(disk, self.directory)
         recovery_points = read_offsets(disk, self._path(RECOVERY_POINTS))
         log_starts = read_offsets(disk, self._path(LOG_STARTS))
         high_watermarks = read_offsets(disk, self._path(HIGH_WATERMARKS))

@@ -5,8 +5,7 @@ import pytest
 from kits.log.noting import Place
 from kits.log.partition import DATA, Kit, data_batch, headers, marker
 from twofold.log.api import Bound
-from twofold.log.recovery.checkpoints import CLEAN_SHUTDOWN, HIGH_WATERMARKS, read_offsets
-from twofold.runtime.files import read_file
+from twofold.log.recovery.checkpoints import HIGH_WATERMARKS, read_offsets
 from twofold.types import TopicPartition
 from twofold.wire.errors import CorruptMessage
 
@@ -168,33 +167,3 @@ def test_a_cut_at_the_end_forgets_an_epoch_that_got_no_record():
     assert kit.log.leader_epoch == 2
     kit.log.append_replicated(run_of(3, start=2))
     assert kit.restart().end_offset_for_epoch(2) == (2, 2)
-
-
-# --- the mark of a clean shutdown ---
-
-
-def test_the_mark_of_a_clean_shutdown_names_the_broker_epoch():
-    kit = Kit()
-    assert kit.manager.previous_broker_epoch == -1
-    kit.data()
-    kit.manager.broker_epoch = 41
-    kit.stop()
-    assert read_file(kit.disk, f"{DATA}/{CLEAN_SHUTDOWN}") == b'{"version":0,"brokerEpoch":41}'
-    kit.start()
-    assert kit.manager.previous_broker_epoch == 41
-    kit.crash(power_cut=False)
-    assert kit.manager.previous_broker_epoch == -1, "a kill is no clean shutdown"
-
-
-@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b'{"version":1,"brokerEpoch":3}', b'{"version":0}', b"\xff"])
-def test_a_mark_without_an_epoch_still_says_that_the_shutdown_was_clean(content):
-    kit = Kit()
-    kit.data()
-    kit.stop()
-    file = kit.disk.open(f"{DATA}/{CLEAN_SHUTDOWN}", create=True)
-    file.truncate(0)
-    file.write(0, content)
-    file.close()
-    kit.start()
-    assert not kit.manager.was_unclean
-    assert kit.manager.previous_broker_epoch == -1

@@ -23,7 +23,6 @@ META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 PARTITION_METADATA = "partition.metadata"
 VERSION = 0
-NO_BROKER_EPOCH = -1
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
@@ -117,29 +116,25 @@ def read_topic_id(disk: Disk, directory: str) -> TopicId | None:
         return None
 
 
-def mark_clean_shutdown(disk: Disk, directory: str, broker_epoch: int = NO_BROKER_EPOCH) -> None:
+def mark_clean_shutdown(disk: Disk, directory: str, broker_epoch: int = -1) -> None:
     content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
     write_atomically(disk, f"{directory}/{CLEAN_SHUTDOWN}", content.encode())
 
 
-def take_clean_shutdown(disk: Disk, directory: str) -> int | None:
-    """The broker epoch of the process that shut down cleanly, -1 where it is not told; None after any other end.
+def clean_broker_epoch(disk: Disk, directory: str) -> int:
+    """The epoch in which the broker stopped cleanly; -1 where it did not, or belonged to no other controllers."""
+    try:
+        epoch = json.loads(read_file(disk, f"{directory}/{CLEAN_SHUTDOWN}")).get("brokerEpoch", -1)
+    except (FileNotFoundError, ValueError, AttributeError):
+        return -1
+    return epoch if isinstance(epoch, int) else -1
 
-    The mark is gone, on disk too, when this returns.
-    """
+
+def take_clean_shutdown(disk: Disk, directory: str) -> bool:
+    """Whether the last shutdown was clean; the mark is gone, on disk too, when this returns."""
     path = f"{directory}/{CLEAN_SHUTDOWN}"
     if not disk.exists(path):
-        return None
-    epoch = _broker_epoch(disk, path)
+        return False
     disk.remove(path)
     disk.sync_dir(directory)
-    return epoch
-
-
-def _broker_epoch(disk: Disk, path: str) -> int:
-    try:
-        fields = json.loads(read_file(disk, path))
-        epoch = fields["brokerEpoch"] if fields["version"] == VERSION else NO_BROKER_EPOCH
-        return epoch if isinstance(epoch, int) else NO_BROKER_EPOCH
-    except (ValueError, KeyError, TypeError):  # the mark counts whatever is in it, as in Apache Kafka
-        return NO_BROKER_EPOCH
+    return True

@@ -270,10 +270,11 @@ class LogManager:
             self._doomed.append((self.environment.steady_ms() + known.config.file_delete_delay_ms, target))
 
     def set_aside(self, partition: TopicPartition) -> None:
-        """Take a log that belongs to no topic out of use. Its files stay, because an operator may miss them."""
+        """Take a log that the metadata does not want here out of use. Its files stay: an operator may miss them."""
         known = self._logs.get(partition)
         if known is not None and (target := self._move_away(known, STRAY_SUFFIX)) is not None:
-            log.warning("%s belongs to no topic and is now %s; remove it when nothing in it is needed", known, target)
+            text = "%s is of no partition that this broker holds, and is now %s; remove it when nothing in it is needed"
+            log.warning(text, known, target)
 
     def _move_away(self, known: PartitionLog, suffix: str) -> str | None:
         self._logs.pop(known.topic_partition, None)

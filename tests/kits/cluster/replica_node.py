@@ -104,7 +104,9 @@ class ReplicaNode:
         )
         limits = ConnectionLimits(connect_timeout_ms=1000, request_timeout_ms=3000)
         self.peers = Peers(runtime, lambda: self.image, listener=LISTENER, limits=limits)
-        context = FetcherContext(runtime, self.node_id, lambda: self.settings, lambda: 100 + self.node_id)
+        may_begin = asyncio.Event()
+        may_begin.set()
+        context = FetcherContext(runtime, self.node_id, lambda: self.settings, lambda: 100 + self.node_id, may_begin)
         self.fetchers = ReplicaFetchers(context, self.peers)
         await runtime.spawn(self._listen(), name="listen")
         return self

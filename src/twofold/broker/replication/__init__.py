@@ -1,1 +1,1 @@
-"""What runs the replication of this broker's partitions: its followers' fetchers."""
+"""What runs the replication of this broker's partitions, in a cluster of several brokers."""

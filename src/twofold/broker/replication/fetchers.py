@@ -91,6 +91,7 @@ class FetcherContext:
     node_id: int
     settings: Callable[[], Settings]
     broker_epoch: Callable[[], int]
+    may_begin: asyncio.Event  # the broker is registered: from now on a leader may count on what it says
 
     @property
     def options(self) -> FetcherOptions:
@@ -237,6 +238,7 @@ class Fetcher:
     # --- the loop ---
 
     async def _run(self) -> None:
+        await self._context.may_begin.wait()
         while True:
             self._wanted.clear()
             self._end_rests()

@@ -35,6 +35,6 @@ class BrokerCore:
         self.authorizer: Authorizer = AllowAll()
         self.quiet = QuietLog(log, runtime.clock)
         self.logs = logs
-        self.replicas = ReplicaManager(runtime, settings, logs, self.node_id)
+        self.replicas = ReplicaManager(runtime, settings, logs, self.node_id, lambda: self.attention.now_ms)
         self.cluster_id = ""  # until the data folder is identified
         self.controller: Controller = None  # type: ignore[assignment]  # until the metadata log is open

@@ -1,1 +1,1 @@
-"""Replication of one partition between brokers: the leader's and the follower's side, as values with decisions."""
+"""How the replicas of a partition stay alike: what a leader and a follower decide, without network, clock and disk."""

@@ -18,6 +18,7 @@ from uuid import UUID
 
 from kits.log.partition import data_batch
 from twofold.broker.fetch.sessions import CachedPartition, FetchSessionCache
+from twofold.broker.partitions.neighbours import Neighbours
 from twofold.broker.partitions.partition import Partition
 from twofold.broker.replication.fetchers import FetcherContext, ReplicaFetchers
 from twofold.cluster.peers import Peers
@@ -98,7 +99,8 @@ class ReplicaNode:
         self.logs = LogManager(runtime, "/data", options, default_config=config)
         self.logs.load()
         partition_log = self.logs.get_or_create(TP, TOPIC_ID, config)
-        self.partition = Partition(TP, TOPIC_ID, partition_log, runtime.spawn)
+        neighbours = Neighbours(self.node_id, self.image.broker, lambda: 0, lambda: 30_000)
+        self.partition = Partition(TP, TOPIC_ID, partition_log, runtime.spawn, neighbours)
         self.sessions: FetchSessionCache[CachedPartition] = FetchSessionCache(
             CachedPartition, runtime.random.randint, runtime.clock.monotonic, max_slots=10
         )

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
+from twofold.broker.partitions.neighbours import Neighbours
 from twofold.broker.partitions.partition import Partition
 from twofold.broker.partitions.purgatory import Purgatory
 from twofold.config.settings import Settings
@@ -48,7 +49,16 @@ class Traffic(NamedTuple):
 
 
 class ReplicaManager:
-    def __init__(self, runtime: Runtime, settings: Settings, logs: LogManager, node_id: int) -> None:
+    def __init__(
+        self, runtime: Runtime, settings: Settings, logs: LogManager, node_id: int, now_ms: Callable[[], int]
+    ) -> None:
+        """`now_ms`: a clock that counts the time in which this broker could listen."""
+        self.neighbours = Neighbours(
+            node_id,
+            lambda broker_id: self.image.broker(broker_id),
+            now_ms,
+            lambda: self._settings.int("replica.lag.time.max.ms"),
+        )
         self.purgatory = Purgatory(runtime.timers)
         self.image: MetadataImage = MetadataImage()
         self._runtime = runtime
@@ -77,6 +87,11 @@ class ReplicaManager:
             raise partition.not_leading()
         return partition
 
+    def hosted(self, topic: str, index: int) -> Partition:
+        """The partition, if it exists and this broker has a replica of it in use, or leads it."""
+        partition = self._partitions.get((topic, index))
+        return self._create(topic, index) if partition is None else partition
+
     def find(self, topic: str, index: int) -> Partition | None:
         """The partition if it was used."""
         return self._partitions.get((topic, index))
@@ -100,7 +115,7 @@ class ReplicaManager:
     def _make(self, topic: TopicImage, index: int) -> Partition:
         topic_partition = TopicPartition(topic.name, index)
         partition_log = self._logs.get_or_create(topic_partition, topic.topic_id, self.log_config(topic.name))
-        return Partition(topic_partition, topic.topic_id, partition_log, self._runtime.spawn)
+        return Partition(topic_partition, topic.topic_id, partition_log, self._runtime.spawn, self.neighbours)
 
     def state(self, name: str, index: int) -> tuple[TopicImage, PartitionState]:
         """What the image says of a partition."""
@@ -204,9 +219,9 @@ class ReplicaManager:
 
     def _follow(self, partition: Partition, state: PartitionState) -> None:
         if state.leader == self._node_id:
-            partition.become_leader(state.leader, state.leader_epoch, state.isr, state.replicas)
+            partition.become_leader(state, self.neighbours.now_ms())
         else:
-            partition.resign(state.leader, state.leader_epoch)
+            partition.follow(state)
 
     def _take_log(self, mended: PartitionLog) -> None:
         """A log had failed and was opened anew; its settings may have changed meanwhile."""

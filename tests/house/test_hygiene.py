@@ -18,7 +18,7 @@ LAYERS = [
     ("spark",),
     ("dualwrite", "sink"),
     ("client", "broker"),
-    ("quorum",),
+    ("cluster", "quorum"),
     ("connections",),
     ("coordinator", "controller", "replication"),
     ("machine",),

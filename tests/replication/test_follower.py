@@ -151,8 +151,9 @@ def test_an_epoch_that_got_no_record_is_dropped_by_a_cut_at_the_log_end():
     assert decision.following.is_due(0.0), "nothing was lost, so nothing has to wait"
 
 
-def test_divergence_that_cuts_nothing_makes_the_follower_wait():
-    decision = answered(LOG, FetchAnswer(0, diverging=(6, 30)))
+@pytest.mark.parametrize("diverging", [(6, 30), (5, 20), (5, 30)])
+def test_divergence_that_cuts_nothing_makes_the_follower_wait(diverging):
+    decision = answered(LOG, FetchAnswer(0, diverging=diverging))
     assert not decision.steps
     assert not decision.following.is_due(RETRY_AT_S - 1)
     assert decision.following.is_due(RETRY_AT_S)

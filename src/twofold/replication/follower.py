@@ -236,12 +236,12 @@ def _diverged(following: Following, diverging: tuple[int, int], log: LogView, re
     known, own_end = log.end_offset_for_epoch(epoch)
     if known < 0:
         offset = min(leader_end, end)
-        if offset == end:
-            return held_back(following, retry_at_s, f"the leader's epoch {epoch} is not known here")
     elif known == epoch:
         offset = min(leader_end, own_end, end)
     else:
         offset = min(own_end, end)
+    if offset == end and known in (NO_EPOCH, log.leader_epoch):  # not even an epoch without records goes
+        return held_back(following, retry_at_s, f"the leader's epoch {epoch} ended at {leader_end}, ours at {end}")
     text = f"the leader's epoch {epoch} ended at {leader_end}: cutting from {end} to {offset}"
     return Decision(following, (CutEnd(offset),), text if offset < end else "")
 

@@ -30,6 +30,7 @@ from twofold.runtime.api import Runtime
 from twofold.wire import codec, errors
 from twofold.wire.apis import APIS, KEYS
 from twofold.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse, FinalizedFeatureKey
+from twofold.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from twofold.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
@@ -44,6 +45,8 @@ from twofold.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 CLUSTER_ID = "AMfjnEcPR1OcURHLX8pQFQ"
 PORT = 9093
 NODE_ID = 3000
+CONTROLLERS = 2  # the endpoint type of DescribeCluster
+IDLE_S = 0.5  # metadata.max.idle.interval.ms
 SILENCE = object()  # do not answer
 HANG_UP = object()  # end the connection
 Script = Callable[[Any], Any]
@@ -73,7 +76,7 @@ FORWARDABLE = {
     "ListPartitionReassignments": "list_partition_reassignments",
     "DescribeQuorum": "",
 }
-SERVED = (*ASKED, *FORWARDABLE, "ApiVersions", "Fetch", "FetchSnapshot", "Envelope")
+SERVED = (*ASKED, *FORWARDABLE, "ApiVersions", "DescribeCluster", "Fetch", "FetchSnapshot", "Envelope")
 
 
 class _Server:
@@ -133,6 +136,13 @@ class _Server:
 
     async def usual(self, api: str, version: int, request: Any) -> Any:
         raise NotImplementedError
+
+    def describe_cluster(self, request: DescribeClusterRequest) -> DescribeClusterResponse:
+        code = errors.NONE if request.endpoint_type == CONTROLLERS else errors.MismatchedEndpointType.code
+        return DescribeClusterResponse(
+            error_code=code, cluster_id=self.cluster_id, endpoint_type=CONTROLLERS, controller_id=self.node_id,
+            brokers=(),
+        )  # fmt: skip
 
     def api_versions(self, _: ApiVersionsRequest) -> ApiVersionsResponse:
         served = sorted((APIS[KEYS[name]] for name in SERVED), key=lambda api: api.key)
@@ -196,6 +206,8 @@ class ControllerNode(_Server):
     async def usual(self, api: str, version: int, request: Any) -> Any:
         if api == "ApiVersions":
             return self._with_features(self.api_versions(request))
+        if api == "DescribeCluster":
+            return self.describe_cluster(request)
         if api == "Fetch":
             return await self.fetches.fetch(request, version)
         if api == "FetchSnapshot":
@@ -288,6 +300,8 @@ class StandbyNode(_Server):
     async def usual(self, api: str, version: int, request: Any) -> Any:
         if api == "ApiVersions":
             return self.api_versions(request)
+        if api == "DescribeCluster":
+            return self.describe_cluster(request)
         if api == "Fetch":
             return await self.fetches.fetch(request, version)
         if api == "FetchSnapshot":

@@ -9,12 +9,14 @@
    prepared must be there when it is committed. Then -1 goes up to the last stable offset, and an offset beyond it is
    OFFSET_OUT_OF_RANGE.
 4. The answer goes out when the new log start is on disk: unlike Kafka's it survives a kill that follows. A disk that
-   fails at that: KAFKA_STORAGE_ERROR (56). It waits for all replicas that live: the answer's low watermark is the lowest
-   of their log starts. After timeout_ms: REQUEST_TIMED_OUT (7); another leader meanwhile: 6. What was begun goes on.
+   fails at that: KAFKA_STORAGE_ERROR (56). The answer waits for all replicas that live, and its low watermark is the
+   lowest of their log starts. After timeout_ms: REQUEST_TIMED_OUT (7); another leader meanwhile: 6. What was begun goes
+   on.
 5. A partition that is named twice has one row, and the offset that was named last.
 """
 
 import asyncio
+from collections.abc import Collection
 from typing import NamedTuple
 
 from twofold.broker.network.authorizer import AclResourceType, Operation
@@ -72,9 +74,8 @@ async def handle(services: Services, context: RequestContext, request: DeleteRec
     except OSError as error:
         raise KafkaStorageError(f"the log starts cannot be written: {error}") from error
     behind = [deletion for deletion in begun if not deletion.is_done]
-    if behind:
-        await _wait_for_replicas(services, behind, request.timeout_ms)
-    return _response({name: _row(name, outcome) for name, outcome in outcomes.items()})
+    late = await _wait_for_replicas(services, behind, request.timeout_ms) if behind else ()
+    return _response({name: _row(name, outcome, late) for name, outcome in outcomes.items()})
 
 
 def error_response(request: DeleteRecordsRequest, error: KafkaError, version: int) -> DeleteRecordsResponse:
@@ -89,8 +90,8 @@ def _wanted(request: DeleteRecordsRequest) -> dict[TopicPartition, int]:
     }
 
 
-async def _wait_for_replicas(services: Services, behind: list[_Deletion], timeout_ms: int) -> None:
-    """Return when they have deleted as well, or when the time is up."""
+async def _wait_for_replicas(services: Services, behind: list[_Deletion], timeout_ms: int) -> Collection[Partition]:
+    """Those partitions of which not all replicas have deleted when the time is up, or the leader is another."""
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def on_done(_: DelayedProduce) -> None:
@@ -103,6 +104,7 @@ async def _wait_for_replicas(services: Services, behind: list[_Deletion], timeou
         await done
     finally:
         parked.finish()  # where the client is gone
+    return parked.waiting
 
 
 def _delete(services: Services, context: RequestContext, name: TopicPartition, offset: int) -> _Deletion:
@@ -133,20 +135,20 @@ def _limit(services: Services, partition: Partition) -> int:
     return high_watermark
 
 
-def _row(name: TopicPartition, outcome: _Deletion | KafkaError) -> DeleteRecordsPartitionResult:
+def _row(
+    name: TopicPartition, outcome: _Deletion | KafkaError, late: Collection[Partition]
+) -> DeleteRecordsPartitionResult:
     if isinstance(outcome, KafkaError):
         return _failed(name, outcome)
     partition = outcome.partition
     if partition.log.failure is not None:
         return _failed(name, KafkaStorageError(partition.log.failure))
-    low_watermark = partition.low_watermark
-    error_code = NONE
-    if low_watermark < outcome.offset:
-        if not partition.is_leader:
-            return _failed(name, partition.not_leading())
-        error_code = RequestTimedOut.code
+    if partition in late and not partition.is_leader:
+        return _failed(name, partition.not_leading())
     return DeleteRecordsPartitionResult(
-        partition_index=name.partition, low_watermark=low_watermark, error_code=error_code
+        partition_index=name.partition,
+        low_watermark=partition.low_watermark,
+        error_code=RequestTimedOut.code if partition in late else NONE,
     )
 
 

@@ -15,7 +15,7 @@ KEYS = (
     setting("min.insync.replicas", INT, 1, rule=at_least(1), importance=HIGH, dynamic=True,
             refused=unless_one(REPLICAS),
             doc="How many replicas must be in sync for a produce with acks=all to succeed."),
-    setting("unclean.leader.election.enable", BOOLEAN, False, importance=HIGH, dynamic=True, effect=False,
+    setting("unclean.leader.election.enable", BOOLEAN, False, importance=HIGH, dynamic=True,
             doc="Let a replica that is not in sync become leader when no other is left."),
     setting("auto.leader.rebalance.enable", BOOLEAN, True, importance=HIGH, effect=False,
             doc="Give leadership back to preferred replicas."),

@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 from twofold.broker.coordinators.groups.service import GroupService
@@ -62,6 +62,9 @@ from twofold.runtime.api import Runtime
 from twofold.types import TopicPartition
 from twofold.wire.errors import KafkaError
 from twofold.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+
+if TYPE_CHECKING:
+    from twofold.broker.replication.replication import Replication
 
 STOP_TIMEOUT_S = 10.0
 LOADING_S = 0.1
@@ -129,6 +132,7 @@ class Broker:
         self._hostname = hostname
         self._directory_id: UUID | None = None  # until the data folder is identified
         self._node: BrokerNode | None = None  # from the start on
+        self._replication: Replication | None = None  # of a member of a cluster
         self._lifecycle: Lifecycle | None = None
         self._background: list[asyncio.Task[None]] = []
         self._failure: KafkaError | None = None
@@ -201,6 +205,8 @@ class Broker:
         self.core.cluster_id = opened.cluster_id
         self._directory_id = opened.directory_id
         self.core.controller = opened.controller
+        if self.core.is_member:
+            self._replication = _replication(self.core, self._broker_epoch)
         self._authorize()
         for kept in without_effect(opened.controller.image):
             log.warning("%s holds, and keeps, %s", "the cluster" if self.core.is_member else self.logs.directory, kept)
@@ -281,6 +287,8 @@ class Broker:
             rack=self._static_settings.optional_string("broker.rack"),
         )
         node.registered(lifecycle)
+        if self._replication is not None:
+            self._replication.begin()
         self._tell_advertised()
         await lifecycle.beat()
         self._run(lifecycle.run(), "heartbeats")
@@ -332,6 +340,7 @@ class Broker:
     async def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Also after a start that failed half-way."""
         if self._node is not None and self.server.is_open:
+            self.replicas.is_leaving = True
             await self._node.leave()
         await self.server.stop(timeout_s, self._answer_early)
         self.transactions.stop()
@@ -340,6 +349,8 @@ class Broker:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
         self._background.clear()
+        if self._replication is not None:
+            await self._replication.close()
         metadata_is_whole = True
         if self._node is not None:
             try:
@@ -384,10 +395,12 @@ class Broker:
     def _apply_to_server(self, settings: Settings) -> None:
         self.server.apply(server_options(settings, self.guards.limits(), self.runtime.disk.open_file_limit()))
 
+    def _broker_epoch(self) -> int:
+        return -1 if self._lifecycle is None else self._lifecycle.broker_epoch
+
     async def _allocate_producer_ids(self) -> AllocateProducerIdsResponse:
-        epoch = -1 if self._lifecycle is None else self._lifecycle.broker_epoch
         return await self.core.controller.allocate_producer_ids(
-            AllocateProducerIdsRequest(broker_id=self.node_id, broker_epoch=epoch)
+            AllocateProducerIdsRequest(broker_id=self.node_id, broker_epoch=self._broker_epoch())
         )
 
 
@@ -397,6 +410,12 @@ def _node(parts: NodeParts, *, is_member: bool) -> BrokerNode:
     from twofold.broker.nodes.member import Member  # a node alone starts without what it takes to be one
 
     return Member(parts)
+
+
+def _replication(core: BrokerCore, broker_epoch: Callable[[], int]) -> "Replication":
+    from twofold.broker.replication.replication import Replication  # a node alone starts without it
+
+    return Replication(core, broker_epoch)
 
 
 def quota_ledger(now_s: Callable[[], float], settings: Settings) -> QuotaLedger:

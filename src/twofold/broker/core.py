@@ -37,6 +37,6 @@ class BrokerCore:
         self.authorizer: Authorizer = AllowAll()
         self.quiet = QuietLog(log, runtime.clock)
         self.logs = logs
-        self.replicas = ReplicaManager(runtime, settings, logs, self.node_id)
+        self.replicas = ReplicaManager(runtime, settings, logs, self.node_id, lambda: self.attention.now_ms)
         self.cluster_id = ""  # until the data folder is identified
         self.controller: ControllerPort = None  # type: ignore[assignment]  # until the metadata is here

@@ -1,1 +1,1 @@
-"""A node's way to the rest of its cluster: metadata of the controllers, requests to them, connections to brokers."""
+"""A node's way to the rest of its cluster: the controllers' metadata, requests to them, connections to brokers."""

@@ -214,7 +214,8 @@ class LogManager:
         if clean and (recovery_point is None or recovery_point not in listing.snapshots):
             # A clean shutdown leaves it otherwise: look inside now, because its bounds are not known.
             loaded.ensure_open()
-        loaded.clamp_high_watermark()
+        if clean:  # else the end is not known before the recovery, which does it
+            loaded.clamp_high_watermark()
         return loaded
 
     def _recover_all(self) -> Iterator[None]:
@@ -269,10 +270,11 @@ class LogManager:
             self._doomed.append((self.environment.steady_ms() + known.config.file_delete_delay_ms, target))
 
     def set_aside(self, partition: TopicPartition) -> None:
-        """Take a log that belongs to no topic out of use. Its files stay, because an operator may miss them."""
+        """Take a log that the metadata does not want here out of use. Its files stay: an operator may miss them."""
         known = self._logs.get(partition)
         if known is not None and (target := self._move_away(known, STRAY_SUFFIX)) is not None:
-            log.warning("%s belongs to no topic and is now %s; remove it when nothing in it is needed", known, target)
+            text = "%s is of no partition that this broker holds, and is now %s; remove it when nothing in it is needed"
+            log.warning(text, known, target)
 
     def _move_away(self, known: PartitionLog, suffix: str) -> str | None:
         self._logs.pop(known.topic_partition, None)
@@ -362,6 +364,9 @@ class LogManager:
 
     def log_start_changed(self, log: PartitionLog) -> None:
         self._checkpoint(LOG_STARTS, log)
+
+    def high_watermark_fell(self, log: PartitionLog) -> None:
+        self._checkpoint(HIGH_WATERMARKS, log)
 
     def cleaned_offset_changed(self, log: PartitionLog) -> None:
         self._checkpoint(CLEANED_OFFSETS, log)

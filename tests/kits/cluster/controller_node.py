@@ -21,11 +21,11 @@ from uuid import UUID
 
 from kits.cluster.metadata_fetch import METADATA_TOPIC, ActiveController, MetadataFetches
 from twofold.config.settings import Settings
-from twofold.controller.operation import Operation
-from twofold.controller.records import MetadataRecord, NoOp
+from twofold.controller.records import MetadataRecord
 from twofold.controller.records import encode as encode_record
 from twofold.metadata_log.snapshots import BOOTSTRAP_FILE, encode_snapshot, write_snapshot
 from twofold.quorum.controller import Controller
+from twofold.quorum.upkeep import Upkeep, UpkeepOptions
 from twofold.runtime.api import Runtime
 from twofold.wire import codec, errors
 from twofold.wire.apis import APIS, KEYS
@@ -46,7 +46,6 @@ CLUSTER_ID = "AMfjnEcPR1OcURHLX8pQFQ"
 PORT = 9093
 NODE_ID = 3000
 CONTROLLERS = 2  # the endpoint type of DescribeCluster
-IDLE_S = 0.5  # metadata.max.idle.interval.ms
 SILENCE = object()  # do not answer
 HANG_UP = object()  # end the connection
 Script = Callable[[Any], Any]
@@ -161,6 +160,7 @@ class ControllerNode(_Server):
         cluster_id: str = CLUSTER_ID,
         directory: str = "/controller",
         bootstrap: list[MetadataRecord] | None = None,
+        upkeep: UpkeepOptions | None = None,
         **settings: object,
     ) -> None:
         """`bootstrap`: the first records of an empty log, where they are not the levels of a new cluster."""
@@ -183,31 +183,24 @@ class ControllerNode(_Server):
             directory_id=UUID(int=node_id << 64),
         )
         self.fetches = MetadataFetches(runtime, cluster_id, self.active, self.controller.metadata_log)
-        self._idle: asyncio.Task[None] | None = None
+        self.upkeep = Upkeep(runtime, self.controller, upkeep or UpkeepOptions(session_timeout_s=self._session_s()))
 
     def active(self) -> ActiveController:
         return ActiveController(self.node_id, self.controller.leader_epoch, self.host, self.port)
 
     async def start(self) -> "ControllerNode":
         await self.controller.start()
-        self._idle = self.runtime.spawn(self._write_when_idle(), name="controller idle writes")
+        self.upkeep.start()
         await self.listen()
         return self
 
     async def stop(self) -> None:
         self.hang_up()
-        if self._idle is not None:
-            self._idle.cancel()
+        self.upkeep.stop()
         await self.controller.stop()
 
-    async def _write_when_idle(self) -> None:
-        """A NoOp where nothing else was written, so that members can tell an idle controller from a dead one."""
-        seen = self.controller.image.offset
-        while True:
-            await self.runtime.timers.sleep(IDLE_S)
-            if self.controller.image.offset == seen and self.controller.is_leader:
-                await self.controller.perform(lambda image, context: _nothing(), "NoOp")
-            seen = self.controller.image.offset
+    def _session_s(self) -> float:
+        return self.settings.int("broker.session.timeout.ms") / 1000
 
     async def usual(self, api: str, version: int, request: Any) -> Any:
         if api == "ApiVersions":
@@ -313,10 +306,6 @@ class StandbyNode(_Server):
         if api == "FetchSnapshot":
             return self.fetches.fetch_snapshot(request, version)
         raise errors.NotController(f"controller {self.node_id} does not lead")
-
-
-def _nothing() -> Operation[None]:
-    yield NoOp()
 
 
 class _Session(asyncio.Protocol):

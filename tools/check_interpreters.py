@@ -35,7 +35,7 @@ PLATFORMS = {
     "macOS arm64": ("macosx_14_0_arm64",),
 }
 # What decides, speaks and replays, and the client: these need nothing but pytest, hypothesis and the package.
-CORE = ("machine", "coordinator", "controller", "config", "wire", "metadata_log", "client")
+CORE = ("machine", "coordinator", "controller", "replication", "config", "wire", "metadata_log", "client")
 NEEDS_MORE = "tests/client/producer/test_client_columns.py"  # pyarrow
 NOT_CORE = "not slow and not interop and not oracle and not spark"
 TOOLS = ("pytest", "pytest-timeout", "hypothesis")

@@ -13,7 +13,6 @@ from kits.metadata.controller import (
     register_broker,
     registration,
 )
-from twofold.controller.brokers import lead_again
 from twofold.controller.delta import delta_between
 from twofold.controller.image import MetadataImage
 from twofold.controller.kept_records import DelegationToken, RemoveDelegationToken
@@ -27,11 +26,13 @@ from twofold.controller.records import (
     Partition,
     PartitionChange,
     ProducerIds,
+    RegisterBroker,
     Topic,
     decode,
     encode,
 )
 from twofold.controller.replay import ControllerState
+from twofold.controller.replicas.updates import lead_again
 from twofold.controller.security.records import (
     AccessControlEntry,
     RemoveAccessControlEntry,
@@ -215,16 +216,17 @@ def test_a_broker_registers_under_levels_that_are_only_kept():
 
 
 def test_the_last_replica_leads_again_from_beside_the_isr():
+    broker = RegisterBroker(1, UUID(int=1), 5, (), (), None, log_dirs=(DIRECTORY_ID,))
     for waiting in ({"eligible_leader_replicas": (1,)}, {"last_known_elr": (1,)}, {}):
         state = {"isr": (), "leader": -1, "leader_recovery_state": 1} | waiting
-        image = fold(with_topic(**state)).image
-        records = [record for record in lead_again(image, 1) if record is not None]
+        image = fold([*with_topic(**state), broker]).image
+        records = [record for record in lead_again(image, context(image), 1) if record is not None]
         elected = fold(records, ControllerState(image)).image.partition("a", 0)
         assert elected is not None
         assert (elected.isr, elected.leader, elected.leader_epoch) == ((1,), 1, 1)
         assert (elected.eligible_leader_replicas, elected.last_known_elr) == ((), ())
         assert elected.leader_recovery_state == 0
-    others = fold(with_topic(replicas=(1, 2), isr=(), leader=-1, eligible_leader_replicas=(2,))).image
-    assert not any(lead_again(others, 1))
-    in_sync = fold(with_topic(leader=-1)).image
-    assert list(lead_again(in_sync, 1)) == [PartitionChange(0, TOPIC_ID, leader=1)]
+    others = fold([*with_topic(replicas=(1, 2), isr=(), leader=-1, eligible_leader_replicas=(2,)), broker]).image
+    assert not any(lead_again(others, context(others), 1))
+    in_sync = fold([*with_topic(leader=-1), broker]).image
+    assert list(lead_again(in_sync, context(in_sync), 1)) == [PartitionChange(0, TOPIC_ID, leader=1)]

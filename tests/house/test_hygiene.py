@@ -18,9 +18,9 @@ LAYERS = [
     ("spark",),
     ("dualwrite", "sink"),
     ("client", "broker"),
-    ("quorum",),
+    ("cluster", "quorum"),
     ("connections",),
-    ("coordinator", "controller"),
+    ("coordinator", "controller", "replication"),
     ("machine",),
     ("metadata_log",),
     ("log",),
@@ -32,7 +32,7 @@ LAYERS = [
     ("types", "version", "logging", "extras"),
 ]
 LEVEL = {name: depth for depth, names in enumerate(reversed(LAYERS)) for name in names}
-PURE = ("coordinator", "controller")  # decisions and replay: no event loop either
+PURE = ("coordinator", "controller", "replication")  # decisions and replay: no event loop either
 MACHINES = (*PURE, "machine", "quorum")
 
 

@@ -179,7 +179,7 @@ def test_a_lower_recovery_point_is_told_before_the_first_file_changes() -> None:
 
     place.owner.recovery_point_changed = look
     place.log.truncate_to(2)
-    assert place.owner.heard == ["2 of 5"]
+    assert place.owner.heard == ["2 of 5", "high watermark 2"]
     assert place.log.log_end_offset == 2
 
 

@@ -210,9 +210,9 @@ def test_registration_heartbeat_and_ids_answer_errors_as_codes():
     async def story() -> None:
         controller = await started(new_disk())
         assert (await controller.register_broker(registration(cluster_id="other"))).error_code == 104
-        assert (await controller.heartbeat(beat_of(1, 5, 0))).error_code == 102
+        assert (await controller.heartbeat(beat_of(1, 5, 0))).error_code == 77
         request = AllocateProducerIdsRequest(broker_id=1, broker_epoch=5)
-        assert (await controller.allocate_producer_ids(request)).error_code == 102
+        assert (await controller.allocate_producer_ids(request)).error_code == 77
         epoch = await register(controller)
         assert (await controller.heartbeat(beat_of(1, epoch + 1, 0))).error_code == 77
         request = AllocateProducerIdsRequest(broker_id=1, broker_epoch=epoch + 1)

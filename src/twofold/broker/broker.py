@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 from twofold.broker.coordinators.groups.service import GroupService
@@ -29,10 +29,13 @@ from twofold.broker.network.audit import DenialAudit
 from twofold.broker.network.context import ANONYMOUS
 from twofold.broker.network.dispatch import Dispatcher, Wrap
 from twofold.broker.network.entrance import EntranceOptions
+from twofold.broker.network.forwarding import Forwarder, ForwardingPort
 from twofold.broker.network.guard import ListenerGuards
 from twofold.broker.network.options import MAX_REQUEST_MEMORY, ServerOptions
 from twofold.broker.network.server import Server
 from twofold.broker.network.standard_authorizer import StandardAuthorizer
+from twofold.broker.nodes.alone import NodeAlone
+from twofold.broker.nodes.node import BrokerNode, NodeParts
 from twofold.broker.partitions.first_look import FirstLook
 from twofold.broker.partitions.held_lso import HeldLso
 from twofold.broker.quotas.ledger import QuotaLedger
@@ -49,21 +52,19 @@ from twofold.config.servable import check_servable
 from twofold.config.settings import Settings
 from twofold.config.topic import LogConfig
 from twofold.controller.delta import ImageDelta
-from twofold.controller.features import SUPPORTED_FEATURES
 from twofold.controller.image import BROKER_RESOURCE, MetadataImage
-from twofold.controller.openable import first_problem, without_effect
+from twofold.controller.openable import without_effect
 from twofold.controller.security.stored_users import StoredUsers
-from twofold.log.directory.identity import identify, was_closed_cleanly
-from twofold.log.manager import DataDirectoryError, LogManager, LogOptions
-from twofold.log.recovery.checkpoints import decode_uuid
+from twofold.log.manager import LogManager, LogOptions
 from twofold.log.segments.files import pool_size
-from twofold.metadata_log.errors import UnusableMetadata
 from twofold.quorum.controller import Controller
 from twofold.runtime.api import Runtime
 from twofold.types import TopicPartition
 from twofold.wire.errors import KafkaError
 from twofold.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
-from twofold.wire.messages.broker_registration import Feature
+
+if TYPE_CHECKING:
+    from twofold.broker.replication.replication import Replication
 
 STOP_TIMEOUT_S = 10.0
 LOADING_S = 0.1
@@ -130,6 +131,8 @@ class Broker:
         self._authorizer_settings: AuthorizerSettings | None = None
         self._hostname = hostname
         self._directory_id: UUID | None = None  # until the data folder is identified
+        self._node: BrokerNode | None = None  # from the start on
+        self._replication: Replication | None = None  # of a member of a cluster
         self._lifecycle: Lifecycle | None = None
         self._background: list[asyncio.Task[None]] = []
         self._failure: KafkaError | None = None
@@ -145,6 +148,7 @@ class Broker:
             heartbeats=heartbeats,
             wrap=wrap,
             quotas=self.quotas,
+            forwarder=Forwarder(lambda: cast(ForwardingPort, self.core.controller)) if self.core.is_member else None,
         )
         server = Server(runtime, dispatcher, ServerOptions(), self.attention.monotonic)
         server.admission.rate_of = self.quotas.connection_rate
@@ -166,8 +170,8 @@ class Broker:
 
     @property
     def controller(self) -> Controller:
-        """Set by `start`."""
-        return self.core.controller
+        """Of a node that is its own controller. Set by `start`."""
+        return cast(Controller, self.core.controller)
 
     # --- starting ---
 
@@ -188,41 +192,35 @@ class Broker:
             raise
 
     async def _start(self, addresses: list[ListenerAddress]) -> None:
-        identity = identify(self.runtime.disk, self.logs.directory, self.node_id, self.runtime.random)
-        meta = identity.meta
-        directory_id = decode_uuid(meta.directory_id)
-        self.core.cluster_id = meta.cluster_id
-        self._directory_id = directory_id
-        controller = Controller(
+        parts = NodeParts(
             self.runtime,
             self._static_settings,
-            log_dir=self.logs.directory,
-            cluster_id=meta.cluster_id,
-            directory_id=directory_id,
-            on_failure=self._fail,
-            check=lambda image: first_problem(
-                image, node_id=self.node_id, directory_id=directory_id, authorizer=self._authorizer_settings
-            ),
-            closed_cleanly=was_closed_cleanly(self.runtime.disk, self.logs.directory),
+            self.logs.directory,
+            self.node_id,
+            self._authorizer_settings,
+            self._give_up,
         )
-        try:
-            await controller.start()
-        except UnusableMetadata as error:
-            raise DataDirectoryError(str(error)) from error
-        self.core.controller = controller
-        identity.complete(self.runtime.disk, self.logs.directory)
+        self._node = node = _node(parts, is_member=self.core.is_member)
+        opened = await node.open()
+        self.core.cluster_id = opened.cluster_id
+        self._directory_id = opened.directory_id
+        self.core.controller = opened.controller
+        if self.core.is_member:
+            self._replication = _replication(self.core, self._broker_epoch)
         self._authorize()
-        for kept in without_effect(controller.image):
-            log.warning("%s holds, and keeps, %s", self.logs.directory, kept)
+        for kept in without_effect(opened.controller.image):
+            log.warning("%s holds, and keeps, %s", "the cluster" if self.core.is_member else self.logs.directory, kept)
         await self._load_logs()
-        self.missing_markers.look()
-        self.controller.subscribe(self._apply)
+        if not self.core.is_member:  # a transaction of a member may have its coordinator elsewhere
+            self.missing_markers.look()
+        self.core.controller.subscribe(self._apply)
         self.replicas.set_strays_aside()
         self.first_look.begin()
         await self._listen(addresses)
-        await self._register(directory_id)
+        await self._register(node, opened.directory_id)
         transactions = self.transactions.open()
-        self._run(self.missing_markers.report(transactions), "transactions that lost their markers")
+        if not self.core.is_member:
+            self._run(self.missing_markers.report(transactions), "transactions that lost their markers")
         await self._let_load([*self.groups.open(), *transactions])
         self._run(self.attention.run(), "attention")
         self._run(self.logs.run_background(), "log maintenance")
@@ -270,13 +268,14 @@ class Broker:
             host = address.host or listener.host
             self.listeners.append(ListenerAddress(address.name, host, listener.port))
 
-    async def _register(self, directory_id: UUID) -> None:
+    async def _register(self, node: BrokerNode, directory_id: UUID) -> None:
         self._lifecycle = lifecycle = Lifecycle(
             self.runtime,
-            self.controller,
+            self.core.controller,
             lambda: self.image,
             node_id=self.node_id,
             heartbeat_interval_ms=self._static_settings.int("broker.heartbeat.interval.ms"),
+            membership=node.membership,
         )
         self.advertised = advertised_addresses(self._static_settings, self.listeners, self._hostname)
         await lifecycle.register(
@@ -284,16 +283,12 @@ class Broker:
             directory_id=directory_id,
             listeners=self.advertised,
             protocols=self.guards.protocols(),
-            features=[
-                Feature(
-                    name=feature.name,
-                    min_supported_version=feature.min_version,
-                    max_supported_version=feature.max_version,
-                )
-                for feature in SUPPORTED_FEATURES
-            ],
+            features=node.features(),
             rack=self._static_settings.optional_string("broker.rack"),
         )
+        node.registered(lifecycle)
+        if self._replication is not None:
+            self._replication.begin()
         self._tell_advertised()
         await lifecycle.beat()
         self._run(lifecycle.run(), "heartbeats")
@@ -344,6 +339,9 @@ class Broker:
 
     async def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Also after a start that failed half-way."""
+        if self._node is not None and self.server.is_open:
+            self.replicas.is_leaving = True
+            await self._node.leave()
         await self.server.stop(timeout_s, self._answer_early)
         self.transactions.stop()
         self.groups.stop()
@@ -351,23 +349,22 @@ class Broker:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
         self._background.clear()
-        controller: Controller | None = self.controller
+        if self._replication is not None:
+            await self._replication.close()
         metadata_is_whole = True
-        if controller is not None:
+        if self._node is not None:
             try:
-                await controller.stop()
+                await self._node.close()
             except (OSError, KafkaError) as error:  # of a disk that failed: the logs are still to be given back
                 metadata_is_whole = False
                 log.error("the metadata log cannot be closed: %s", error)
+        if self.core.is_member and self._lifecycle is not None:
+            self.logs.broker_epoch = self._lifecycle.broker_epoch
         await self.logs.close(others_are_whole=metadata_is_whole)
 
     def _answer_early(self) -> None:
         self.replicas.purgatory.answer_fetches()
         self.groups.answer_early()
-
-    def _fail(self, error: KafkaError) -> None:
-        log.critical("the metadata log failed, the broker cannot go on: %s", error)
-        self._give_up(error)
 
     def _give_up(self, error: KafkaError) -> None:
         if self._failure is None:
@@ -398,11 +395,27 @@ class Broker:
     def _apply_to_server(self, settings: Settings) -> None:
         self.server.apply(server_options(settings, self.guards.limits(), self.runtime.disk.open_file_limit()))
 
+    def _broker_epoch(self) -> int:
+        return -1 if self._lifecycle is None else self._lifecycle.broker_epoch
+
     async def _allocate_producer_ids(self) -> AllocateProducerIdsResponse:
-        epoch = -1 if self._lifecycle is None else self._lifecycle.broker_epoch
-        return await self.controller.allocate_producer_ids(
-            AllocateProducerIdsRequest(broker_id=self.node_id, broker_epoch=epoch)
+        return await self.core.controller.allocate_producer_ids(
+            AllocateProducerIdsRequest(broker_id=self.node_id, broker_epoch=self._broker_epoch())
         )
+
+
+def _node(parts: NodeParts, *, is_member: bool) -> BrokerNode:
+    if not is_member:
+        return NodeAlone(parts)
+    from twofold.broker.nodes.member import Member  # a node alone starts without what it takes to be one
+
+    return Member(parts)
+
+
+def _replication(core: BrokerCore, broker_epoch: Callable[[], int]) -> "Replication":
+    from twofold.broker.replication.replication import Replication  # a node alone starts without it
+
+    return Replication(core, broker_epoch)
 
 
 def quota_ledger(now_s: Callable[[], float], settings: Settings) -> QuotaLedger:

@@ -7,14 +7,15 @@
 
 import logging
 
+from twofold.broker.controller_port import ControllerPort
 from twofold.broker.network.attention import AttentionClock
 from twofold.broker.network.authorizer import AllowAll, Authorizer
 from twofold.broker.network.quiet import QuietLog
 from twofold.broker.partitions.replicas import ReplicaManager
+from twofold.config.cluster import is_member
 from twofold.config.settings import Settings
 from twofold.controller.image import MetadataImage
 from twofold.log.manager import LogManager
-from twofold.quorum.controller import Controller
 from twofold.runtime.api import Runtime
 
 log = logging.getLogger(__name__)
@@ -22,19 +23,20 @@ log = logging.getLogger(__name__)
 
 class BrokerCore:
     __slots__ = (
-        "attention", "authorizer", "cluster_id", "controller", "image", "logs", "node_id", "quiet", "replicas",
-        "runtime", "settings",
+        "attention", "authorizer", "cluster_id", "controller", "image", "is_member", "logs", "node_id", "quiet",
+        "replicas", "runtime", "settings",
     )  # fmt: skip
 
     def __init__(self, runtime: Runtime, settings: Settings, logs: LogManager) -> None:
         self.runtime = runtime
         self.node_id = settings.int("node.id")
+        self.is_member = is_member(settings)  # of a cluster whose controllers are elsewhere
         self.settings = settings  # with what was changed while the broker runs
         self.image = MetadataImage()
         self.attention = AttentionClock(runtime.clock, runtime.timers)
         self.authorizer: Authorizer = AllowAll()
         self.quiet = QuietLog(log, runtime.clock)
         self.logs = logs
-        self.replicas = ReplicaManager(runtime, settings, logs, self.node_id)
+        self.replicas = ReplicaManager(runtime, settings, logs, self.node_id, lambda: self.attention.now_ms)
         self.cluster_id = ""  # until the data folder is identified
-        self.controller: Controller = None  # type: ignore[assignment]  # until the metadata log is open
+        self.controller: ControllerPort = None  # type: ignore[assignment]  # until the metadata is here

@@ -7,6 +7,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 from twofold.broker.codec.produce import Endpoint
 from twofold.broker.coordinators.groups.service import GroupService
@@ -61,7 +62,8 @@ class Services:
 
     @property
     def controller(self) -> Controller:
-        return self.core.controller
+        """Of a node that is its own controller. In a member, what needs it is forwarded and comes to no handler."""
+        return cast(Controller, self.core.controller)
 
     @property
     def authorizer(self) -> Authorizer:

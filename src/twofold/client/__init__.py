@@ -28,6 +28,7 @@ from twofold.client.admin.model import (
     Results,
     UpgradeType,
 )
+from twofold.client.admin.quorum import QuorumDescription, QuorumReplica
 from twofold.client.admin.quotas import QuotaTarget
 from twofold.client.admin.replicas import ElectionType, Reassignment
 from twofold.client.admin.storage import ALL_RECORDS, LogDirDescription, ReplicaInfo
@@ -84,6 +85,8 @@ __all__ = [
     "PreparedTxnState",
     "Producer",
     "ProducerDescription",
+    "QuorumDescription",
+    "QuorumReplica",
     "QuotaTarget",
     "RebalanceListener",
     "RecordMetadata",

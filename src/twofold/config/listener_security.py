@@ -10,10 +10,11 @@
 """
 
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
+from twofold.config.cluster import PeerSecurity, controller_security, is_member
 from twofold.config.definition import INT_MAX, ConfigError, Value, text_of
 from twofold.config.keys import DEFINITIONS, LISTENER_PREFIX, listener_key, security
 from twofold.config.keys.key import SettingKey
@@ -32,7 +33,14 @@ from twofold.security.tls import ClientAuth, TlsError, TlsSettings
 MECHANISMS = (PLAIN, *(mechanism.mechanism_name for mechanism in ScramMechanism), OAUTHBEARER)
 _TLS, _SASL = "ssl.", "sasl."
 # Of clients and of other nodes too, or without harm: they may stand in a file although no listener needs them.
-_HARMLESS = frozenset({"sasl.server.max.receive.size", "connections.max.reauth.ms"})
+_HARMLESS = frozenset(
+    {
+        "sasl.server.max.receive.size",
+        "connections.max.reauth.ms",
+        "sasl.mechanism.controller.protocol",
+        "sasl.mechanism.inter.broker.protocol",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +86,9 @@ class ListenerSecurity:
 def listener_securities(settings: Settings) -> list[ListenerSecurity]:
     """Of each listener for clients, or a ConfigError."""
     found = [_listener_security(settings, address.name) for address in listen_addresses(settings)]
+    peers = [controller_security(settings)] if is_member(settings) else []
     for name in settings.given:
-        _check_use(settings, name, found)
+        _check_use(settings, name, found, peers)
     return found
 
 
@@ -243,12 +252,12 @@ def _tokens(own: _Reader) -> TokenSource:
     return TokenSource(unquote(parts.path), rules)
 
 
-def _check_use(settings: Settings, name: str, listeners: list[ListenerSecurity]) -> None:
-    """Raise for a setting of security that no listener obeys."""
+def _check_use(settings: Settings, name: str, listeners: list[ListenerSecurity], peers: Sequence[PeerSecurity]) -> None:
+    """Raise for a setting of security that no listener obeys, and no connection to another node."""
     given = settings.given[name]
     of_listener = listener_key(name)
     if of_listener is not None:
-        if not _asks(of_listener.key, given.text):
+        if not _asks(of_listener.key, given.text) or any(of_listener.listener == peer.listener for peer in peers):
             return
         _check_prefix(settings, name, listeners)
         listeners = [one for one in listeners if one.name == of_listener.listener]
@@ -258,6 +267,8 @@ def _check_use(settings: Settings, name: str, listeners: list[ListenerSecurity])
     if key is None or not key.effect or key.name in _HARMLESS or not _asks(key, given.text):
         return
     shown = None if key.is_sensitive else given.text
+    if of_listener is None and key.name.startswith(_TLS) and any(peer.protocol.uses_tls for peer in peers):
+        return
     if key.name.startswith(_TLS) and not any(one.protocol.uses_tls for one in listeners):
         raise ConfigError(name, shown, f"no listener uses TLS{_how('SSL')}", given.source)
     if key.name.startswith(_SASL) and not any(one.protocol.uses_sasl for one in listeners):

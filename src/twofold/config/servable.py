@@ -1,12 +1,13 @@
 """Whether a broker may be started with its settings: asked once, before anything is opened or written.
 
-Twofold is one node that is broker and controller. A setting that says otherwise would be believed and not obeyed, so it
-stops the start (`twofold.config.keys.missing`). Most are decided by their value alone. Here are the others:
+A node is broker and controller of a cluster of its own, or with `process.roles=broker` a member of another one. A
+setting that says what is not so would be believed and not obeyed, so it stops the start
+(`twofold.config.keys.missing`). Most are decided by their value alone. Here are the others:
 
 1. listeners for clients have all that their security protocols need (`twofold.config.listener_security`);
-2. the voters are this node, by its id;
-3. the addresses of the quorum are this node's: a host of its listeners or its own name, and the port of its listener
-   for controllers, if it has one;
+2. the voters are this node, by its id, unless it is a member (`twofold.config.cluster`);
+3. the addresses of the quorum are this node's, unless it is a member: a host of its listeners or its own name, and the
+   port of its listener for controllers, if it has one;
 4. the metadata log is in the data directory;
 5. the settings of the authorizer need one;
 6. what holds for groups that set nothing of their own lies within the bounds for those that do.
@@ -17,6 +18,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from twofold.config.authorization import authorizer_settings
+from twofold.config.cluster import CORDONED, check_member, is_member
 from twofold.config.definition import ConfigError
 from twofold.config.group import check_group_bounds
 from twofold.config.keys import refusal
@@ -26,6 +28,7 @@ from twofold.config.keys.missing import (
     DELEGATION_TOKENS,
     KERBEROS,
     METADATA_DIRECTORY,
+    REPLICAS,
     SASL,
     TLS,
     MissingPart,
@@ -48,6 +51,10 @@ def check_servable(settings: Settings, *, hostname: str) -> None:
     """Raise a ConfigError that names what must not be believed, and what to do."""
     found = list(dict.fromkeys(_problems(settings, hostname)))
     if not found:
+        if is_member(settings):
+            check_member(settings)
+        else:
+            _check_alone(settings)
         authorizer_settings(settings)
         listener_securities(settings)
         check_group_bounds(settings)
@@ -63,12 +70,22 @@ def _problems(settings: Settings, hostname: str) -> Iterator[_Problem]:
     listen_addresses(settings)
     for name, given in settings.given.items():
         missing = refusal(name, given.text)
-        if missing is not None:
+        if missing is not None and not (missing is REPLICAS and is_member(settings)):  # of the controllers' topics
             yield _Problem(name, None if missing in _SECRETIVE else given.text, missing)
-    yield from _quorum(settings, hostname)
+    if not is_member(settings):
+        yield from _quorum(settings, hostname)
     directory = settings.optional_string("metadata.log.dir")
     if directory and posixpath.normpath(directory) not in map(posixpath.normpath, _data_directories(settings)):
         yield _Problem("metadata.log.dir", directory, METADATA_DIRECTORY)
+
+
+def _check_alone(settings: Settings) -> None:
+    if settings.list("cordoned.log.dirs"):
+        given = settings.given[CORDONED]
+        raise ConfigError(
+            CORDONED, given.text, "is for members of a cluster: a node alone would have no place for topics; remove it",
+            given.source,
+        )  # fmt: skip
 
 
 def _quorum(settings: Settings, hostname: str) -> Iterator[_Problem]:

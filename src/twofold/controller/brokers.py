@@ -1,28 +1,38 @@
-"""BrokerRegistration, BrokerHeartbeat and AllocateProducerIds as operations on the image.
+"""BrokerRegistration, BrokerHeartbeat, UnregisterBroker and AllocateProducerIds as operations on the image.
 
 1. A broker's epoch is the offset at which its registration begins to be written, so it only ever grows.
 2. A broker registers fenced and is unfenced by a heartbeat that has seen its own registration.
-3. Producer ids are given away in blocks, and no id is ever in two of them.
+3. A broker that wants to stop gives what it leads to others first, and may stop when all of them know (`standing.py`).
+4. A broker that comes back without saying that it stopped in order has lost what it was eligible to lead.
+5. A request with an epoch that is not the broker's, or of a broker that is not there: STALE_BROKER_EPOCH (77).
+6. Producer ids are given away in blocks, and no id is ever in two of them.
 """
 
-from collections.abc import Callable, Iterator
-from uuid import UUID
+from collections.abc import Callable
+from enum import Enum
 
 from twofold.controller.context import Context
-from twofold.controller.features import KEPT_FEATURES
-from twofold.controller.image import METADATA_VERSION, BrokerRegistration, MetadataImage, PartitionState
+from twofold.controller.features import KEPT_FEATURES, metadata_version
+from twofold.controller.image import METADATA_VERSION, BrokerRegistration, MetadataImage
+from twofold.controller.levels import CORDONED_LOG_DIRECTORIES, LOG_DIRECTORIES
 from twofold.controller.operation import Operation
 from twofold.controller.records import (
-    NO_LEADER,
-    RECOVERED,
     BrokerRegistrationChange,
     EndPoint,
     FeatureRange,
-    MetadataRecord,
-    PartitionChange,
     ProducerIds,
     RegisterBroker,
+    UnregisterBroker,
 )
+from twofold.controller.replicas.rules import ClusterRules
+from twofold.controller.replicas.updates import (
+    Changes,
+    lead_again,
+    leave_directory,
+    leave_partitions,
+    lose_partitions,
+)
+from twofold.controller.standing import UNHEARD, Standing
 from twofold.machine.schema import ZERO_UUID
 from twofold.wire.errors import (
     NONE,
@@ -37,6 +47,7 @@ from twofold.wire.errors import (
 from twofold.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from twofold.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from twofold.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from twofold.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
 PRODUCER_ID_BLOCK_SIZE = 1000
 MAX_PRODUCER_ID = 2**63 - 1
@@ -62,12 +73,19 @@ def register_broker(
         )
     _check_features(image, request)
     _check_directories(image, request)
-    if known is not None and not same and not known.fenced:
-        # What the former incarnation led or was in sync with, it does no longer.
-        yield from leave_partitions(image, known.broker_id)
+    if known is not None and not same:
+        yield from _clean_up(image, context, known, request.previous_broker_epoch)
     epoch = known.epoch if known is not None and same else context.next_offset
     yield _registration(request, known if same else None, epoch)
     return BrokerRegistrationResponse(error_code=NONE, broker_epoch=epoch)
+
+
+def _clean_up(image: MetadataImage, context: Context, known: BrokerRegistration, previous_epoch: int) -> Changes:
+    """What the former incarnation led or was in sync with, it does no longer."""
+    if ClusterRules(image, context).keeps_eligible_leaders and previous_epoch != known.epoch:
+        yield from lose_partitions(image, context, known.broker_id)
+    elif not known.fenced:
+        yield from leave_partitions(image, context, known.broker_id)
 
 
 def _registration(request: BrokerRegistrationRequest, amended: BrokerRegistration | None, epoch: int) -> RegisterBroker:
@@ -114,86 +132,115 @@ def _check_directories(image: MetadataImage, request: BrokerRegistrationRequest)
             )
 
 
-Changes = Iterator[MetadataRecord | None]
-
-
-def leave_partitions(image: MetadataImage, broker_id: int) -> Changes:
-    """Take a broker out of the ISRs and give what it led to others; the last in sync stays so, without a leader."""
-    for topic in image.topics_in_order():
-        for index, partition in topic.in_order():
-            if broker_id not in partition.isr:
-                yield None
-                continue
-            isr = tuple(other for other in partition.isr if other != broker_id)
-            if partition.leader != broker_id:
-                yield PartitionChange(index, topic.topic_id, isr=isr)
-                continue
-            heir = _heir(image, partition.replicas, isr)
-            yield PartitionChange(index, topic.topic_id, isr=isr if isr else None, leader=heir)
-
-
-def _heir(image: MetadataImage, replicas: tuple[int, ...], isr: tuple[int, ...]) -> int:
-    for candidate in replicas:
-        broker = image.broker(candidate)
-        if candidate in isr and broker is not None and broker.is_active:
-            return candidate
-    return NO_LEADER
-
-
-def lead_again(image: MetadataImage, broker_id: int) -> Changes:
-    """A broker is back: it leads what waited for it, being in sync with all that there is.
-
-    With eligible leader replicas (KIP-966) the last one in sync leaves the ISR as well and waits beside it.
-    """
-    for topic in image.topics_in_order():
-        for index, partition in topic.in_order():
-            waits = partition.leader == NO_LEADER and (
-                broker_id in partition.isr
-                or broker_id in partition.eligible_leader_replicas
-                or partition.replicas == (broker_id,)
-            )
-            yield _election(index, topic.topic_id, partition, broker_id) if waits else None
-
-
-def _election(index: int, topic_id: UUID, partition: PartitionState, broker_id: int) -> PartitionChange:
-    if broker_id in partition.isr:
-        return PartitionChange(index, topic_id, leader=broker_id)
-    eligible = tuple(other for other in partition.eligible_leader_replicas if other != broker_id)
-    return PartitionChange(
-        index,
-        topic_id,
-        isr=(*partition.isr, broker_id),
-        leader=broker_id,
-        leader_recovery_state=RECOVERED,
-        eligible_leader_replicas=eligible,
-        last_known_elr=(),
-    )
-
-
 def heartbeat(
-    image: MetadataImage, request: BrokerHeartbeatRequest, context: Context
+    image: MetadataImage, request: BrokerHeartbeatRequest, context: Context, standing: Standing = UNHEARD
 ) -> Operation[BrokerHeartbeatResponse]:
-    broker = _checked_broker(image, request.broker_id, request.broker_epoch)
-    caught_up = request.current_metadata_offset >= broker.registered_at
-    fenced = broker.fenced
-    if fenced and caught_up and not request.want_fence and not request.want_shut_down:
-        yield BrokerRegistrationChange(broker.broker_id, broker.epoch, fenced=-1)
-        yield from lead_again(image, broker.broker_id)
-        fenced = False
-    elif not fenced and (request.want_fence or request.want_shut_down):
-        # What it leads goes to others where there are any, so it may stop once this is committed.
-        yield from leave_partitions(image, broker.broker_id)
-        yield BrokerRegistrationChange(broker.broker_id, broker.epoch, fenced=1)
-        fenced = True
+    broker = checked_broker(image, request.broker_id, request.broker_epoch)
+    now, then = _step(image, broker, request, standing)
+    if now is not then:
+        if then is State.UNFENCED:
+            yield BrokerRegistrationChange(broker.broker_id, broker.epoch, fenced=-1)
+            yield from lead_again(image, context, broker.broker_id)
+        elif then is State.CONTROLLED_SHUTDOWN:
+            if not broker.in_controlled_shutdown:
+                yield BrokerRegistrationChange(broker.broker_id, broker.epoch, in_controlled_shutdown=1)
+            yield from leave_partitions(image, context, broker.broker_id)
+        elif not broker.fenced:
+            yield from fence(image, context, broker)
+    yield from _note_directories(image, context, broker, request)
     return BrokerHeartbeatResponse(
-        error_code=NONE, is_caught_up=caught_up, is_fenced=fenced, should_shut_down=fenced and request.want_shut_down
+        error_code=NONE,
+        is_caught_up=request.current_metadata_offset >= broker.registered_at,
+        is_fenced=then in (State.FENCED, State.SHUT_DOWN),
+        should_shut_down=then is State.SHUT_DOWN,
     )
 
 
-def _checked_broker(image: MetadataImage, broker_id: int, epoch: int) -> BrokerRegistration:
+def fence(image: MetadataImage, context: Context, broker: BrokerRegistration) -> Changes:
+    """It leads nothing and is in no ISR from now on, but where it is the last."""
+    yield from leave_partitions(image, context, broker.broker_id)
+    yield BrokerRegistrationChange(broker.broker_id, broker.epoch, fenced=1)
+
+
+class State(Enum):
+    """Of a broker, as its heartbeats move it."""
+
+    FENCED = "fenced"
+    UNFENCED = "unfenced"
+    CONTROLLED_SHUTDOWN = "in controlled shutdown"
+    SHUT_DOWN = "shut down"
+
+
+def _step(
+    image: MetadataImage, broker: BrokerRegistration, request: BrokerHeartbeatRequest, standing: Standing
+) -> tuple[State, State]:
+    """The state of a broker, and the next."""
+    if broker.fenced:
+        if request.want_shut_down:
+            return State.FENCED, State.SHUT_DOWN
+        ready = not request.want_fence and request.current_metadata_offset >= broker.registered_at
+        return State.FENCED, State.UNFENCED if ready else State.FENCED
+    if standing.shutdown_offset is not None:
+        done = standing.shutdown_offset <= standing.lowest_active_offset and not _leads(image, broker.broker_id)
+        return State.CONTROLLED_SHUTDOWN, State.SHUT_DOWN if done else State.CONTROLLED_SHUTDOWN
+    if request.want_fence:
+        return State.UNFENCED, State.SHUT_DOWN if request.want_shut_down else State.FENCED
+    if request.want_shut_down:
+        # Without another active broker there is none that could take over or would have to hear of it.
+        alone = not any(other.broker_id != broker.broker_id for other in image.active_brokers())
+        if alone or not _leads(image, broker.broker_id):
+            return State.UNFENCED, State.SHUT_DOWN
+        return State.UNFENCED, State.CONTROLLED_SHUTDOWN
+    return State.UNFENCED, State.UNFENCED
+
+
+def _leads(image: MetadataImage, broker_id: int) -> bool:
+    return any(
+        partition.leader == broker_id for topic in image.topics.values() for partition in topic.partitions.values()
+    )
+
+
+def _note_directories(
+    image: MetadataImage, context: Context, broker: BrokerRegistration, request: BrokerHeartbeatRequest
+) -> Changes:
+    """What the broker says of its directories: those that failed lead nothing, cordoned ones get nothing new."""
+    level = metadata_version(image)
+    gone = [directory for directory in broker.log_dirs if directory in request.offline_log_dirs]
+    if gone and level >= LOG_DIRECTORIES:
+        for directory in gone:
+            yield from leave_directory(image, context, broker.broker_id, directory)
+        left = tuple(directory for directory in broker.log_dirs if directory not in gone)
+        yield BrokerRegistrationChange(broker.broker_id, broker.epoch, log_dirs=left)
+    if request.cordoned_log_dirs is not None and level >= CORDONED_LOG_DIRECTORIES:
+        cordoned = tuple(directory for directory in request.cordoned_log_dirs if directory is not None)
+        if set(cordoned) != set(broker.cordoned_log_dirs):
+            yield BrokerRegistrationChange(broker.broker_id, broker.epoch, cordoned_log_dirs=cordoned)
+
+
+def fence_stale(image: MetadataImage, context: Context, broker_id: int, epoch: int) -> Operation[bool]:
+    """Fence a broker that was not heard of, if it is still the one of this epoch."""
+    broker = image.broker(broker_id)
+    if broker is None or broker.epoch != epoch or broker.fenced:
+        return False
+    yield from fence(image, context, broker)
+    return True
+
+
+def unregister_broker(
+    image: MetadataImage, request: UnregisterBrokerRequest, context: Context
+) -> Operation[UnregisterBrokerResponse]:
+    broker = image.broker(request.broker_id)
+    if broker is None:
+        raise BrokerIdNotRegistered(f"broker {request.broker_id} is not registered")
+    yield from leave_partitions(image, context, broker.broker_id)
+    yield UnregisterBroker(broker.broker_id, broker.epoch)
+    return UnregisterBrokerResponse(error_code=NONE, error_message=None)
+
+
+def checked_broker(image: MetadataImage, broker_id: int, epoch: int) -> BrokerRegistration:
     broker = image.broker(broker_id)
     if broker is None:
-        raise BrokerIdNotRegistered(f"broker {broker_id} is not registered")
+        raise StaleBrokerEpoch(f"broker {broker_id} is not registered")
     if broker.epoch != epoch:
         raise StaleBrokerEpoch(f"broker {broker_id} is registered with epoch {broker.epoch}, not {epoch}")
     return broker
@@ -202,7 +249,7 @@ def _checked_broker(image: MetadataImage, broker_id: int, epoch: int) -> BrokerR
 def allocate_producer_ids(
     image: MetadataImage, request: AllocateProducerIdsRequest, context: Context
 ) -> Operation[AllocateProducerIdsResponse]:
-    _checked_broker(image, request.broker_id, request.broker_epoch)
+    checked_broker(image, request.broker_id, request.broker_epoch)
     start = image.next_producer_id
     if start > MAX_PRODUCER_ID - PRODUCER_ID_BLOCK_SIZE:
         raise UnknownServerError(f"all producer ids below {start} are given away, there are no more")

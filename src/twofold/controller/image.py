@@ -60,6 +60,11 @@ class BrokerRegistration:
     def is_active(self) -> bool:
         return not self.fenced and not self.in_controlled_shutdown
 
+    @property
+    def is_cordoned(self) -> bool:
+        """Whether no directory takes new replicas by itself."""
+        return bool(self.log_dirs) and set(self.log_dirs) <= set(self.cordoned_log_dirs)
+
     def end_point(self, listener: str) -> EndPoint | None:
         return next((end_point for end_point in self.end_points if end_point.name == listener), None)
 

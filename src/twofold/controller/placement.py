@@ -1,8 +1,8 @@
 """Where the replicas of new partitions go: striped over racks and brokers, as Kafka does it.
 
 1. Leaders rotate over the racks, and within a rack over its brokers; the other replicas follow in the next racks.
-2. The first replica is never on a broker that is fenced or shutting down; others are only where no other one is left
-   in the rack.
+2. The first replica is never on a broker that is fenced; others are only where no other one is left in the rack. A
+   broker that is shutting down, or whose directories are all cordoned (KIP-1066), gets nothing by itself.
 3. One request gets at most `max.partitions.per.request`: a client that asks for two billion, by mistake or by
    intent, must not keep the controller from all others for hours.
 4. After as many partitions as there are unfenced brokers the order is shuffled, so that pairs of brokers do not repeat.
@@ -75,7 +75,8 @@ class StripedPlacer:
     def __init__(self, brokers: Iterable[BrokerRegistration], context: Context) -> None:
         random: Chance = context.random
         by_rack: dict[str | None, list[BrokerRegistration]] = {}
-        for broker in sorted(brokers, key=lambda broker: broker.broker_id):
+        usable = (broker for broker in brokers if not broker.in_controlled_shutdown and not broker.is_cordoned)
+        for broker in sorted(usable, key=lambda broker: broker.broker_id):
             by_rack.setdefault(broker.rack, []).append(broker)
         # Brokers without a rack share one; whether a cluster mixes both does not matter to the order.
         self._racks = [_Rack(by_rack[name]) for name in sorted(by_rack, key=lambda name: name or "")]

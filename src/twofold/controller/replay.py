@@ -317,8 +317,15 @@ def _change_partition(draft: _Draft, record: PartitionChange, offset: int) -> No
     if latest is not None and old is latest[0] and record[2:] == latest[1]:
         partitions[record.partition_id] = latest[2]
         return
+    changed = changed_partition(old, record)
+    draft.set_partition(record.topic_id, record.partition_id, changed)
+    draft.changed = old, record[2:], changed
+
+
+def changed_partition(old: PartitionState, record: PartitionChange) -> PartitionState:
+    """What the record makes of a partition."""
     elected = record.leader != LEADER_UNCHANGED
-    changed = PartitionState(
+    return PartitionState(
         replicas=_given(record.replicas, old.replicas),
         isr=_given(record.isr, old.isr),
         leader=record.leader if elected else old.leader,
@@ -335,8 +342,6 @@ def _change_partition(draft: _Draft, record: PartitionChange, offset: int) -> No
         eligible_leader_replicas=_given(record.eligible_leader_replicas, old.eligible_leader_replicas),
         last_known_elr=_given(record.last_known_elr, old.last_known_elr),
     )
-    draft.set_partition(record.topic_id, record.partition_id, changed)
-    draft.changed = old, record[2:], changed
 
 
 def _given(value: V | None, otherwise: V) -> V:

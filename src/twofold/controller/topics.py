@@ -21,6 +21,7 @@ from twofold.controller.image import TOPIC_RESOURCE, BrokerRegistration, Metadat
 from twofold.controller.operation import Operation
 from twofold.controller.placement import Placement, StripedPlacer, given_placement
 from twofold.controller.records import Config, MetadataRecord, Partition, RemoveTopic, Topic
+from twofold.controller.replicas.rules import default_directory
 from twofold.wire.errors import (
     NONE,
     InvalidConfig,
@@ -68,9 +69,6 @@ class Permits:
 
 
 UNLIMITED = Permits()
-
-
-UNASSIGNED_DIRECTORY = UUID(int=1)  # 0 is a replica that was somewhere before there were directories
 
 
 def create_topics(
@@ -220,6 +218,13 @@ def _manual_placement(image: MetadataImage, topic: CreatableTopic) -> Operation[
 
 
 def check_manual_replicas(image: MetadataImage, replicas: tuple[int, ...], factor: int | None) -> None:
+    """Refuse replicas that cannot be meant, or of which none can lead now."""
+    check_replicas(image, replicas, factor)
+    if not any(_is_active(image.broker(broker_id)) for broker_id in replicas):
+        raise InvalidReplicaAssignment(f"all brokers of the assignment {list(replicas)} are fenced")
+
+
+def check_replicas(image: MetadataImage, replicas: tuple[int, ...], factor: int | None) -> None:
     """Refuse replicas that cannot be meant."""
     if not replicas:
         raise InvalidReplicaAssignment("an assignment without replicas")
@@ -232,8 +237,6 @@ def check_manual_replicas(image: MetadataImage, replicas: tuple[int, ...], facto
         raise InvalidReplicaAssignment(
             f"The manual assignment {list(replicas)} has {len(replicas)} replica(s), other partitions have {factor}."
         )
-    if not any(_is_active(image.broker(broker_id)) for broker_id in replicas):
-        raise InvalidReplicaAssignment(f"all brokers of the assignment {list(replicas)} are fenced")
 
 
 def _is_active(broker: BrokerRegistration | None) -> bool:
@@ -245,10 +248,7 @@ def _partition_records(
 ) -> Iterator[MetadataRecord]:
     """The records of partitions numbered from `first`; living replicas are in sync, and the first of them leads."""
     active = {broker_id for broker_id, broker in image.brokers.items() if broker.is_active}
-    directories = {
-        broker_id: broker.log_dirs[0] if len(broker.log_dirs) == 1 else UNASSIGNED_DIRECTORY
-        for broker_id, broker in image.brokers.items()
-    }
+    directories = {broker_id: default_directory(broker) for broker_id, broker in image.brokers.items()}
     alike: dict[tuple[int, ...], tuple[tuple[int, ...], tuple[UUID, ...]]] = {}
     for index, replicas in enumerate(placement.replicas, first):
         found = alike.get(replicas)

@@ -29,6 +29,10 @@ class Owner(Protocol):
         """Return when the log start is on disk: segments are about to go."""
         ...
 
+    def high_watermark_fell(self, log: "PartitionLog") -> None:
+        """Return when it is on disk: the log is cut below what was safe."""
+        ...
+
     def cleaned_offset_changed(self, log: "PartitionLog") -> None:
         """Return when it is on disk: the log is cut below what was compacted."""
         ...
@@ -54,6 +58,9 @@ class NoOwner:
 
     def log_start_changed(self, log: "PartitionLog") -> None:
         """The first segment tells where the log starts."""
+
+    def high_watermark_fell(self, log: "PartitionLog") -> None:
+        """Nothing is written, so nothing has to be corrected."""
 
     def cleaned_offset_changed(self, log: "PartitionLog") -> None:
         """Nothing is written, so nothing has to be corrected."""
@@ -124,6 +131,9 @@ class LogContext:
 
     def log_start_changed(self) -> None:
         self.environment.owner.log_start_changed(self.log)
+
+    def high_watermark_fell(self) -> None:
+        self.environment.owner.high_watermark_fell(self.log)
 
     def cleaned_offset_changed(self) -> None:
         self.environment.owner.cleaned_offset_changed(self.log)

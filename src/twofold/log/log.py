@@ -218,13 +218,29 @@ class PartitionLog:
             bounds.high_watermark = offset  # the rest follows when the log is opened
         return True
 
+    def take_high_watermark(self, offset: int) -> bool:
+        """Take the leader's high watermark over, as far as the log reaches; False when it stays. It may go down: a new
+        leader has yet to hear from its followers.
+
+        A transaction that was below the high watermark once stays decided, so the last stable offset goes down no
+        further than the high watermark.
+        """
+        bounds = self._bounds
+        offset = max(min(offset, bounds.log_end_offset), bounds.log_start_offset)
+        if offset == bounds.high_watermark:
+            return False
+        self._set_high_watermark(offset)
+        return True
+
     def clamp_high_watermark(self) -> None:
         """A checkpointed high watermark may lie outside of what is left of the log."""
-        offset = self._bounds.clamped_high_watermark()
+        self._set_high_watermark(self._bounds.clamped_high_watermark())
+
+    def _set_high_watermark(self, offset: int) -> None:
         if self._unopened is None:
             self._bounds.set_high_watermark(offset, self._producers.table)
         else:
-            self._bounds.high_watermark = offset
+            self._bounds.high_watermark = offset  # the rest follows when the log is opened
 
     # Whether it works
 
@@ -357,10 +373,14 @@ class PartitionLog:
             self._check_usable()
         return self._appender.append_markers(markers, leader_epoch, defer_flush)
 
-    def append_replicated(self, records: Buffer) -> None:
-        """Append what the leader has: batches that carry their offsets and epochs. A cut-off last one is left out."""
+    def append_replicated(self, records: Buffer, *, last_epoch: int | None = None, defer_flush: bool = False) -> bool:
+        """Append what the leader has: batches that carry their offsets and epochs. A cut-off last one is left out, and
+        so is what follows the first batch of an epoch later than `last_epoch`.
+
+        With `defer_flush` it is for the caller to await `sync()` where the result says that a flush is due.
+        """
         self._check_usable()
-        self._appender.append_replicated(records)
+        return self._appender.append_replicated(records, self._epochs.latest, last_epoch, defer_flush)
 
     def roll(self) -> None:
         """Seal the active segment and begin a new one; nothing where nothing was written."""

@@ -83,6 +83,7 @@ class LogManager:
         self._times_in_flight: asyncio.Future[None] | None = None
         self._closed = False
         self._loaded = False  # the directory is this node's, so it may be written to
+        self.broker_epoch = -1  # of a member of a cluster: noted by a clean shutdown
         self.unrecovered: int | None = None  # how many logs are still to be recovered; None before `load`
         self.was_unclean = False  # the process before this one was killed or lost its power, so every log was recovered
         self.on_mended: Callable[[PartitionLog], None] | None = None
@@ -213,7 +214,8 @@ class LogManager:
         if clean and (recovery_point is None or recovery_point not in listing.snapshots):
             # A clean shutdown leaves it otherwise: look inside now, because its bounds are not known.
             loaded.ensure_open()
-        loaded.clamp_high_watermark()
+        if clean:  # else the end is not known before the recovery, which does it
+            loaded.clamp_high_watermark()
         return loaded
 
     def _recover_all(self) -> Iterator[None]:
@@ -268,10 +270,11 @@ class LogManager:
             self._doomed.append((self.environment.steady_ms() + known.config.file_delete_delay_ms, target))
 
     def set_aside(self, partition: TopicPartition) -> None:
-        """Take a log that belongs to no topic out of use. Its files stay, because an operator may miss them."""
+        """Take a log that the metadata does not want here out of use. Its files stay: an operator may miss them."""
         known = self._logs.get(partition)
         if known is not None and (target := self._move_away(known, STRAY_SUFFIX)) is not None:
-            log.warning("%s belongs to no topic and is now %s; remove it when nothing in it is needed", known, target)
+            text = "%s is of no partition that this broker holds, and is now %s; remove it when nothing in it is needed"
+            log.warning(text, known, target)
 
     def _move_away(self, known: PartitionLog, suffix: str) -> str | None:
         self._logs.pop(known.topic_partition, None)
@@ -361,6 +364,9 @@ class LogManager:
 
     def log_start_changed(self, log: PartitionLog) -> None:
         self._checkpoint(LOG_STARTS, log)
+
+    def high_watermark_fell(self, log: PartitionLog) -> None:
+        self._checkpoint(HIGH_WATERMARKS, log)
 
     def cleaned_offset_changed(self, log: PartitionLog) -> None:
         self._checkpoint(CLEANED_OFFSETS, log)
@@ -561,7 +567,7 @@ class LogManager:
             if clean and self._loaded:  # else the marks and checkpoints of the process before this one still hold
                 for name in CHECKPOINTS:
                     await self._checkpoint_later(name)
-                await self._runtime.blocking(mark_clean_shutdown, self._disk, self.directory)
+                await self._runtime.blocking(mark_clean_shutdown, self._disk, self.directory, self.broker_epoch)
         except OSError as error:
             clean = False
             log.error("%s cannot be closed: %s", self.directory, error)

@@ -1,6 +1,7 @@
 """Cutting a log at its end and at its start, so that a crash on the way leaves one of the two and nothing in between.
 
-1. A lower recovery point is on disk before the end is cut, and the cut itself before anything is appended.
+1. A lower recovery point is on disk before the end is cut, and the cut itself before anything is appended. So is a
+   lower high watermark: what comes later at those offsets is not safe because something else was.
 2. A log start is on disk before the segments below it go, and what is derived from them before that.
 """
 
@@ -71,8 +72,10 @@ class LogTruncation:
     # Cutting the end
 
     def truncate_to(self, offset: int) -> None:
-        """Remove all batches that end at `offset` or later."""
+        """Remove all batches that end at `offset` or later, and epochs that got no batch."""
         if offset >= self._bounds.log_end_offset:
+            if self._epochs.truncate_from_end(self._bounds.log_end_offset):
+                self._durability.note_epochs()
             return
         if not self._segments.all or offset < self._segments.bases[0]:
             self.truncate_fully_and_start_at(offset)
@@ -144,13 +147,16 @@ class LogTruncation:
         context.recovery_point_changed()
 
     def _prepare_cut(self, offset: int) -> None:
-        """Before the first file changes: the recovery point on disk must not claim what is about to go."""
+        """Before the first file changes: the offsets on disk must not claim what is about to go."""
         self._reader.forget_positions()
         self._durability.unchanged_since_clean_shutdown = False
         self._producers.forget_times()
         self._swap.discard()
         if self._durability.cut(offset):
             self._context.recovery_point_changed()
+        if offset < self._bounds.high_watermark:
+            self._bounds.high_watermark = offset
+            self._context.high_watermark_fell()
         if offset < self._bounds.cleaned_offset:
             self._bounds.cleaned_offset = offset
             self._context.cleaned_offset_changed()

@@ -56,6 +56,7 @@ from twofold.metadata_log.starting import Start, find_start
 from twofold.records.batch import BatchBuilder, crc_is_valid, iter_headers, iter_records
 from twofold.records.control import ControlType, parse_control_key
 from twofold.runtime.api import Runtime, TimerHandle
+from twofold.runtime.files import read_file
 from twofold.types import TopicPartition
 from twofold.wire.errors import InvalidRecord, KafkaError, KafkaStorageError, NotController, RecordListTooLarge
 
@@ -130,6 +131,7 @@ class MetadataLog:
         self._on_commit: Callable[[int], None] = _ignore
         self._on_failure: Callable[[KafkaError], None] = _ignore
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._watchers: list[Callable[[], None]] = []
         self._syncing: asyncio.Task[None] | None = None
         self._files = FilePool(runtime.disk, OPEN_FILES)
         self._snapshots = SnapshotFiles(runtime.disk, self.directory)
@@ -367,6 +369,7 @@ class MetadataLog:
         self._written = CommittedPoint(last_offset, self._written.bytes + len(batch), now_ms)
         if self._syncing is None:
             self._syncing = self._runtime.spawn(self._sync(), name="metadata log sync")
+        self._tell()
         return last_offset
 
     async def _sync(self) -> None:
@@ -380,6 +383,7 @@ class MetadataLog:
                     self._committed_file.write(written.offset)
                 self._on_commit(written.offset)
                 self._wake()
+                self._tell()
         except KafkaError as error:
             self._fail(error)
         finally:
@@ -410,6 +414,34 @@ class MetadataLog:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((offset, waiter))
         await waiter
+
+    # -- readers on other nodes
+
+    @property
+    def start_offset(self) -> int:
+        return self._log.log_start_offset
+
+    def read(self, offset: int, max_bytes: int) -> bytes:
+        """Whole batches from the one that holds `offset`, committed or not; at least one, unless it is the end."""
+        return self._log.read(offset, max_bytes, Bound.LOG_END).records if offset < self.end_offset else b""
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """The last epoch up to this one that the log has, and its end; (-1, -1) where it has none."""
+        return self._log.end_offset_for_epoch(epoch)
+
+    def read_snapshot_file(self, snapshot_id: SnapshotId) -> bytes | None:
+        """The whole file; None where it is not there, or not any more."""
+        if snapshot_id not in self._snapshots.ids:
+            return None
+        return read_file(self._runtime.disk, self._snapshots.path(snapshot_id))
+
+    def watch(self, watcher: Callable[[], None]) -> None:
+        """Call `watcher` after every append and every commit."""
+        self._watchers.append(watcher)
+
+    def _tell(self) -> None:
+        for watcher in self._watchers:
+            watcher()
 
     # -- snapshots
 

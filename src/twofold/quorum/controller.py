@@ -79,6 +79,10 @@ class Controller(QuorumController):
     def leader_epoch(self) -> int:
         return self._log.epoch
 
+    @property
+    def metadata_log(self) -> MetadataLog:
+        return self._log
+
     def describe_quorum(self) -> QuorumOfOne:
         """How far the log of the only voter is. Where the voters are not in the log, this node names no directory."""
         voter = self._log.voters[0] if self._log.voters else Voter(self.node_id, NO_DIRECTORY)

@@ -6,7 +6,8 @@
    full queue, a failed disk) is raised as a KafkaError, retriable where a later try may succeed.
 4. Leading or standing by, it is a function of the log: a standby loads what is committed, a leader writes, and one that
    lost its leadership goes back to what is committed. Everything that a successor must know is in the log.
-5. Sessions are not part of the log: a new leader has heard of no broker yet, and any may register anew at once.
+5. Sessions are not part of the log: a new leader has heard of no broker yet, and any may register anew at once, unless
+   it watches over them (`upkeep.py`).
 """
 
 import asyncio
@@ -16,7 +17,13 @@ from typing import Protocol, TypeAlias, TypeVar
 
 from twofold.config.settings import Settings
 from twofold.controller.activation import activate
-from twofold.controller.brokers import allocate_producer_ids, heartbeat, register_broker
+from twofold.controller.brokers import (
+    allocate_producer_ids,
+    fence_stale,
+    heartbeat,
+    register_broker,
+    unregister_broker,
+)
 from twofold.controller.configs import alter_configs, incremental_alter_configs
 from twofold.controller.context import Context
 from twofold.controller.delta import ImageDelta, delta_between, full_delta, whole_difference
@@ -27,8 +34,13 @@ from twofold.controller.operation import Operation
 from twofold.controller.quotas import alter_client_quotas
 from twofold.controller.records import MetadataRecord, encode_all
 from twofold.controller.replay import ControllerState, MetadataMachine, OpenMetadataTransaction
+from twofold.controller.replicas.alter_partition import alter_partition
+from twofold.controller.replicas.directories import assign_replicas_to_dirs
+from twofold.controller.replicas.elections import MOST_AT_ONCE, balance_leaders, elect_leaders, elect_unclean
+from twofold.controller.replicas.reassignments import alter_partition_reassignments, list_partition_reassignments
 from twofold.controller.security.acl_changes import create_acls, delete_acls
 from twofold.controller.security.scram_changes import alter_scram
+from twofold.controller.standing import Sessions
 from twofold.controller.topics import (
     UNGUARDED,
     UNLIMITED,
@@ -46,9 +58,18 @@ from twofold.wire.errors import InvalidUpdateVersion, KafkaError, NotController
 from twofold.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from twofold.wire.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
 from twofold.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from twofold.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from twofold.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+)
 from twofold.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
+)
+from twofold.wire.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponse,
 )
 from twofold.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from twofold.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
@@ -57,10 +78,16 @@ from twofold.wire.messages.create_partitions import CreatePartitionsRequest, Cre
 from twofold.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from twofold.wire.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
 from twofold.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from twofold.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from twofold.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from twofold.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+from twofold.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from twofold.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 
 T = TypeVar("T")
@@ -114,7 +141,7 @@ class QuorumController:
         self._settings = settings
         self._end = metadata_log
         self._subscribers: list[Subscriber] = []
-        self._last_contact: dict[int, float] = {}
+        self._sessions = Sessions(settings.int("broker.session.timeout.ms") / 1000)
         self._from_snapshot = False  # what is shown next came as a snapshot
         starting = NotController("the controller is starting")
         port = _Port(metadata_log, lambda: metadata_version(self._machine.state.image))
@@ -143,7 +170,7 @@ class QuorumController:
     def lead(self, epoch: int, bootstrap: Sequence[MetadataRecord] = ()) -> "asyncio.Future[None]":
         """Begin to lead; all that is committed was loaded. The answer is done when the first records are committed."""
         self._machine.become_leader(epoch)
-        self._last_contact.clear()
+        self._sessions.clear()
         minimum = self._settings.int("min.insync.replicas")
         return self._machine.write(lambda state, _: activate(state, bootstrap, min_insync_replicas=minimum))
 
@@ -255,34 +282,108 @@ class QuorumController:
 
     async def register_broker(self, request: BrokerRegistrationRequest) -> BrokerRegistrationResponse:
         try:
-            response = await self._handle(
+            return await self._handle(
                 lambda image, request, context: register_broker(image, request, context, self._is_alive), request
             )
         except KafkaError as error:
             log.warning("broker %d is not registered: %s", request.broker_id, error)
             return BrokerRegistrationResponse(error_code=error.code)
-        self._last_contact[request.broker_id] = self._runtime.clock.monotonic()
-        return response
 
     async def heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
+        broker_id = request.broker_id
         try:
-            response = await self._handle(heartbeat, request)
+            response = await self._handle(
+                lambda image, request, context: heartbeat(
+                    image, request, context, self._sessions.standing(image, broker_id)
+                ),
+                request,
+            )
         except KafkaError as error:
             return BrokerHeartbeatResponse(error_code=error.code, should_shut_down=False)
         if response.should_shut_down:
-            self._last_contact.pop(request.broker_id, None)
+            self._sessions.forget(broker_id)
         else:
-            self._last_contact[request.broker_id] = self._runtime.clock.monotonic()
+            now = self._runtime.clock.monotonic()
+            self._sessions.touch(self.image, broker_id, request.current_metadata_offset, now)
         return response
 
-    def _handle(self, handler: Callable[[MetadataImage, Q, Context], Operation[T]], request: Q) -> "asyncio.Future[T]":
+    async def unregister_broker(self, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
+        try:
+            return await self._handle(unregister_broker, request)
+        except KafkaError as error:
+            return UnregisterBrokerResponse(error_code=error.code, error_message=error.message or None)
+
+    async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
+        try:
+            return await self._handle(alter_partition, request)
+        except KafkaError as error:
+            return AlterPartitionResponse(error_code=error.code, topics=())
+
+    async def assign_replicas_to_dirs(self, request: AssignReplicasToDirsRequest) -> AssignReplicasToDirsResponse:
+        try:
+            return await self._handle(assign_replicas_to_dirs, request)
+        except KafkaError as error:
+            return AssignReplicasToDirsResponse(error_code=error.code, directories=())
+
+    async def elect_leaders(self, request: ElectLeadersRequest) -> ElectLeadersResponse:
+        return await self._handle(elect_leaders, request)
+
+    async def alter_partition_reassignments(
+        self, request: AlterPartitionReassignmentsRequest
+    ) -> AlterPartitionReassignmentsResponse:
+        return await self._handle(alter_partition_reassignments, request)
+
+    async def list_partition_reassignments(
+        self, request: ListPartitionReassignmentsRequest
+    ) -> ListPartitionReassignmentsResponse:
+        if not self.is_leader:
+            raise NotController("this controller does not lead")
+        return list_partition_reassignments(self.image, request)
+
+    # -- what no request asks for
+
+    def watch_sessions(self) -> None:
+        """Every unfenced broker has a session from now on, and no other process gets its id before that is over."""
+        self._sessions.watch(self.image, self._runtime.clock.monotonic())
+
+    async def fence_one_stale_broker(self) -> bool:
+        """Fence the broker whose session is over for the longest time; whether there was one.
+
+        One at a time, so that what it led is not given to another one that is gone, too, once that is known.
+        """
+        found = self._sessions.expired(self.image, self._runtime.clock.monotonic())
+        if found is None:
+            return False
+        broker_id, epoch = found
+        fenced = await self.perform(
+            lambda image, context: fence_stale(image, context, broker_id, epoch), "FenceStaleBroker"
+        )
+        if fenced:
+            log.warning("broker %d with epoch %d is fenced: its session is over", broker_id, epoch)
+        else:
+            self._sessions.forget(broker_id)
+        return True
+
+    async def balance_leaders(self) -> bool:
+        """Let first replicas lead again; whether there may be more to do."""
+        return await self.perform(balance_leaders, "BalanceLeaders") >= MOST_AT_ONCE
+
+    async def elect_unclean_leaders(self) -> bool:
+        """Elect leaders that may lack records, where topics allow it; whether there may be more to do."""
+        return await self.perform(elect_unclean, "ElectUncleanLeaders") >= MOST_AT_ONCE
+
+    async def perform(self, decide: Callable[[MetadataImage, Context], Operation[T]], name: str) -> T:
+        """Do what no request asks for."""
+        return await self._handle(lambda image, _, context: decide(image, context), None, name)
+
+    def _handle(
+        self, handler: Callable[[MetadataImage, Q, Context], Operation[T]], request: Q, name: str | None = None
+    ) -> "asyncio.Future[T]":
         def begin(image: MetadataImage) -> Operation[T]:
             context = Context(self.node_id, self.cluster_id, self._settings, self._runtime.random, self._end.end_offset)
             return handler(image, request, context)
 
-        return self._writer.submit(begin, type(request).__name__.removesuffix("Request"))
+        return self._writer.submit(begin, name or type(request).__name__.removesuffix("Request"))
 
     def _is_alive(self, broker_id: int) -> bool:
-        seen = self._last_contact.get(broker_id)
-        timeout_s = self._settings.int("broker.session.timeout.ms") / 1000
-        return seen is not None and self._runtime.clock.monotonic() - seen < timeout_s
+        return self._sessions.is_alive(broker_id, self._runtime.clock.monotonic())

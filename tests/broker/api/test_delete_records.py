@@ -8,6 +8,7 @@ from kits.node.admin_world import Deny
 from kits.node.sim_node import NODE, SimNode, simulated
 from kits.node.two_phase_node import TwoPhaseNode, two_phase
 from twofold.broker.network.authorizer import Operation
+from twofold.controller.image import PartitionState
 from twofold.log.log import PartitionLog
 from twofold.records.batch import BatchBuilder
 from twofold.runtime.sim import CutMode, Simulation
@@ -127,7 +128,7 @@ async def test_deleting_needs_permission(node: DeletingNode) -> None:
 @simulated(DeletingNode)
 async def test_another_leader_must_be_asked(node: DeletingNode) -> None:
     await node.write(2)
-    node.broker.replicas.leader("t", 0).resign(7, 3)
+    node.broker.replicas.leader("t", 0).follow(PartitionState((1, 7), (7,), 7, 3, 3))
     assert await node.delete(("t", 0, 1)) == [("t", 0, -1, 6)]
 
 

@@ -13,6 +13,7 @@ from kits.node.fetching import (
     delete,
     end,
     is_watched,
+    lead_in,
     led_by_another,
     long_poll,
     offsets,
@@ -115,7 +116,7 @@ def test_leader_epochs_of_the_request_are_checked(tmp_path):
             await node.create("t")
             node.log("t")
             partition = node.broker.replicas.leader("t", 0)
-            partition.become_leader(1, 4, (1,), (1,))
+            lead_in(partition, 4)
             client = await node.connect()
             for version in range(9, VERSIONS[-1] + 1):
                 key = topic_key(node, "t", version)
@@ -155,7 +156,7 @@ def test_a_diverging_epoch_is_told(tmp_path):
             await node.create("t")
             partition = node.broker.replicas.leader("t", 0)
             append(node)
-            partition.become_leader(1, 3, (1,), (1,))
+            lead_in(partition, 3)
             append(node)
             client = await node.connect()
 

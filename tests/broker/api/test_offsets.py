@@ -2,7 +2,7 @@
 
 import pytest
 
-from kits.node.fetching import append, begin, end, led_by_another
+from kits.node.fetching import append, begin, end, lead_in, led_by_another
 from kits.node.running import LIST_OFFSETS, batch, list_request, listed, running
 from kits.node.sockets import on_loop
 from twofold.broker.network.authorizer import AllowAll
@@ -138,7 +138,7 @@ def test_leader_epochs_are_checked_and_told(tmp_path):
         async with running(tmp_path) as node:
             await node.create("t")
             append(node)
-            node.broker.replicas.leader("t", 0).become_leader(1, 4, (1,), (1,))
+            lead_in(node.broker.replicas.leader("t", 0), 4)
             append(node)
             client = await node.connect()
             for version in range(4, VERSIONS[-1] + 1):
@@ -175,7 +175,7 @@ def test_the_end_of_an_epoch_is_where_the_next_known_one_began(tmp_path, version
             await node.create("t")
             partition = node.broker.replicas.leader("t", 0)
             for epoch, count in ((2, 3), (5, 1), (9, 2)):
-                partition.become_leader(1, epoch, (1,), (1,))
+                lead_in(partition, epoch)
                 for _ in range(count):
                     append(node)
             client = await node.connect()

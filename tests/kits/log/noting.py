@@ -25,6 +25,9 @@ class NotingOwner:
     def log_start_changed(self, log: PartitionLog) -> None:
         self.heard.append(f"log start {log.log_start_offset}")
 
+    def high_watermark_fell(self, log: PartitionLog) -> None:
+        self.heard.append(f"high watermark {log.high_watermark}")
+
     def cleaned_offset_changed(self, log: PartitionLog) -> None:
         self.heard.append(f"cleaned offset {log.cleaned_offset}")
 

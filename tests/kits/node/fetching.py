@@ -4,8 +4,10 @@ import dataclasses
 from typing import Any
 
 from kits.node.running import FetchRow, Node, Topic, batch, fetch_request
+from twofold.broker.partitions.partition import Partition
 from twofold.broker.partitions.purgatory import DelayedFetch
 from twofold.controller.delta import ImageDelta, TopicChange
+from twofold.controller.image import PartitionState
 from twofold.log.api import AppendResult, Bound, Origin
 from twofold.records.batch import iter_headers
 from twofold.records.control import end_transaction_marker
@@ -27,13 +29,20 @@ def led_by_another(node: Node, topic: str, *, leader: int = 9, epoch: int = 5) -
     found, first = image.topic(topic), image.broker(1)
     assert found is not None, topic
     assert first is not None
-    state = found.partitions[0]._replace(leader=leader, leader_epoch=epoch)
+    state = found.partitions[0]
+    state = state._replace(leader=leader, leader_epoch=epoch, partition_epoch=state.partition_epoch + 1)
     changed = dataclasses.replace(found, partitions=found.partitions.set(0, state))
     image = dataclasses.replace(image, topics=image.topics.set(topic, changed))
     registration = dataclasses.replace(first, broker_id=leader)
     image = dataclasses.replace(image, brokers=image.brokers.set(leader, registration))
     delta = ImageDelta(offset=image.offset, changed_topics=(TopicChange(changed, (0,), is_new=False),))
     node.broker._apply(delta, image)
+
+
+def lead_in(partition: Partition, epoch: int, *, isr: tuple[int, ...] = (1,), replicas: tuple[int, ...] = (1,)) -> None:
+    """Let the broker lead in a later epoch."""
+    state = PartitionState(replicas, isr, 1, epoch, partition.partition_epoch + 1)
+    partition.become_leader(state, partition._neighbours.now_ms())
 
 
 async def delete(node: Node, topic: str) -> None:

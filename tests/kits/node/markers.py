@@ -56,7 +56,8 @@ def lead(node: Node, topic: str, index: int = 0, **fields: Any) -> None:
     found = image.topic(topic)
     assert found is not None, topic
     state = found.partitions[index]
-    state = state._replace(**{"leader_epoch": state.leader_epoch + 1, **fields})
+    newer = {"leader_epoch": state.leader_epoch + 1, "partition_epoch": state.partition_epoch + 1}
+    state = state._replace(**{**newer, **fields})
     changed = dataclasses.replace(found, partitions=found.partitions.set(index, state))
     image = dataclasses.replace(image, topics=image.topics.set(topic, changed))
     delta = ImageDelta(offset=image.offset, changed_topics=(TopicChange(changed, (index,), is_new=False),))

@@ -1,6 +1,7 @@
 """ApiVersions: API key 18, versions 0-4.
 
-1. Told are the APIs that have a handler, with the ranges of the one table; a client need not be authenticated to ask.
+1. Told are the APIs that have a handler, or that this node forwards to the controllers, with the ranges of the one
+   table; a client need not be authenticated to ask.
 2. From version 3 on a client names its software: letters and digits, inside also '-' and '.'. Anything else is
    INVALID_REQUEST (42) with an empty list.
 3. Features are told from version 3 on: what this broker supports, and what the cluster finalized, at the offset of
@@ -42,7 +43,7 @@ def handle(services: Services, context: RequestContext, request: ApiVersionsRequ
         context.peer.software_version = request.client_software_version
     return ApiVersionsResponse(
         error_code=NONE,
-        api_keys=_served(services.settings.bool("transaction.heartbeat.enable")),
+        api_keys=_served(services.settings.bool("transaction.heartbeat.enable"), services.core.is_member),
         supported_features=_supported_features(services, context.version),
         finalized_features_epoch=max(0, services.image.offset),
         finalized_features=[
@@ -72,12 +73,12 @@ def unsupported_version_response() -> ApiVersionsResponse:
 
 
 @cache
-def _served(heartbeats: bool) -> tuple[ApiVersion, ...]:
+def _served(heartbeats: bool, forwards: bool) -> tuple[ApiVersion, ...]:
     from twofold.broker.network.dispatch import served_apis
 
     return tuple(
         ApiVersion(api_key=api.key, min_version=api.advertised_min, max_version=api.max_version)
-        for api in served_apis(heartbeats=heartbeats)
+        for api in served_apis(heartbeats=heartbeats, forwards=forwards)
     )
 
 

@@ -10,7 +10,11 @@
    ours, led by another broker 6. A topic that is deleted while the answer waits ends the wait: its rows have 3, the
    other partitions have theirs.
 5. A last fetched epoch that our log knows to have ended before the fetch offset: the diverging epoch is returned.
-6. A replica id: this broker leads with the only replica, so no other broker is one (6).
+6. A replica reads up to the log end, and acknowledges by its offset what is below it. A broker that is none of the
+   replicas: 75 with a leader epoch in the request, else 6. One that has started again since the epoch in its request,
+   as our metadata knows: 6. Both come after the checks of 4. What is read is read before the acknowledgement counts, so
+   a follower hears of a high watermark that its own fetch has moved with a later answer. A parked fetch ends when the
+   partition is led in another epoch, too. A replica id of -2 reads up to the log end and is no follower.
 7. Sessions (`fetch_sessions.py`): the id not known 70, another epoch than its next 71, opened with names and continued
    with ids 106. An answer in a session has the partitions with news; what was told and has not moved is not read.
    A topic of a session that was named by its id and is gone: 3; if another has its name now: 103.
@@ -32,6 +36,7 @@ from twofold.broker.partitions.partition import Partition
 from twofold.broker.services import Services
 from twofold.log.api import Bound
 from twofold.records.batch import iter_headers
+from twofold.replication.leader import FollowerFetch
 from twofold.wire.errors import (
     NONE,
     FencedLeaderEpoch,
@@ -54,6 +59,8 @@ from twofold.wire.messages.fetch import (
 )
 
 KEY = 1
+CONSUMER = -1
+REPLICA_STATE_VERSION = 15
 LEADERS_VERSION = 16
 TOP_LEVEL_ERROR_VERSION = 13
 NO_EPOCH = -1  # of a leader; any other negative number counts as this one too
@@ -63,7 +70,9 @@ BOUNDS = {0: Bound.HIGH_WATERMARK, 1: Bound.LAST_STABLE}
 
 def handle(services: Services, context: RequestContext, request: FetchRequest) -> Answer | FetchResponse | Later:
     by_id = context.version >= fetch_codec.TOPIC_IDS
-    is_replica = request.replica_id >= 0 or request.replica_state.replica_id >= 0
+    has_state = context.version >= REPLICA_STATE_VERSION
+    replica_id = request.replica_state.replica_id if has_state else request.replica_id
+    is_replica = replica_id >= 0
     try:
         asked = services.fetch_sessions.begin(
             request.session_id,
@@ -83,9 +92,11 @@ def handle(services: Services, context: RequestContext, request: FetchRequest) -
         )
     if is_replica and context.charge is not None:
         context.charge.exempt()
-    fetch = _Fetch(services, context, request, asked, is_replica)
+    fetch = _Fetch(services, context, request, asked, replica_id)
     fetch.resolve()
     fetch.read()
+    if is_replica:
+        fetch.acknowledge()
     if fetch.is_due():
         return fetch.encode()
     return fetch.park()
@@ -135,7 +146,7 @@ class _Fetch:
 
     __slots__ = (
         "_answer", "_asked", "_bound", "_services", "_bytes", "_context", "_entries", "_failed", "_is_replica",
-        "_max_bytes", "_request", "_urgent",
+        "_max_bytes", "_replica_id", "_request", "_urgent",
     )  # fmt: skip
 
     def __init__(
@@ -144,15 +155,16 @@ class _Fetch:
         context: RequestContext,
         request: FetchRequest,
         asked: FetchContext[Entry],
-        is_replica: bool,
+        replica_id: int,
     ) -> None:
         self._services = services
         self._context = context
         self._request = request
         self._asked = asked
-        self._is_replica = is_replica
+        self._replica_id = replica_id
+        self._is_replica = is_replica = replica_id >= 0
         self._entries = list(asked.partitions.values())
-        self._bound = BOUNDS[request.isolation_level]
+        self._bound = BOUNDS[request.isolation_level] if replica_id == CONSUMER else Bound.LOG_END
         self._bytes = 0
         self._urgent = False
         self._failed = False
@@ -226,10 +238,8 @@ class _Fetch:
             if error is not None:
                 raise error
             assert entry.name is not None
-            partition = self._services.replicas.leader(entry.name, entry.asked.partition)
+            partition = self._services.replicas.hosted(entry.name, entry.asked.partition)
             partition.check_leader(max(entry.asked.current_leader_epoch, NO_EPOCH))
-            if self._is_replica:
-                raise NotLeaderOrFollower(f"{partition}: the broker that asks holds no replica")
             entry.partition = partition
         except KafkaError as refused:
             unknown = isinstance(refused, UnknownTopicOrPartition | UnknownTopicId | TopicAuthorizationFailed)
@@ -283,7 +293,10 @@ class _Fetch:
 
     def _read_one(self, entry: Entry, partition: Partition) -> None:
         asked = entry.asked
-        partition.check_leader(max(asked.current_leader_epoch, NO_EPOCH))
+        epoch = max(asked.current_leader_epoch, NO_EPOCH)
+        partition.check_leader(epoch)
+        if self._is_replica:
+            partition.check_follower(self._replica_id, epoch)
         entry.seen = partition.changes
         entry.quiet = False
         entry.bound = None
@@ -308,6 +321,20 @@ class _Fetch:
             asked.partition, 0, result.high_watermark, result.last_stable_offset, result.log_start_offset,
             result.aborted, result.records,
         )  # fmt: skip
+
+    def acknowledge(self) -> None:
+        """Each partition hears how far this follower's log reaches. It is there also where it has nothing to read."""
+        replica_id, broker_epoch = self._replica_id, self._request.replica_state.replica_epoch
+        for entry in self._entries:
+            partition, row, asked = entry.partition, entry.row, entry.asked
+            if partition is None or row is None or row.diverging_epoch is not None:
+                continue
+            try:
+                partition.followed(replica_id, FollowerFetch(asked.fetch_offset, asked.log_start_offset, broker_epoch))
+            except KafkaError as error:
+                self._urgent = True
+                self._bytes -= len(row.records)
+                self._fail(entry, error)
 
     # --- answering ---
 

@@ -10,6 +10,9 @@
 5. A partition named twice: one row with INVALID_REQUEST. A topic without partitions: no row. An isolation level other
    than 0 and 1: UNKNOWN_SERVER_ERROR.
 6. Unknown topic or partition 3, not allowed 29, led by another broker 6.
+7. A leader of several replicas that has just been elected may have a high watermark behind what the leader before has
+   told. Until its high watermark has reached the start of its epoch, consumers get OFFSET_NOT_AVAILABLE (78; before
+   version 5 LEADER_NOT_AVAILABLE) for the latest offset, and for what is not found below the high watermark.
 """
 
 from collections import Counter
@@ -22,6 +25,8 @@ from twofold.log.api import Bound
 from twofold.wire.errors import (
     InvalidRequest,
     KafkaError,
+    LeaderNotAvailable,
+    OffsetNotAvailable,
     TopicAuthorizationFailed,
     UnknownServerError,
     UnsupportedVersion,
@@ -53,6 +58,7 @@ FIRST_VERSION = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
+NOT_AVAILABLE_VERSION = 5
 BOUNDS = {0: Bound.HIGH_WATERMARK, 1: Bound.LAST_STABLE}
 
 
@@ -108,6 +114,9 @@ def _row(
         partition = services.replicas.leader(topic.name, index)
         partition.check_leader(asked.current_leader_epoch)
         offset, timestamp, leader_epoch = _look_up(partition, asked.timestamp, bound)
+    except OffsetNotAvailable as error:
+        too_old = context.version < NOT_AVAILABLE_VERSION
+        return _error(index, LeaderNotAvailable(error.message) if too_old else error)
     except KafkaError as error:
         return _error(index, error)
     return ListOffsetsPartitionResponse(
@@ -119,6 +128,8 @@ def _look_up(partition: Partition, timestamp: int, bound: Bound) -> tuple[int, i
     """Offset, timestamp and leader epoch; -1 for what there is none of."""
     log = partition.log
     if timestamp == LATEST:
+        if bound is not Bound.LOG_END:
+            _check_available(partition)
         return log.bound(bound), -1, partition.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return log.log_start_offset, -1, log.epoch_for_offset(log.log_start_offset)
@@ -128,4 +139,13 @@ def _look_up(partition: Partition, timestamp: int, bound: Bound) -> tuple[int, i
         found = log.offset_of_max_timestamp(bound)
     else:
         found = log.offset_for_timestamp(timestamp, bound)
-    return (-1, -1, -1) if found is None else (found.offset, found.timestamp, found.leader_epoch)
+    if found is None:
+        if bound is not Bound.LOG_END:
+            _check_available(partition)
+        return -1, -1, -1
+    return found.offset, found.timestamp, found.leader_epoch
+
+
+def _check_available(partition: Partition) -> None:
+    if not partition.knows_what_is_committed:
+        raise OffsetNotAvailable(f"{partition}: its new leader does not know yet up to where it is committed")

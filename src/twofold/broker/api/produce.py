@@ -11,8 +11,9 @@
 4. A duplicate is a success with the offsets of the first time.
 5. The same partition twice: the last one is appended, and there is one row.
 6. acks=0 is never answered; if anything failed the connection is closed, which is all that such a producer notices.
-7. acks=-1 and 1 are answered when the records are as safe as the topic's settings ask for; acks=-1 after timeout_ms
-   with REQUEST_TIMED_OUT.
+7. acks=-1 and 1 are answered when the records are as safe as the topic's settings ask for; acks=-1 when all replicas in
+   sync have them: fewer than min.insync.replicas before the append 19, after it 20, another leader meanwhile 6, and
+   after timeout_ms REQUEST_TIMED_OUT.
 8. A full disk: KAFKA_STORAGE_ERROR (56), before the room that is kept for the end of transactions is used up.
 9. A batch of another codec than the topic's compression.type is compressed anew.
 10. A plain batch under a producer id that was transactional in the partition: INVALID_TXN_STATE (48), and a line in the
@@ -34,7 +35,7 @@ from twofold.broker.network.context import NO_RESPONSE, Answer, Buffer, CloseCon
 from twofold.broker.partitions.append_fate import append_fate
 from twofold.broker.partitions.partition import ALL_REPLICAS, Partition
 from twofold.broker.partitions.preparation import must_prepare, prepare_batch
-from twofold.broker.partitions.purgatory import DelayedProduce
+from twofold.broker.partitions.purgatory import DelayedProduce, Until
 from twofold.broker.services import Services
 from twofold.config.internal_topics import is_internal
 from twofold.log.producers.entry import ForeignBatch
@@ -269,7 +270,11 @@ class _Produce:
             return
         base_offset, last_offset, time_ms, log_start_offset, _, _ = result
         rows.append(ProduceRow(index, 0, base_offset, time_ms, log_start_offset))
-        if acks and last_offset >= partition.log.high_watermark:
+        if (
+            acks
+            and last_offset >= partition.log.high_watermark
+            and (acks == ALL_REPLICAS or partition.is_syncing)  # acks=1 waits for no follower
+        ):
             self._waiting[partition] = (last_offset, rows, len(rows) - 1)
 
     def _check_codec(self, records: Buffer) -> None:
@@ -319,7 +324,8 @@ class _Produce:
         self._answer = asyncio.get_running_loop().create_future()
         required = [(partition, offset) for partition, (offset, _, _) in self._waiting.items()]
         timeout_s = max(0, self._request.timeout_ms) / 1000
-        self._services.replicas.purgatory.park_produce(required, timeout_s, self._finish)
+        until = Until.REPLICATED if self._request.acks == ALL_REPLICAS else Until.SYNCED
+        self._services.replicas.purgatory.park_produce(required, timeout_s, self._finish, until)
         return Later(self._answer, overlaps=True)
 
     def _finish(self, delayed: DelayedProduce) -> None:

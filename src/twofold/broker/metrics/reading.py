@@ -131,18 +131,20 @@ class BrokerCollector:
         yield _one(families.DEAF, services.core.attention.deaf_s)
         yield _one(families.SCRAPE, self.last_scrape_s)
         yield _one(families.BROKER_STATE, RUNNING)
-        yield _one(families.ACTIVE_CONTROLLER, int(services.controller.is_leader))
+        controller = services.core.controller
+        yield _one(families.ACTIVE_CONTROLLER, int(controller.is_leader))
         active = len(image.active_brokers())
         yield _one(families.ACTIVE_BROKERS, active)
         yield _one(families.FENCED_BROKERS, len(image.brokers) - active)
         yield _one(families.TOPICS, len(image.topics))
         yield _one(families.METADATA_OFFSET, image.offset)
-        snapshots = services.controller.snapshots
-        yield _one(families.SNAPSHOT_BYTES, snapshots.latest_bytes)
-        yield _one(families.SNAPSHOT_AGE, int(snapshots.age_s * 1000))
-        results = (("written", snapshots.written), ("failed", snapshots.failed))
-        yield _metric(families.SNAPSHOTS, [({"result": name}, count) for name, count in results])
-        yield _one(families.METADATA_LOG_BYTES, services.controller.log_size_bytes)
+        snapshots = controller.snapshots
+        if snapshots is not None:
+            yield _one(families.SNAPSHOT_BYTES, snapshots.latest_bytes)
+            yield _one(families.SNAPSHOT_AGE, int(snapshots.age_s * 1000))
+            results = (("written", snapshots.written), ("failed", snapshots.failed))
+            yield _metric(families.SNAPSHOTS, [({"result": name}, count) for name, count in results])
+            yield _one(families.METADATA_LOG_BYTES, controller.log_size_bytes)
         levels = [({"featureName": _camel(name)}, level) for name, level in sorted(image.features.items())]
         yield _metric(families.FEATURE_LEVEL, levels)
         yield _metric(families.CONNECTIONS, self._connections())

@@ -7,7 +7,8 @@
    sends (`wire/entries.py`). A large one is decoded in a thread.
 4. Nothing but `CloseConnection` escapes from here, whatever a handler raises.
 5. Where quotas are enforced, a request has a charge (`broker/quotas`): what it takes, and how long its client waits.
-6. How long each call took is counted, from here until its answer goes out; so are the error codes of answers.
+6. What only the controller can answer goes there as it came, where that is another node (`forwarding`).
+7. How long each call took is counted, from here until its answer goes out; so are the error codes of answers.
 """
 
 import asyncio
@@ -33,6 +34,7 @@ from twofold.broker.network.context import (
     Peer,
     RequestContext,
 )
+from twofold.broker.network.forwarding import FORWARDED, Forwarder
 from twofold.broker.quotas.charge import Charge, timed
 from twofold.broker.quotas.ledger import QuotaLedger
 from twofold.broker.services import Services
@@ -65,13 +67,14 @@ Request: TypeAlias = bytes | bytearray | memoryview
 Result: TypeAlias = Answer | Later
 
 
-def served_apis(*, heartbeats: bool = True) -> tuple[Api, ...]:
-    """The rows of the table that have a handler, in the order of their keys.
+def served_apis(*, heartbeats: bool = True, forwards: bool = False) -> tuple[Api, ...]:
+    """The rows of the table that have a handler, in the order of their keys; and, if it `forwards`, those that the
+    controller answers.
 
     Without transaction heartbeats there is neither TxnHeartbeat nor the version of InitProducerId that asks for them.
     """
-    present = {module.name for module in pkgutil.iter_modules(api_package.__path__)}
-    served = [api for _, api in sorted(APIS.items()) if api.module in present]
+    present = _modules()
+    served = [api for _, api in sorted(APIS.items()) if api.module in present or (forwards and api.key in FORWARDED)]
     if heartbeats:
         return tuple(served)
     return tuple(
@@ -79,6 +82,10 @@ def served_apis(*, heartbeats: bool = True) -> tuple[Api, ...]:
         for api in served
         if api.key != TXN_HEARTBEAT
     )
+
+
+def _modules() -> frozenset[str]:
+    return frozenset(module.name for module in pkgutil.iter_modules(api_package.__path__))
 
 
 Handle: TypeAlias = Callable[[Services, RequestContext, Any], HandlerResult]
@@ -89,12 +96,18 @@ Wrap: TypeAlias = Callable[[str, Handle], Handle]
 class Handler:
     """One API: its row and, once a client has asked for it, the functions of its module."""
 
-    __slots__ = ("api", "flexible", "handle", "decode", "error_response", "requests", "calls", "error_codes")
+    __slots__ = (
+        "api", "flexible", "handle", "decode", "error_response", "requests", "calls", "error_codes", "is_forwarded",
+    )  # fmt: skip
 
-    def __init__(self, api: Api, wrap: Wrap | None) -> None:
-        module = importlib.import_module(f"{api_package.__name__}.{api.module}")
+    def __init__(self, api: Api, wrap: Wrap | None, *, is_forwarded: bool = False) -> None:
+        module: Any = None
+        if not is_forwarded or api.module in _modules():
+            module = importlib.import_module(f"{api_package.__name__}.{api.module}")
         self.api = api
-        self.handle: Handle = module.handle if wrap is None else wrap(api.name, module.handle)
+        self.is_forwarded = is_forwarded
+        handle: Handle = getattr(module, "handle", _never_here)
+        self.handle: Handle = handle if wrap is None else wrap(api.name, handle)
         # Produce reads its own bytes: records are views into the frame and not copies.
         self.decode: Callable[[Request, int, int], Any] | None = getattr(module, "decode", None)
         self.error_response: Callable[[Any, KafkaError, int], Any] | None = getattr(module, "error_response", None)
@@ -118,10 +131,16 @@ class Handler:
         return _new_tuple(Frame, ([frame], look(response)))
 
 
+def _never_here(services: Services, context: RequestContext, request: Any) -> HandlerResult:
+    raise UnknownServerError("only the controller answers this")
+
+
 class Dispatcher:
     """Handles requests for one broker."""
 
-    __slots__ = ("_services", "_spawn", "_served", "_handlers", "_client_ids", "_now_s", "_wrap", "quotas")
+    __slots__ = (
+        "_services", "_spawn", "_served", "_handlers", "_client_ids", "_now_s", "_wrap", "_forwarder", "quotas",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -132,11 +151,14 @@ class Dispatcher:
         heartbeats: bool = True,
         wrap: Wrap | None = None,
         quotas: QuotaLedger | None = None,
+        forwarder: Forwarder | None = None,
     ) -> None:
-        """`now_s` is a clock that only goes ahead."""
+        """`now_s` is a clock that only goes ahead. `forwarder` is there where the controller is another node."""
         self._services = services
         self._spawn = spawn
-        self._served = {api.key: api for api in served_apis(heartbeats=heartbeats)}
+        self._forwarder = forwarder
+        served = served_apis(heartbeats=heartbeats, forwards=forwarder is not None)
+        self._served = {api.key: api for api in served}
         self._handlers: dict[int, Handler] = {}
         self._client_ids: dict[bytes, str] = {}
         self._now_s = now_s
@@ -222,7 +244,8 @@ class Dispatcher:
         api = self._served.get(api_key)
         if api is None:
             raise CloseConnection(f"API key {api_key} is not served")
-        handler = self._handlers[api_key] = Handler(api, self._wrap)
+        is_forwarded = self._forwarder is not None and api_key in FORWARDED
+        handler = self._handlers[api_key] = Handler(api, self._wrap, is_forwarded=is_forwarded)
         return handler
 
     def _client_id(self, raw: bytes, length: int) -> str:
@@ -240,11 +263,21 @@ class Dispatcher:
         if handler.decode is None:
             # kio's reader wants bytes that cannot change under it.
             frame = frame if type(frame) is bytes else bytes(frame)
+            if handler.is_forwarded:
+                work = self._forward(handler, context, frame, position)
+                return Later(self._spawn(self._timed(context, work), name=handler.api.name))
             if len(frame) > LARGE_BYTES:
                 return self._handle_large(handler, context, frame, position)
         request = _decode(handler, context, frame, position)
         result = self._call(handler, context, request)
         return self._encoded(handler, context, request, result) if isinstance(result, Message) else result
+
+    async def _forward(self, handler: Handler, context: RequestContext, frame: bytes, position: int) -> Answer:
+        assert self._forwarder is not None
+        try:
+            return await self._forwarder.answer(context, frame)
+        except Exception as error:
+            return self._failed(handler, context, _decode(handler, context, frame, position), error)
 
     def _handle_large(self, handler: Handler, context: RequestContext, frame: bytes, position: int) -> Later:
         """Decode and encode in a thread: a hundred thousand entries take a second, and others want to be served."""

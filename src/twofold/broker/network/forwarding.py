@@ -1,5 +1,9 @@
 """Requests that the controller answers, on behalf of a client.
 
+Where the controllers are elsewhere, the bytes of such a request go there as they came, with the name of its user
+(`Forwarder`); the controller decides and authorizes. Where the controller is in this process, its API module asks it
+(`forward`):
+
 1. The client's timeout bounds the waiting, not the work: what the controller accepted goes on, and the client is told
    REQUEST_TIMED_OUT (7).
 2. The controller answers when its records are committed and this broker has seen them: what was created can be used,
@@ -7,13 +11,53 @@
 """
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, TypeVar
 
+from twofold.broker.network.context import Frame, RequestContext
 from twofold.runtime.api import Runtime
+from twofold.wire.apis import APIS, KEYS
 from twofold.wire.errors import RequestTimedOut
 
 T = TypeVar("T")
+
+_CHANGES = (
+    "AlterClientQuotas", "AlterConfigs", "AlterPartitionReassignments", "AlterUserScramCredentials", "CreateAcls",
+    "CreatePartitions", "CreateTopics", "DeleteAcls", "DeleteTopics", "ElectLeaders", "IncrementalAlterConfigs",
+    "UnregisterBroker", "UpdateFeatures",
+)  # fmt: skip
+_QUESTIONS = ("DescribeQuorum", "ListPartitionReassignments")
+_CHANGING = frozenset(KEYS[name] for name in _CHANGES)
+FORWARDED = _CHANGING | frozenset(KEYS[name] for name in _QUESTIONS)
+"""The APIs that only the active controller answers."""
+
+
+class ForwardingPort(Protocol):
+    """The controller, where it is elsewhere."""
+
+    async def forward(self, request: bytes, *, principal: str, client_host: str, what: str) -> bytes: ...
+
+    async def seen(self) -> None: ...
+
+
+class Forwarder:
+    """Asks a controller elsewhere. When the client hears of a change, this node has seen it."""
+
+    def __init__(self, controller: Callable[[], ForwardingPort]) -> None:
+        self._controller = controller
+
+    async def answer(self, context: RequestContext, request: bytes) -> Frame:
+        """`request` is header and body, without the length."""
+        controller = self._controller()
+        answer = await controller.forward(
+            request,
+            principal=context.principal,
+            client_host=context.client_host,
+            what=APIS[context.api_key].name,
+        )
+        if context.api_key in _CHANGING:
+            await controller.seen()
+        return Frame([len(answer).to_bytes(4, "big") + answer])
 
 
 async def forward(runtime: Runtime, call: Coroutine[Any, Any, T], *, timeout_ms: int, name: str) -> T:

@@ -1,4 +1,4 @@
-"""Requests that wait for a log to move: long-polling fetches, and produces until their records are safe.
+"""Requests that wait for a log to move: long-polling fetches, produces until their records are safe, and deletions.
 
 1. A parked request sits on its partitions and is touched only when one of these moves; no timer and no move of another
    partition costs it anything.
@@ -11,6 +11,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from twofold.log.api import Bound
@@ -125,10 +126,18 @@ class DelayedFetch:
                 interest.partition.unwatch(interest)
 
 
-class DelayedProduce:
-    """Waits until the high watermark of each partition has passed what was appended there."""
+class Until(Enum):
+    """What ends the wait of a request that has changed a partition."""
 
-    __slots__ = ("_done", "_on_done", "_purgatory", "_timer", "waiting")
+    REPLICATED = "the high watermark has passed the offset"
+    SYNCED = "the leader has it on disk"
+    DELETED = "no replica that lives begins below the offset"
+
+
+class DelayedProduce:
+    """Waits until what was done to each partition is safe: appended, or deleted."""
+
+    __slots__ = ("_done", "_on_done", "_registry", "_timer", "waiting")
 
     def __init__(
         self,
@@ -136,14 +145,15 @@ class DelayedProduce:
         waiting: Iterable[tuple["Partition", int]],
         timeout_s: float,
         on_done: "Callable[[DelayedProduce], None]",
+        until: Until,
     ) -> None:
-        self._purgatory = purgatory
+        self._registry = purgatory.deletions if until is Until.DELETED else purgatory.produces
         self._on_done = on_done
         self._done = False
         self.waiting: dict[Partition, int] = dict(waiting)  # partition -> the offset that is to be passed
         self._timer: TimerHandle = purgatory.timers.call_later(timeout_s, self.finish)
         for partition, offset in self.waiting.items():
-            partition.wait_for_high_watermark(offset, self)
+            partition.wait(self, offset, until)
 
     def passed(self, partition: "Partition") -> None:
         self.waiting.pop(partition, None)
@@ -156,7 +166,7 @@ class DelayedProduce:
             return
         self._done = True
         self._timer.cancel()
-        self._purgatory.produces.pop(self, None)
+        self._registry.pop(self, None)
         for partition in self.waiting:
             partition.stop_waiting(self)
         self._on_done(self)
@@ -165,13 +175,14 @@ class DelayedProduce:
 class Purgatory:
     """Everything of this broker that waits."""
 
-    __slots__ = ("fetches", "produces", "stopping", "timers")
+    __slots__ = ("deletions", "fetches", "produces", "stopping", "timers")
 
     def __init__(self, timers: Timers) -> None:
         self.timers = timers
         # In order of arrival, which is the same in every run of a seed; that of a set is not.
         self.fetches: dict[DelayedFetch, None] = {}
         self.produces: dict[DelayedProduce, None] = {}
+        self.deletions: dict[DelayedProduce, None] = {}
         self.stopping = False
 
     def park_fetch(
@@ -182,11 +193,23 @@ class Purgatory:
         return fetch
 
     def park_produce(
-        self, waiting: Iterable[tuple["Partition", int]], timeout_s: float, on_done: Callable[[DelayedProduce], None]
+        self,
+        waiting: Iterable[tuple["Partition", int]],
+        timeout_s: float,
+        on_done: Callable[[DelayedProduce], None],
+        until: Until = Until.REPLICATED,
     ) -> DelayedProduce:
-        produce = DelayedProduce(self, waiting, timeout_s, on_done)
+        produce = DelayedProduce(self, waiting, timeout_s, on_done, until)
         self.produces[produce] = None
         return produce
+
+    def park_deletion(
+        self, waiting: Iterable[tuple["Partition", int]], timeout_s: float, on_done: Callable[[DelayedProduce], None]
+    ) -> DelayedProduce:
+        """Until no replica has records below the offsets."""
+        deletion = DelayedProduce(self, waiting, timeout_s, on_done, Until.DELETED)
+        self.deletions[deletion] = None
+        return deletion
 
     def answer_fetches(self) -> None:
         """The broker stops: no fetch waits for more data."""

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 from twofold.broker.core import BrokerCore
 from twofold.config.internal_topics import internal_topic, is_internal
+from twofold.controller.image import BrokerRegistration
 from twofold.wire.errors import NONE, KafkaError, TopicAlreadyExists, error_for
 from twofold.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 
@@ -67,7 +68,7 @@ class AutoTopics:
     def _topic(self, name: str) -> CreatableTopic:
         settings = self._core.settings
         if is_internal(name):
-            topic = internal_topic(name, settings, len(self._core.image.active_brokers()))
+            topic = internal_topic(name, settings, sum(map(_takes_partitions, self._core.image.active_brokers())))
             return CreatableTopic(
                 name=name,
                 num_partitions=topic.partitions,
@@ -82,3 +83,8 @@ class AutoTopics:
             assignments=(),
             configs=(),
         )
+
+
+def _takes_partitions(broker: BrokerRegistration) -> bool:
+    """Whether one of its directories is not cordoned."""
+    return not broker.cordoned_log_dirs or not set(broker.log_dirs) <= set(broker.cordoned_log_dirs)

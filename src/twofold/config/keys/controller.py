@@ -1,17 +1,18 @@
 """The metadata quorum and the controller."""
 
 from twofold.config.definition import at_least
-from twofold.config.keys.key import BOOLEAN, HIGH, INT, LIST, LONG, LOW, setting
+from twofold.config.keys.key import BOOLEAN, HIGH, INT, LIST, LONG, LOW, STRING, setting
 from twofold.config.keys.missing import CLUSTER, by_other_settings, unless_equal
 
 KEYS = (
     # Quorum
     setting("controller.quorum.voters", LIST, (), importance=HIGH,
-            refused=by_other_settings(CLUSTER, "this node alone"),
-            doc="The voters, as id@host:port. Twofold needs none, and takes this node alone."),
+            refused=by_other_settings(CLUSTER, "this node alone, or process.roles=broker"),
+            doc="The voters, as id@host:port. A node that is broker and controller takes itself alone."),
     setting("controller.quorum.bootstrap.servers", LIST, (), importance=HIGH,
-            refused=by_other_settings(CLUSTER, "this node alone"),
-            doc="Where to look for the quorum. Twofold needs none, and takes the addresses of this node alone."),
+            refused=by_other_settings(CLUSTER, "this node alone, or process.roles=broker"),
+            doc="Where to look for the controllers, with process.roles=broker (--join). A node that is also "
+            "controller takes its own addresses alone."),
     setting("controller.quorum.auto.join.enable", BOOLEAN, False, importance=LOW, effect=False,
             refused=unless_equal(CLUSTER, False, "false"),
             doc="Let a new controller join the voters by itself."),
@@ -28,10 +29,12 @@ KEYS = (
     setting("controller.quorum.fetch.snapshot.max.bytes", INT, 1_048_576, rule=at_least(1), importance=LOW,
             effect=False,
             doc="Bytes of one fetch of a snapshot."),
-    setting("controller.quorum.request.timeout.ms", INT, 2000, rule=at_least(0), effect=False,
-            doc="How long a voter waits for an answer."),
+    setting("controller.quorum.request.timeout.ms", INT, 2000, rule=at_least(0),
+            doc="How long a broker waits for an answer of a controller to a fetch of the metadata."),
     setting("controller.quorum.retry.backoff.ms", INT, 20, rule=at_least(0), importance=LOW, effect=False,
             doc="How long it rests before it asks again."),
+    setting("sasl.mechanism.controller.protocol", STRING, "GSSAPI", importance=HIGH,
+            doc="How a broker logs in at the controllers: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER."),
     setting("controller.socket.timeout.ms", INT, 30_000, effect=False, doc="Timeout of requests to the controller."),
     # Brokers as the controller sees them
     setting("broker.heartbeat.interval.ms", INT, 2000, doc="How often a broker tells the controller that it lives."),

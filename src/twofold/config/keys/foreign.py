@@ -123,8 +123,6 @@ KEYS = (
     of("sasl.login.refresh.window.jitter", DOUBLE, 0.05, dynamic=True),
     of("sasl.login.retry.backoff.max.ms", LONG, 10_000, importance=LOW),
     of("sasl.login.retry.backoff.ms", LONG, 100, importance=LOW),
-    of("sasl.mechanism.controller.protocol", STRING, "GSSAPI", importance=HIGH),
-    of("sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI", dynamic=True),
     of("sasl.oauthbearer.assertion.algorithm", STRING, "RS256"),
     of("sasl.oauthbearer.assertion.claim.aud", STRING, None),
     of("sasl.oauthbearer.assertion.claim.exp.seconds", INT, 300, rule=between(0, 86_400), importance=LOW),

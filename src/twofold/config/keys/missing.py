@@ -62,7 +62,7 @@ LISTENERS_STAY = MissingPart(
 )
 POLICIES = MissingPart("policies", "clients could do what the class forbids", _OPEN)
 CLUSTER = MissingPart("clusters of several nodes", "this node would start a cluster of its own", _ALONE)
-ROLES = MissingPart("nodes with one role", "this node would be broker and controller of a cluster of its own", _ALONE)
+ROLES = MissingPart("controllers that are no brokers", "this node would be both", _ALONE)
 REPLICAS = MissingPart(
     "replication", "each record would have one copy, on this node", "set it to 1, or remove it, if one copy is enough"
 )
@@ -102,4 +102,4 @@ def by_other_settings(missing: MissingPart, unless: str) -> Refused:
     return Refused(missing, unless, lambda value: True)
 
 
-BOTH_ROLES = Refused(ROLES, "both are named", lambda value: isinstance(value, tuple) and len(set(value)) == 2)
+BOTH_ROLES = Refused(ROLES, "both are named, or broker", lambda value: isinstance(value, tuple) and "broker" in value)

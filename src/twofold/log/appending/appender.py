@@ -6,6 +6,7 @@
 4. Batches are not unpacked, except on compacted topics.
 """
 
+import logging
 from collections.abc import Sequence
 
 from twofold.log.api import AppendResult, MarkersResult, Origin, TransactionMarker
@@ -14,6 +15,7 @@ from twofold.log.appending.stamping import (
     internal_batches,
     marker_batch,
     marker_of,
+    pieces,
     replicated_batches,
     stamp_batch,
     stored_bytes,
@@ -23,11 +25,13 @@ from twofold.log.bounds import LogBounds
 from twofold.log.environment import LogContext
 from twofold.log.producers.entry import ProducerEntry
 from twofold.log.producers.log_producers import LogProducers
-from twofold.log.producers.table import AppendChecks, marker_checks
-from twofold.records.batch import Buffer, single_record_batch
+from twofold.log.producers.table import AppendChecks, Change, marker_checks
+from twofold.records.batch import Buffer, Header, single_record_batch
 from twofold.records.client_batch_checks import validate_client_batch
 from twofold.types import ProducerId
-from twofold.wire.errors import KafkaError
+from twofold.wire.errors import InvalidRecord, InvalidTxnState, KafkaError
+
+log = logging.getLogger("twofold.log")
 
 
 class LogAppender:
@@ -184,20 +188,38 @@ class LogAppender:
         )
         return MarkersResult([offset], appended)
 
-    def append_replicated(self, records: Buffer) -> None:
-        """What the leader has: batches that carry their offsets and epochs. A cut-off last one is left out."""
+    def append_replicated(self, records: Buffer, latest_epoch: int, last_epoch: int | None, defer_flush: bool) -> bool:
+        """What the leader has: batches that carry their offsets and epochs. A cut-off last one is left out, and what
+        follows `last_epoch`. Returns whether a flush is due."""
         now_ms = self._context.environment.clock.wall_ms()
         pending: dict[ProducerId, ProducerEntry] = {}
         batches: list[StoredBatch] = []
         end = 0
-        for at, header in replicated_batches(records, self._bounds.log_end_offset):
-            change = None
-            marker = marker_of(records, at, header)
-            if header.producer_id >= 0 and (marker is not None or not header.is_control):
-                change = self._producers.table.evaluate(header, header.base_offset, marker, None, now_ms, pending)
-                pending[header.producer_id] = change.entry
+        for at, header in replicated_batches(records, self._bounds.log_end_offset, latest_epoch, last_epoch):
+            change = self._replicated_change(records, at, header, now_ms, pending)
             batches.append(StoredBatch(at, header, header.base_offset, change))
             end = at + header.size
-        if batches:
-            with memoryview(records) as view:
-                self._writer.write(view[:end], batches, None, now_ms, None, False)
+        due, config = False, self._context.config
+        with memoryview(records) as view:
+            for start, stop, piece in pieces(batches, end, self._bounds.log_end_offset, config.segment_bytes):
+                due |= self._writer.write(view[start:stop], piece, None, now_ms, None, defer_flush).flush_due
+        return due
+
+    def _replicated_change(
+        self, records: Buffer, at: int, header: Header, now_ms: int, pending: dict[ProducerId, ProducerEntry]
+    ) -> Change | None:
+        """What a batch does to its producer, and what it would do when the log is replayed: the leader has checked it,
+        and a batch that it should not have taken is not missing here."""
+        if header.producer_id < 0:
+            return None
+        try:
+            marker = marker_of(records, at, header)
+            if marker is None and header.is_control:
+                return None
+            change = self._producers.table.evaluate(header, header.base_offset, marker, None, now_ms, pending)
+        except (InvalidTxnState, InvalidRecord) as error:
+            text = "%s: the replicated batch at offset %d does not change its producer: %s"
+            log.warning(text, self._context.topic_partition, header.base_offset, error)
+            return None
+        pending[header.producer_id] = change.entry
+        return change

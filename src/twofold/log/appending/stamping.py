@@ -3,10 +3,12 @@
 What a client may send is checked before, in `records.client_batch_checks`; here a batch gets its place in the log.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from twofold.config.topic import LogConfig
 from twofold.log.api import TransactionMarker
+from twofold.log.indexes.offset_index import MAX_RELATIVE_OFFSET
 from twofold.log.producers.table import Change
 from twofold.records.batch import (
     LOG_APPEND_TIME,
@@ -89,18 +91,45 @@ def internal_batches(records: Buffer) -> list[tuple[int, Header]]:
     return batches
 
 
-def replicated_batches(records: Buffer, log_end_offset: int) -> list[tuple[int, Header]]:
-    """The whole batches that a leader sent, CRCs and the order of their offsets checked."""
+def replicated_batches(
+    records: Buffer, log_end_offset: int, latest_epoch: int, last_epoch: int | None
+) -> list[tuple[int, Header]]:
+    """The whole batches that a leader sent, up to the first of an epoch later than `last_epoch`: the leader of that
+    epoch is not known here yet. Checked are CRCs, and that offsets and epochs go up."""
     batches = []
     expected = log_end_offset
     for at, header in iter_headers(records):
+        if last_epoch is not None and header.leader_epoch > last_epoch:
+            break
         if not crc_is_valid(records, at, header):
             raise CorruptMessage(f"the replicated batch at offset {header.base_offset} has a wrong CRC-32C")
-        if header.base_offset < expected:
+        if header.base_offset < expected or header.last_offset_delta < 0:
             raise CorruptMessage(f"a replicated batch begins at offset {header.base_offset}, {expected} is due")
-        expected = header.next_offset
+        if header.leader_epoch < latest_epoch:
+            raise CorruptMessage(
+                f"the replicated batch at offset {header.base_offset} has leader epoch {header.leader_epoch}, the log "
+                f"is at {latest_epoch}"
+            )
+        expected, latest_epoch = header.next_offset, header.leader_epoch
         batches.append((at, header))
     return batches
+
+
+def pieces(
+    batches: list[StoredBatch], end: int, log_end_offset: int, segment_bytes: int
+) -> Iterator[tuple[int, int, list[StoredBatch]]]:
+    """What is written at once: (from, to, batches). A segment takes a piece whole, so none is larger than one, in bytes
+    or in offsets, unless it is a single batch."""
+    start, first = 0, 0
+    for at in range(1, len(batches) + 1):
+        stop = batches[at].at if at < len(batches) else end
+        if at < len(batches):
+            after = batches[at + 1].at if at + 1 < len(batches) else end
+            span = batches[at].header.last_offset - log_end_offset
+            if after - start <= segment_bytes and span <= MAX_RELATIVE_OFFSET:
+                continue
+        yield start, stop, [batch._replace(at=batch.at - start) for batch in batches[first:at]]
+        start, first, log_end_offset = stop, at, batches[at - 1].header.next_offset
 
 
 def _check_complete(records: Buffer, batches: list[tuple[int, Header]]) -> None:

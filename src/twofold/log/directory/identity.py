@@ -60,21 +60,39 @@ def was_closed_cleanly(disk: Disk, directory: str) -> bool:
     return disk.exists(f"{directory}/{CLEAN_SHUTDOWN}")
 
 
-def identify(disk: Disk, directory: str, node_id: int, random: Random) -> DirectoryIdentity:
-    """The identity of the directory, given to it now if it is new; DataDirectoryError where it is not this node's."""
+def identify(
+    disk: Disk, directory: str, node_id: int, random: Random, *, cluster_id: str | None = None
+) -> DirectoryIdentity:
+    """The identity of the directory, given to it now if it is new; DataDirectoryError where it is not this node's.
+
+    `cluster_id` is that of the cluster to join; None for a node that makes a cluster of its own.
+    """
     path = f"{directory}/{META_PROPERTIES}"
     try:
         data = read_file(disk, path)
     except FileNotFoundError:
         _refuse_nameless(disk, directory, path)
-        meta = MetaProperties(node_id, _new_id(random), _new_id(random))
+        meta = MetaProperties(node_id, cluster_id or _new_id(random), _new_id(random))
         _write(disk, directory, meta)
         return DirectoryIdentity(meta)
     meta = parse_meta_properties(path, data, node_id)
+    if cluster_id is not None and meta.cluster_id != cluster_id:
+        raise DataDirectoryError(_of_another_cluster(disk, directory, path, meta.cluster_id, cluster_id))
     if meta.directory_id:
         return DirectoryIdentity(meta)
     # Releases before 3.7 gave a directory no id; Apache Kafka, too, gives it one at the next start.
     return DirectoryIdentity(MetaProperties(node_id, meta.cluster_id, _new_id(random)), is_complete=False)
+
+
+def _of_another_cluster(disk: Disk, directory: str, path: str, found: str, wanted: str) -> str:
+    was_alone = disk.is_dir(f"{directory}/{METADATA_DIRECTORY}")
+    advice = (
+        "it was a cluster of its own: start the member with an empty directory (log.dirs), and copy the topics over as "
+        "docs/guide/cluster.md shows"
+        if was_alone
+        else "name controllers of that cluster, or choose an empty directory (log.dirs)"
+    )
+    return f"{path} belongs to the cluster {found}, and the controllers are those of {wanted}: {advice}"
 
 
 def node_id_of(disk: Disk, directory: str) -> int | None:

@@ -121,6 +121,15 @@ def mark_clean_shutdown(disk: Disk, directory: str, broker_epoch: int = -1) -> N
     write_atomically(disk, f"{directory}/{CLEAN_SHUTDOWN}", content.encode())
 
 
+def clean_broker_epoch(disk: Disk, directory: str) -> int:
+    """The epoch in which the broker stopped cleanly; -1 where it did not, or belonged to no other controllers."""
+    try:
+        epoch = json.loads(read_file(disk, f"{directory}/{CLEAN_SHUTDOWN}")).get("brokerEpoch", -1)
+    except (FileNotFoundError, ValueError, AttributeError):
+        return -1
+    return epoch if isinstance(epoch, int) else -1
+
+
 def take_clean_shutdown(disk: Disk, directory: str) -> bool:
     """Whether the last shutdown was clean; the mark is gone, on disk too, when this returns."""
     path = f"{directory}/{CLEAN_SHUTDOWN}"

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from kits.node.fetching import lead_in
 from kits.node.txn_node import Node, Pair, exact, held_markers, simulated
 from twofold.config.internal_topics import TRANSACTION_STATE
 from twofold.coordinator.transaction.records import TransactionMetadata
@@ -454,7 +455,7 @@ async def test_45_reimmigration(node: Node) -> None:
     await node.add(pair, 0)
     old = node.shard()
     partition = old.partition
-    partition.become_leader(partition.leader_id, old.epoch + 1, partition.isr, partition.replicas)
+    lead_in(partition, old.epoch + 1)
     node.broker.transactions._lead(old.index, old.epoch + 1)
     await node.sleep(0.1)
     assert (node.shard().epoch, old.is_active) == (old.epoch + 1, False)

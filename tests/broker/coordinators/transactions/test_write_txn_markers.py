@@ -441,7 +441,7 @@ def test_several_markers_for_consumer_offsets_wait_for_each_other(tmp_path):
             client = await node.connect()
             await ask(client, marker((CONSUMER_OFFSETS, 0), epoch=5, pid=2))
             partition = node.broker.replicas.leader(CONSUMER_OFFSETS, 0)
-            partition._syncing = True  # as while a sync runs: the high watermark stays
+            partition._syncing = partition._held = True  # as while a sync runs: the high watermark stays
             client.ask(
                 WriteTxnMarkersRequest(markers=[marker((CONSUMER_OFFSETS, 0), pid=pid, epoch=4) for pid in (1, 2, 3)]),
                 KEY,
@@ -449,7 +449,7 @@ def test_several_markers_for_consumer_offsets_wait_for_each_other(tmp_path):
             )
             await until(lambda: partition.log.log_end_offset == 3)
             await settle()
-            partition._syncing = False
+            partition._syncing = partition._held = False
             partition.maybe_advance_high_watermark()
             _, response = await client.answer(KEY, 2)
             codes = {pid: row[CONSUMER_OFFSETS, 0] for pid, row in rows(response).items()}

@@ -1,0 +1,1 @@
+"""What the controller decides about replicas: leaders, the ISR, moves, directories."""

@@ -1,0 +1,1 @@
+"""Worlds for the machines of replication."""

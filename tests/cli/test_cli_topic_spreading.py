@@ -28,7 +28,7 @@ def test_a_replica_that_may_stay_stays_and_the_others_come_beside_it() -> None:
 
 def test_a_broker_that_is_left_out_loses_its_replicas_and_no_other_does() -> None:
     wanted = spread({0: (1, 2), 1: (2, 3), 2: (3, 1)}, {1: None, 2: None}, 2)
-    assert {index: set(replicas) for index, replicas in wanted.items()} == dict.fromkeys(range(3), {1, 2})
+    assert {index: set(replicas) for index, replicas in wanted.items()} == {index: {1, 2} for index in range(3)}
 
 
 def test_replicas_are_in_as_many_racks_as_there_are() -> None:

@@ -148,6 +148,7 @@ def test_a_power_cut_after_any_answer_takes_nothing_of_an_abort(place: int, cut_
         tell(ABORTED, place.__eq__, seed=seed, cut_mode=cut_mode)
 
 
+@pytest.mark.slow
 @MODES
 @pytest.mark.parametrize("steps", [COMMITTED, ABORTED], ids=["commit", "abort"])
 def test_a_power_cut_after_every_answer(steps: list[Step], cut_mode: CutMode) -> None:
@@ -155,6 +156,7 @@ def test_a_power_cut_after_every_answer(steps: list[Step], cut_mode: CutMode) ->
         tell(steps, lambda place: True, seed=seed, cut_mode=cut_mode)
 
 
+@pytest.mark.slow
 def test_a_power_cut_may_take_what_another_producer_was_told() -> None:
     """As configured: this is what the tests above would see without the syncs."""
     lost = 0
@@ -170,6 +172,7 @@ def test_a_power_cut_may_take_what_another_producer_was_told() -> None:
 # The older protocol, other acks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verified", [True, False])
 def test_the_older_protocol_is_as_durable(verified: bool) -> None:
     async def story(node: TwoPhaseNode) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kits.node.sim_node import NODE
+from kits.node.sim_node import COORDINATORS, NODE
 from kits.node.two_phase_node import NONE, Given, TwoPhaseNode, play
 from kits.node.txn_node import Pair
 from twofold.broker.coordinators.transactions.shard import TransactionShard
@@ -411,7 +411,7 @@ def test_a_vow_that_is_not_on_disk_is_not_answered() -> None:
 
     async def story(node: TwoPhaseNode) -> None:
         pair = await unprepared(node)
-        node.sim.disk(NODE).fail_syncs(1, match=f"/{TRANSACTION_STATE}-{coordinator_partition('x', 50)}/")
+        node.sim.disk(NODE).fail_syncs(1, match=f"/{TRANSACTION_STATE}-{coordinator_partition('x', COORDINATORS)}/")
         assert await node.keep() in (15, 16)
         await node.kill()
         given = await node.keep()

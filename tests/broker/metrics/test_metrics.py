@@ -388,7 +388,7 @@ async def test_the_cluster_and_its_features_are_told(node: Node) -> None:
     assert page("kafka_controller_kafkacontroller_fencedbrokercount") == 0
     assert page("kafka_controller_kafkacontroller_globaltopiccount") == 2
     assert page("kafka_controller_kafkacontroller_globalpartitioncount") == COORDINATORS + 2
-    assert page(f"{REPLICAS}partitioncount") == page(f"{REPLICAS}leadercount") == 52
+    assert page(f"{REPLICAS}partitioncount") == page(f"{REPLICAS}leadercount") == COORDINATORS + 2
     level = "kafka_server_metadataloader_finalizedlevel"
     assert page(level, featureName="transactionVersion") == 2
     row = FeatureUpdateKey(feature="transaction.version", max_version_level=1, upgrade_type=2)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kits.node.disk_fault_node import CORRUPT_MESSAGE, STORAGE_ERROR, FaultyNode, log_lines
-from kits.node.sim_node import NODE, simulated
+from kits.node.sim_node import COORDINATORS, NODE, simulated
 from twofold.config.internal_topics import CONSUMER_OFFSETS, coordinator_partition
 from twofold.runtime.sim import Simulation
 from twofold.wire.errors import KafkaError
@@ -136,7 +136,7 @@ async def test_what_was_acknowledged_without_a_sync_is_not_given_up_when_one_fai
 
 @faulty()
 async def test_a_coordinator_whose_log_failed_is_loaded_anew(node: FaultyNode) -> None:
-    index = coordinator_partition("g", 50)
+    index = coordinator_partition("g", COORDINATORS)
 
     async def commit(offset: int) -> int:
         parts = [{"partition_index": 0, "committed_offset": offset, "committed_metadata": ""}]

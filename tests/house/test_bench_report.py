@@ -110,6 +110,7 @@ def test_a_point_that_would_flatten_the_rest_is_told_as_a_number(shown: Any):
     assert "35 ms" in page and "404" in page, "the page says what they are"
 
 
+@pytest.mark.slow
 def test_the_pictures_of_the_docs_are_drawn_from_their_results(shown: Any, tmp_path: Path):
     def texts(path: Path) -> list[str]:
         return re.findall(r"<text[^>]*>([^<]+)</text>", path.read_text())

@@ -185,15 +185,9 @@ def second_host(tmp_path: Path) -> Iterator[Host]:
     host.kill()
 
 
-@pytest.mark.parametrize(
-    "step",
-    [
-        pytest.param("task: prepared", marks=rest),
-        "commit: checked",
-        pytest.param("commit: decided", marks=rest),
-        pytest.param("commit: ended", marks=rest),
-    ],
-)
+# In `make test` two drivers meet in test_a_copy_of_a_checkpoint_beside_the_original_is_fenced_with_a_message.
+@rest
+@pytest.mark.parametrize("step", ["task: prepared", "commit: checked", "commit: decided", "commit: ended"])
 def test_two_drivers_with_one_checkpoint(make: MakePipe, second_host: Host, step: str) -> None:
     """The first is held up, the second writes everything; the first finds out, says so, and has done no harm."""
     first = make()

@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kits.node.running import collector_of, scraper_of
+from kits.node.sim_node import COORDINATORS
 from kits.node.two_phase_node import TwoPhaseNode, two_phase
 from kits.node.txn_node import Node, exact, held_markers, simulated
 from twofold.broker.metrics.families import FAMILIES, HISTOGRAM
@@ -225,16 +226,16 @@ def _led_by_another(node: Node) -> Any:
 @exact()
 async def test_a_corrupt_partition_of_the_transaction_log_is_named(node: Node) -> None:
     page = await scrape(node)
-    assert page("twofold_txn_coordinator_partitions", state="active") == 50
+    assert page("twofold_txn_coordinator_partitions", state="active") == COORDINATORS
     assert page.labels("twofold_txn_coordinator_partition_corrupt") == []
     node.write_raw("bad", entry(5), entry(4))
     await node.restart()
     await node.sleep(0.1)
     page = await scrape(node)
-    name = f"{TRANSACTION_STATE}-{coordinator_partition('bad', 50)}"
+    name = f"{TRANSACTION_STATE}-{coordinator_partition('bad', COORDINATORS)}"
     assert page("twofold_txn_coordinator_partition_corrupt", partition=name) == 1
     assert page("twofold_txn_coordinator_partitions", state="corrupt") == 1
-    assert page("twofold_txn_coordinator_partitions", state="active") == 49
+    assert page("twofold_txn_coordinator_partitions", state="active") == COORDINATORS - 1
 
 
 @exact()
@@ -386,8 +387,8 @@ async def test_the_cluster_and_its_features_are_told(node: Node) -> None:
     assert page("kafka_controller_kafkacontroller_activebrokercount") == 1
     assert page("kafka_controller_kafkacontroller_fencedbrokercount") == 0
     assert page("kafka_controller_kafkacontroller_globaltopiccount") == 2
-    assert page("kafka_controller_kafkacontroller_globalpartitioncount") == 52
-    assert page(f"{REPLICAS}partitioncount") == page(f"{REPLICAS}leadercount") == 52
+    assert page("kafka_controller_kafkacontroller_globalpartitioncount") == COORDINATORS + 2
+    assert page(f"{REPLICAS}partitioncount") == page(f"{REPLICAS}leadercount") == COORDINATORS + 2
     level = "kafka_server_metadataloader_finalizedlevel"
     assert page(level, featureName="transactionVersion") == 2
     row = FeatureUpdateKey(feature="transaction.version", max_version_level=1, upgrade_type=2)

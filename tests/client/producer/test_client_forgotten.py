@@ -11,6 +11,8 @@ from twofold.client import Producer, TopicPartition
 from twofold.client.errors import TransactionFailed
 from twofold.wire.errors import UnknownProducerId
 
+pytestmark = pytest.mark.slow  # hours pass in each
+
 ZERO = TopicPartition(TOPIC, 0)
 
 

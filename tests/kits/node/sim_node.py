@@ -13,6 +13,8 @@ from twofold.config.settings import Settings
 from twofold.runtime.sim import Simulation
 
 NODE = "node"
+COORDINATORS = 5
+"""Of groups as of transactions: a start makes one for each partition of their topics, and no test needs all fifty."""
 N = TypeVar("N", bound="SimNode")
 T = TypeVar("T")
 
@@ -35,6 +37,8 @@ class SimNode:
         self.sim = sim
         self.settings = {
             "listeners": f"PLAINTEXT://{NODE}:9092",
+            "offsets.topic.num.partitions": str(COORDINATORS),
+            "transaction.state.log.num.partitions": str(COORDINATORS),
             **{key.replace("_", "."): str(value) for key, value in settings.items()},
         }
         self.broker: Broker = None  # type: ignore[assignment]

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from broker.coordinators.transactions.test_transaction_scenarios import Story
-from kits.node.sim_node import NODE, Asked
+from kits.node.sim_node import COORDINATORS, NODE, Asked
 from kits.node.sim_node import simulated as simulated_node
 from kits.node.txn_node import Pair
 from twofold.broker.network.context import Frame, Later
@@ -120,7 +120,7 @@ class TwoPhaseNode(Story):
 
     def logs(self) -> dict[TopicPartition, PartitionLog]:
         """Those that a transaction of these stories writes to."""
-        group = TopicPartition(CONSUMER_OFFSETS, coordinator_partition("g", 50))
+        group = TopicPartition(CONSUMER_OFFSETS, coordinator_partition("g", COORDINATORS))
         names = (TopicPartition("t", 0), TopicPartition("t", 1), group)
         return {name: self.log(*name) for name in names}
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from kits.node.sim_node import Asked, SimNode
+from kits.node.sim_node import COORDINATORS, Asked, SimNode
 from kits.node.sim_node import simulated as simulated_node
 from twofold.broker.coordinators.transactions.shard import TransactionShard
 from twofold.config.internal_topics import TRANSACTION_STATE, coordinator_partition
@@ -111,11 +111,11 @@ class Node(SimNode):
     # --- insides ---
 
     def shard(self, name: str = "x") -> TransactionShard:
-        return self.broker.transactions.shards[coordinator_partition(name, 50)]
+        return self.broker.transactions.shards[coordinator_partition(name, COORDINATORS)]
 
     def lead_anew(self, name: str = "x") -> None:
         """The partition is led in a new epoch; loading has begun when this returns, and goes on with the next turn."""
-        old = self.broker.transactions.shards.pop(coordinator_partition(name, 50))
+        old = self.broker.transactions.shards.pop(coordinator_partition(name, COORDINATORS))
         old.resign(NotCoordinator("moved"))
         self.broker.transactions._lead(old.index, old.epoch)
 
@@ -128,7 +128,7 @@ class Node(SimNode):
         return found.log.log_end_offset
 
     def write_raw(self, name: str, *values: TransactionMetadata | bytes | None, key: bytes | None = None) -> None:
-        partition = self.broker.replicas.leader(TRANSACTION_STATE, coordinator_partition(name, 50))
+        partition = self.broker.replicas.leader(TRANSACTION_STATE, coordinator_partition(name, COORDINATORS))
         partition.log.ensure_open()
         for value in values:
             builder = BatchBuilder()

@@ -18,7 +18,7 @@ import pkgutil
 import struct
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, TypeAlias, TypeVar
 
 from twofold.broker import api as api_package
@@ -67,6 +67,7 @@ Request: TypeAlias = bytes | bytearray | memoryview
 Result: TypeAlias = Answer | Later
 
 
+@cache
 def served_apis(*, heartbeats: bool = True, forwards: bool = False) -> tuple[Api, ...]:
     """The rows of the table that have a handler, in the order of their keys; and, if it `forwards`, those that the
     controller answers.

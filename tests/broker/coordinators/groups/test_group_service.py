@@ -8,7 +8,7 @@ import pytest
 
 from kits.log.partition import marker_of
 from kits.node.admin_world import Deny
-from kits.node.sim_node import Asked, SimNode
+from kits.node.sim_node import COORDINATORS, Asked, SimNode
 from kits.node.sim_node import simulated as simulated_node
 from twofold.broker.coordinators import shard as coordinator_shard
 from twofold.broker.coordinators.groups import shard as group_shard
@@ -29,11 +29,11 @@ class Node(SimNode):
         super().__init__(sim, **{**fixed, **settings})
 
     def shard(self, group: str = "g") -> GroupShard:
-        return self.broker.groups.shards[coordinator_partition(group, 50)]
+        return self.broker.groups.shards[coordinator_partition(group, COORDINATORS)]
 
     def reload(self, group: str = "g") -> GroupShard:
         """The partition is led anew; loading has begun when this returns, and goes on with the next turn."""
-        old = self.broker.groups.shards.pop(coordinator_partition(group, 50))
+        old = self.broker.groups.shards.pop(coordinator_partition(group, COORDINATORS))
         old.resign(NotCoordinator("moved"))
         self.broker.groups._lead(old.index, old.epoch)
         return self.shard(group)

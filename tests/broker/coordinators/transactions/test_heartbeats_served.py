@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from kits.node.admin_world import Deny
+from kits.node.sim_node import COORDINATORS
 from kits.node.sim_node import simulated as simulated_node
 from kits.node.txn_node import Node, Pair, held_markers
 from twofold.broker.api import txn_heartbeat
@@ -254,7 +255,7 @@ async def test_decision_32_time_without_a_coordinator_does_not_count(node: Beati
     node.broker.transactions._resign(node.shard().index)
     await node.sleep(30)
     assert await node.beat(pair) == 16
-    index = coordinator_partition("x", 50)
+    index = coordinator_partition("x", COORDINATORS)
     node.broker.transactions._lead(index, node.broker.replicas.leader(TRANSACTION_STATE, index).leader_epoch)
     await node.sleep(1)
     assert await node.state() == "Ongoing"

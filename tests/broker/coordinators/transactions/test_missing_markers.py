@@ -4,7 +4,7 @@ happens to the transactional id. What is not is named, left alone, and kept apar
 import pytest
 
 from kits.folders.lost_tail import lose_batches
-from kits.node.sim_node import NODE
+from kits.node.sim_node import COORDINATORS, NODE
 from kits.node.two_phase_node import TwoPhaseNode, two_phase
 from kits.node.txn_node import Pair
 from twofold.config.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE, coordinator_partition
@@ -12,8 +12,8 @@ from twofold.coordinator.transaction.states import State
 from twofold.types import ProducerEpoch, TopicPartition
 
 FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
-OFFSETS = TopicPartition(CONSUMER_OFFSETS, coordinator_partition("g", 50))
-RECORDS = TopicPartition(TRANSACTION_STATE, coordinator_partition("x", 50))
+OFFSETS = TopicPartition(CONSUMER_OFFSETS, coordinator_partition("g", COORDINATORS))
+RECORDS = TopicPartition(TRANSACTION_STATE, coordinator_partition("x", COORDINATORS))
 CONCURRENT, WRONG_ID = 51, 49
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kits.node.sim_node import COORDINATORS
 from kits.node.txn_node import Node, Pair, exact, hearing, held_markers, simulated
 from twofold.broker.api import add_partitions_to_txn
 from twofold.broker.coordinators.transactions import shard as transaction_shard
@@ -358,10 +359,14 @@ def entry(epoch: int, state: State = State.EMPTY, **more: Any) -> TransactionMet
 @exact()
 async def test_a_log_in_which_an_epoch_falls_is_disabled_alone_and_named(node: Node) -> None:
     await node.init("x")
-    other = next(f"o{n}" for n in range(99) if coordinator_partition(f"o{n}", 50) != coordinator_partition("x", 50))
+    other = next(
+        f"o{n}"
+        for n in range(99)
+        if coordinator_partition(f"o{n}", COORDINATORS) != coordinator_partition("x", COORDINATORS)
+    )
     await node.init(other)
     node.write_raw("bad", entry(5), entry(4))
-    index = coordinator_partition("bad", 50)
+    index = coordinator_partition("bad", COORDINATORS)
     with hearing(logging.getLogger("twofold.broker.coordinators.shard"), logging.ERROR) as heard:
         await node.restart()
         await node.sleep(0.1)

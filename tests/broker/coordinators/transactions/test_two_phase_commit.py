@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from kits.node.admin_world import Deny
+from kits.node.sim_node import COORDINATORS
 from kits.node.two_phase_node import NONE, YEAR_MS, Given, TwoPhaseNode, exact, two_phase
 from kits.node.txn_node import Pair, held_markers
 from twofold.broker.network.authorizer import Operation
@@ -343,7 +344,7 @@ async def test_a_commit_of_what_was_aborted_by_hand_is_refused_and_the_rest_can_
     pair = await node.prepared(offset=7)
     rows = [{"name": "t", "partition_indexes": [partition]}]
     if partition == "offsets":
-        rows = [{"name": CONSUMER_OFFSETS, "partition_indexes": [coordinator_partition("g", 50)]}]
+        rows = [{"name": CONSUMER_OFFSETS, "partition_indexes": [coordinator_partition("g", COORDINATORS)]}]
     marker = {"producer_id": pair[0], "producer_epoch": pair[1], "transaction_result": False, "topics": rows}
     await node.ask("WriteTxnMarkers", 1, markers=[{**marker, "coordinator_epoch": 0}])
     if partition != "offsets":
@@ -514,5 +515,5 @@ async def test_the_transactions_of_a_two_phase_id_are_listed_like_others(node: T
     answer = await node.ask("ListTransactions", 1, duration_filter=YEAR_MS // 2)
     (row,) = answer["transaction_states"]
     assert (row["transactional_id"], row["producer_id"], row["transaction_state"]) == ("x", pair[0], "Ongoing")
-    partition = coordinator_partition("g", 50)
+    partition = coordinator_partition("g", COORDINATORS)
     assert TopicPartition(CONSUMER_OFFSETS, partition) not in node.entry().partitions

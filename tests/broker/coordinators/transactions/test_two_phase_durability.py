@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kits.node.sim_node import NODE
+from kits.node.sim_node import COORDINATORS, NODE
 from kits.node.two_phase_node import NONE, Given, TwoPhaseNode, play
 from kits.node.txn_node import Pair
 from twofold.broker.coordinators.transactions.shard import TransactionShard
@@ -148,6 +148,7 @@ def test_a_power_cut_after_any_answer_takes_nothing_of_an_abort(place: int, cut_
         tell(ABORTED, place.__eq__, seed=seed, cut_mode=cut_mode)
 
 
+@pytest.mark.slow
 @MODES
 @pytest.mark.parametrize("steps", [COMMITTED, ABORTED], ids=["commit", "abort"])
 def test_a_power_cut_after_every_answer(steps: list[Step], cut_mode: CutMode) -> None:
@@ -155,6 +156,7 @@ def test_a_power_cut_after_every_answer(steps: list[Step], cut_mode: CutMode) ->
         tell(steps, lambda place: True, seed=seed, cut_mode=cut_mode)
 
 
+@pytest.mark.slow
 def test_a_power_cut_may_take_what_another_producer_was_told() -> None:
     """As configured: this is what the tests above would see without the syncs."""
     lost = 0
@@ -170,6 +172,7 @@ def test_a_power_cut_may_take_what_another_producer_was_told() -> None:
 # The older protocol, other acks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verified", [True, False])
 def test_the_older_protocol_is_as_durable(verified: bool) -> None:
     async def story(node: TwoPhaseNode) -> None:
@@ -408,7 +411,7 @@ def test_a_vow_that_is_not_on_disk_is_not_answered() -> None:
 
     async def story(node: TwoPhaseNode) -> None:
         pair = await unprepared(node)
-        node.sim.disk(NODE).fail_syncs(1, match=f"/{TRANSACTION_STATE}-{coordinator_partition('x', 50)}/")
+        node.sim.disk(NODE).fail_syncs(1, match=f"/{TRANSACTION_STATE}-{coordinator_partition('x', COORDINATORS)}/")
         assert await node.keep() in (15, 16)
         await node.kill()
         given = await node.keep()

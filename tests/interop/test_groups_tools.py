@@ -84,8 +84,6 @@ WITH_A_MEMBER = (
     GROUPS + "--describe --group readers",
     GROUPS + "--list --state stable,assigning,reconciling",
     GROUPS + "--list --state --type consumer",
-    GROUPS + "--list --state nothing",
-    GROUPS + "--list --type nothing",
     *(GROUPS + f"--describe --group modern {what}" for what in WHAT),
     GROUPS + "--describe --group matching --members --verbose",
     GROUPS + "--describe --group matching --offsets",
@@ -158,10 +156,10 @@ def test_commands_for_groups_print_what_they_print_for_apache_kafka(tmp_path: Pa
                 first = run(oracle, server, WITH_A_MEMBER)
             plan = tmp_path / "plan.csv"
             plan.write_text("tools,0,4\ntools,1,5\n")
-            commands = [command.format(plan=plan) for command in WITHOUT]
+            commands = [command.replace("{plan}", str(plan)) for command in WITHOUT]
             printed[server.name] = first + run(oracle, server, commands)
-    for theirs, ours in zip(printed["oracle"], printed["twofold"], strict=True):
-        assert ours == theirs
+    wrong = [pair for pair in zip(printed["oracle"], printed["twofold"], strict=True) if pair[0] != pair[1]]
+    assert not wrong, "\n".join(f"{theirs}\n{ours}" for theirs, ours in wrong)
     assert len(printed["twofold"]) == COMMANDS
 
 
@@ -176,7 +174,7 @@ def run(oracle: Oracle, server: Server, commands: list[str] | tuple[str, ...]) -
 
 def comparable(text: str) -> list[str]:
     text = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "<uuid>", text)
-    text = re.sub(r"(?<![\w-])[\w-]{22}(?![\w-])", "<id>", text)  # of a member of the new protocol
+    text = re.sub(r"(?<![\w+/])[\w+/]{22}(?![\w+/])", "<id>", text)  # of a member of the new protocol
     text = re.sub(r"127\.0\.0\.1(:|\s+)\d+", "<address>", text)
     text = re.sub(r"^\s*at .*\n", "", text, flags=re.MULTILINE)
     text = re.sub(r"^ *(share|streams)\..*\n", "", text, flags=re.MULTILINE)  # configurations of other groups

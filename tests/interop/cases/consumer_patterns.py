@@ -1,6 +1,7 @@
 """Patterns of topics that members of the consumer protocol subscribe to: matched by the server, ten seconds apart."""
 
 import os
+from typing import Any
 
 from interop.cases.consumer_classic import Old, unresolved
 from interop.cases.consumer_kit import Modern, Party, wait
@@ -156,7 +157,7 @@ def a_pattern_of_internal_topics(probe: Probe) -> None:
     a.leave("leaves")
 
 
-SUBSCRIPTIONS = ({"subscribed_topic_names": None}, {"subscribed_topic_names": []})
+SUBSCRIPTIONS: tuple[dict[str, Any], ...] = ({"subscribed_topic_names": None}, {"subscribed_topic_names": []})
 
 
 @case()

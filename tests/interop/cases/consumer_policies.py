@@ -1,7 +1,7 @@
 """Groups under `group.consumer.migration.policy` other than bidirectional, and groups that a restart interrupts.
 
-Stories are told to both servers under the first policy, go on after both were started again, and end under another one. They
-are not in the suite of all cases: `test_differential_policies` starts servers of its own for them.
+Stories are told to both servers under the first policy, go on after both were started again, and end under another
+one. They are not in the suite of all cases: `test_differential_policies` starts servers of its own for them.
 """
 
 from collections.abc import Callable, Generator

@@ -364,6 +364,8 @@ def test_offset_delete(server: Server, wire: Connection) -> None:
     assert answer["error_code"] == 0
     assert [row["error_code"] for row in answer["topics"][0]["partitions"]] == [0, 3]
     assert fetch(wire, server, 8, group)["committed_offset"] == -1
+    (row,) = wire.ask("OffsetDelete", 0, group_id=group, topics=[*rows, *rows])["topics"]
+    assert [part["partition_index"] for part in row["partitions"]] == [0, 9, 0, 9], "a topic has one row"
     for name, code in (("unknown", 69), ("", 24)):
         answer = wire.ask("OffsetDelete", 0, group_id=name, topics=rows)
         assert (answer["error_code"], answer["topics"]) == (code, [])
@@ -381,7 +383,7 @@ def test_list_groups_in_every_version(server: Server, wire: Connection, version:
     assert (rows[simple]["protocol_type"], rows[living]["protocol_type"]) == ("", "consumer")
     if version >= 4:
         assert (rows[simple]["group_state"], rows[living]["group_state"]) == ("Empty", "Stable")
-        found = {row["group_id"] for row in ask(wire, "ListGroups", version, states_filter=["STABLE"])["groups"]}
+        found = {row["group_id"] for row in ask(wire, "ListGroups", version, states_filter=[" STABLE "])["groups"]}
         assert living in found
         assert simple not in found
     if version >= 5:

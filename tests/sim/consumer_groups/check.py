@@ -200,7 +200,7 @@ class ConsumerGroupWatch(GroupWatch):
                 self._check_told(before.consumers.get(GROUP), shard.state)
             value = shard.state.groups.get(GROUP)
             if value is not None:
-                # One that has just turned classic, and was to be shared out anew, is what the log says once it is loaded.
+                # One that has just turned classic, and was to be shared out anew, is loaded as the log says.
                 self.consumer_history.granted(self._owners_by_leader(value, is_next=True))
             self.look()
 

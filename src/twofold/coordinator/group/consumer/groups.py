@@ -261,7 +261,7 @@ class ConsumerGroups:
             answer, is_classic = classic_members.join(draft, request, client, member_id, check_metadata=check)
         except KafkaError as error:
             return GroupDecision(group.group_id, join_error(error))
-        # The classic group has the targets for an assignment: where a member still has something else, two would own it.
+        # The classic group has the targets for an assignment: where one is not reached yet, two members would own it.
         stale = is_classic and (
             draft.group.target_epoch < draft.group.epoch or not _others_have_their_targets(group, request)
         )

@@ -13,10 +13,9 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from make_folder_fixture import FIXTURES, SMALL, without_owner
-
 from kits.folders.group_story import GroupStory
 from kits.processes.server import TwofoldServer
+from make_folder_fixture import FIXTURES, SMALL, without_owner
 
 SETTINGS = {"node.id": "1", "group.initial.rebalance.delay.ms": "1000"} | SMALL
 

@@ -3,8 +3,6 @@ goes on after it. The version before comes out of the repository's history, into
 
 import json
 import os
-import subprocess
-import venv
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import pytest
 import twofold
 from interop.test_two_phase_outcomes_real import SETTINGS, TOPIC, outcome, recovering, values
 from kits.processes import commands
+from kits.processes.history import install_or_skip
 from kits.processes.server import TwofoldServer
 
 pytestmark = [
@@ -20,7 +19,6 @@ pytestmark = [
     pytest.mark.skipif(not os.environ.get("TWOFOLD_LONG"), reason="TWOFOLD_LONG=1 installs the version before"),
 ]
 
-ROOT = Path(__file__).parents[2]
 BEFORE = {
     # The last one without outcomes of two-phase transactions, markers of administrators and producer-times.
     "without-outcomes": "995222d",
@@ -32,25 +30,7 @@ BEFORE = {
 @pytest.fixture(scope="module", params=[*BEFORE.values()], ids=[*BEFORE])
 def version_before(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The interpreter of an environment that has the commit installed."""
-    folder = tmp_path_factory.mktemp("before")
-    commit = str(request.param)
-    archive = folder / "sources.tar"
-    made = subprocess.run(
-        ["git", "archive", "--output", str(archive), commit, "src", "pyproject.toml", "README.md", "LICENSE"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if made.returncode != 0:
-        pytest.skip(f"the history of this checkout has no commit {commit}: {made.stderr.strip()}")
-    sources = folder / "sources"
-    sources.mkdir()
-    subprocess.run(["tar", "-xf", str(archive), "-C", str(sources)], check=True)
-    venv.create(folder / "environment", with_pip=True)
-    python = folder / "environment" / "bin" / "python"
-    subprocess.run([str(python), "-m", "pip", "install", "--quiet", str(sources)], check=True, timeout=600)
-    return python
+    return install_or_skip(str(request.param), tmp_path_factory.mktemp("before"))
 
 
 @pytest.fixture

@@ -87,7 +87,7 @@ def found() -> str:
 
 
 @pytest.mark.slow
-def test_a_revocation_that_nobody_waits_for_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_revocation_that_is_not_waited_for_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     original = reconciliation.step
 
     def step(current: Any, aim: Any) -> Any:

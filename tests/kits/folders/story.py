@@ -6,7 +6,7 @@ the folder. A folder is well read when a `look` before the move equals the one a
 
 import hashlib
 import time
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 from uuid import UUID
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
@@ -46,7 +46,7 @@ class Story:
     def close(self) -> None:
         self.wire.close()
 
-    def __enter__(self) -> "Story":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -198,6 +198,10 @@ class ConsumerGroupWatch(GroupWatch):
             underneath(shard)
             if was_cut and self._is_durable:
                 self._check_told(before.consumers.get(GROUP), shard.state)
+            value = shard.state.groups.get(GROUP)
+            if value is not None:
+                # One that has just turned classic, and was to be shared out anew, is loaded as the log says.
+                self.consumer_history.granted(self._owners_by_leader(value, is_next=True))
             self.look()
 
         return activate

@@ -125,7 +125,7 @@ class ModernSeat(Seat):
         self._told, self._said = frozenset(), None
         answer = await self._say(JOINS, frozenset(), is_full=True)
         require(answer.member_epoch > JOINS, f"{self._name} has joined in epoch {answer.member_epoch}")
-        self._member_id = answer.member_id
+        self._member_id = answer.member_id or self._member_id
         self._told, self._said = self._assigned(answer) or frozenset(), frozenset()
         return Place(self._member_id, answer.member_epoch, "", ())
 

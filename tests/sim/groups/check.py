@@ -18,7 +18,7 @@ from unittest.mock import patch
 from sim.broker.watch import Violation, require
 from twofold.broker.coordinators.groups.shard import GroupPort, GroupShard
 from twofold.coordinator.group.membership import Membership
-from twofold.coordinator.group.rounds import Rounds
+from twofold.coordinator.group.rounds import ClassicRounds
 from twofold.coordinator.group.state import SIMPLE_GROUP, GroupMachine, GroupsState
 from twofold.machine.maps import Map
 from twofold.types import TopicPartition
@@ -147,7 +147,7 @@ class GroupWatch:
         for owner, name, replacement in (
             (GroupPort, "append", self._append),
             (GroupShard, "_activate", self._activate),
-            (Rounds, "renew", self._renew),
+            (ClassicRounds, "renew", self._renew),
             (Membership, "_session_is_over", self._session_is_over),
         ):
             self._patches.enter_context(patch.object(owner, name, replacement(getattr(owner, name))))
@@ -222,7 +222,7 @@ class GroupWatch:
             self.require(value.generation >= newest, f"loaded generation {value.generation} after {newest}")
 
     def _renew(self, original: Any) -> Any:
-        def renew(rounds: Rounds, group: Any, member: Any, now: Any) -> None:
+        def renew(rounds: ClassicRounds, group: Any, member: Any, now: Any) -> None:
             self._renewed[group.group_id, member.member_id] = self.now_s()
             original(rounds, group, member, now)
 

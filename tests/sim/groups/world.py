@@ -277,7 +277,8 @@ class GroupWorld:
             await self.read(admin)
         require(group.state == "Stable", f"the group is {group.state}")
         told = sorted(
-            (m.member_id, m.group_instance_id or "", m.client_id, tuple(sorted(m.assignment))) for m in group.members
+            (m.member_id, m.group_instance_id or "", m.client_id, tuple(sorted(m.assignment or ())))
+            for m in group.members
         )
         believed = sorted(
             (m.place.member_id, m.plan.instance_id or "", node, tuple(sorted(m.place.owned)))

@@ -29,7 +29,7 @@ from twofold.coordinator.group.classic import ClassicGroup, Member, Protocols, T
 from twofold.coordinator.group.context import NEW_MEMBER_JOIN_TIMEOUT_MS, Client, GroupConfig, Instant, Outcome
 from twofold.coordinator.group.deadlines import Deadlines
 from twofold.coordinator.group.records import GroupRecord, GroupValue
-from twofold.coordinator.group.rounds import JOIN, SESSION, Rounds
+from twofold.coordinator.group.rounds import JOIN, SESSION, ClassicRounds
 from twofold.coordinator.group.state import GroupsState, as_coordinator_error
 from twofold.coordinator.group.states import HEARTBEAT, SYNC, GroupEvent, GroupState
 from twofold.wire.errors import (
@@ -63,7 +63,7 @@ class Membership:
         self.groups: dict[str, ClassicGroup] = {}
         self.deadlines: Deadlines[tuple[str, str, str]] = Deadlines()
         self._new_id = new_id
-        self._rounds = Rounds(config, self.deadlines)
+        self._rounds = ClassicRounds(config, self.deadlines)
 
     # --- life ---
 

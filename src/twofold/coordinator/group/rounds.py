@@ -1,9 +1,9 @@
 """The rounds of classic groups: a rebalance from the moment when all are asked to join to the last assignment.
 
 1. A round has two phases: members join until all have, or until the group's rebalance timeout is over; then its leader
-   assigns, and every member gets its part. Who comes too late in either phase is removed; a static member stays until
-   its session ends.
-2. Whoever goes while a request of its waits is told so.
+   assigns, and every member gets its part. A member that comes too late in either phase is removed; a static one stays
+   until its session ends.
+2. A member that goes while a request of its own waits is told so.
 3. When a phase or a session ends is in `deadlines`, under (kind, group id, member id). A phase concerns no member.
 """
 
@@ -18,7 +18,7 @@ from twofold.wire.errors import KafkaError, RebalanceInProgress, UnknownMemberId
 SESSION, JOIN, SYNC_PHASE = "session", "join", "sync"
 
 
-class Rounds:
+class ClassicRounds:
     def __init__(self, config: GroupConfig, deadlines: Deadlines[tuple[str, str, str]]) -> None:
         self._config = config
         self._deadlines = deadlines

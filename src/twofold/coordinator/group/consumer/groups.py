@@ -264,7 +264,10 @@ class ConsumerGroups:
             return GroupDecision(group.group_id, join_error(error, request.member_id))
         except KafkaError as error:
             return GroupDecision(group.group_id, join_error(error))
-        stale = is_classic and draft.group.target_epoch < draft.group.epoch
+        # The classic group has the targets for an assignment: where one is not reached yet, two members would own it.
+        stale = is_classic and (
+            draft.group.target_epoch < draft.group.epoch or not _others_have_their_targets(group, request)
+        )
         return self._decided(draft, answer, turned_classic=is_classic, must_rebalance=stale)
 
     def sync(self, group: ConsumerGroup, request: SyncGroupRequest, now: Instant) -> GroupDecision[SyncGroupResponse]:
@@ -335,6 +338,13 @@ class ConsumerGroups:
 def new_member_id(bits: int) -> str:
     """128 random bits as Kafka writes a uuid: 22 characters of base64."""
     return b64encode(bits.to_bytes(16), b"-_").decode().rstrip("=")
+
+
+def _others_have_their_targets(group: ConsumerGroup, request: JoinGroupRequest) -> bool:
+    """All but the static member that comes back."""
+    replaced = group.static_member(request.group_instance_id)
+    others = (member for member in group.members.values() if member is not replaced)
+    return all(member.is_reconciled_to(group.target_epoch) for member in others)
 
 
 def _identified(group: ConsumerGroup, identity: MemberIdentity) -> ConsumerMember:

@@ -5,7 +5,7 @@ runs. CPython looks at all of them in a full collection, and begins one each tim
 10,000 consumer groups it spends 0.3 s on that, in which no client is answered.
 
 1. What a full collection leaves is frozen: the next one looks only at what was made since.
-2. Objects that were frozen and then form a cycle that nobody uses are not found. So once as many were frozen as there
+2. Objects that were frozen and then form a cycle that nothing uses are not found. So once as many were frozen as there
    were when all were last looked at, the next full collection looks at all of them. What can be lost until then is
    bounded, and the long collections are as rare as the broker doubles.
 """

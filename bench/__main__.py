@@ -59,6 +59,7 @@ SUITES: dict[str, Callable[..., None]] = {
 PARTS: dict[str, Callable[..., None]] = {
     "start.after_kill": first_look.run,
     "start.testing": testing.run,
+    "members.heartbeats": members.run_heartbeats,
     "metadata.creation": metadata.run_creation,
     "metadata.meanwhile": metadata.run_meanwhile,
     "metadata.lookup": metadata.run_lookup,

@@ -1,12 +1,13 @@
 """Our consumer with `group_protocol="consumer"` (KIP-848) against Twofold.
 
-`make interop` adds Apache Kafka, and members in processes of their own that crash and are paused. Each test has a group
-and a topic of its own, so that they can share a broker whose timers are short.
+`make interop` adds Apache Kafka. Each test has a group and a topic of its own, so that they can share a broker whose
+timers are short. Members in processes of their own, which crash and are paused, are in `test_groups_modern.py`.
 """
 
 import asyncio
 import contextlib
 import os
+import socket
 import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
@@ -15,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from kits.groups.groups import SESSION_S, Feed, create_topic, crew
 from kits.processes.server import TwofoldServer
 from oracle.kafka import Oracle, running_oracle
 from twofold import Consumer as BlockingConsumer
@@ -24,6 +24,7 @@ from twofold.client.admin.model import NewTopic
 from twofold.client.consumer.consumer import RebalanceListener
 from twofold.client.consumer.group.listener import Partitions
 from twofold.client.errors import CommitFailed, IllegalConsumerCall, InstanceFenced
+from twofold.connections.errors import GaveUp
 from twofold.types import TopicPartition
 from twofold.wire.errors import InvalidRegularExpression, KafkaError, UnsupportedAssignor
 
@@ -133,38 +134,6 @@ class Group:
         await member.calls.speak(leaving(member.membership.terms), consumer._cluster.deadline())
 
 
-@pytest.mark.skipif(not LONG, reason="waits for sessions to end")
-@pytest.mark.parametrize("other", ["twofold-aio", "confluent-kafka"])
-def test_one_owner_each_whatever_happens_to_members(server: Server, tmp_path: Path, other: str) -> None:
-    """Members come, leave, crash, and are paused for longer than their session, in processes of their own."""
-    topic = f"t-{uuid.uuid4().hex[:8]}"
-    create_topic(server, topic, 6)
-    feed = Feed(server, {(topic, index) for index in range(6)})
-    with crew(server, tmp_path, f"g-{other}", [topic], 6) as group:
-        first = group.add("twofold", protocol="consumer")
-        group.settle()
-        second, third = group.add(other, protocol="consumer"), group.add("twofold", protocol="consumer")
-        group.settle()
-        group.crash(third)
-        took = group.settle()
-        assert took < SESSION_S + 20, f"a crash was noticed after {took:.1f} s"
-        group.pause(first)
-        group.settle()
-        before = len(first.events())
-        group.go_on(first)
-        group.settle()
-        woken = first.events()[before:]
-        assert any(event["event"] == "owns" and event["lost"] for event in woken), "it has not heard of its loss"
-        last = group.add("twofold", protocol="classic")
-        group.settle()
-        group.leave(second)
-        group.settle()
-        group.leave(last)
-        group.settle()
-        group.await_committed(feed.finish())
-        group.check()
-
-
 def in_group(server: Server, test: Callable[[Group], Awaitable[None]]) -> None:
     async def run() -> None:
         async with contextlib.AsyncExitStack() as stack:
@@ -258,6 +227,35 @@ def test_the_broker_matches_a_pattern(server: Server) -> None:
         assert set(group.read.values()) == {1}
 
     in_group(server, story)
+
+
+def test_a_broker_that_takes_connections_and_answers_nothing_ends_no_membership(tmp_path: Path) -> None:
+    """As one that is starting, or in trouble: each heartbeat waits for as long as it may."""
+
+    async def story(group: Group) -> None:
+        server = group.server
+        assert isinstance(server, TwofoldServer)
+        await group.send(4)
+        consumer = await group.consumer(request_timeout_ms=1000)
+        await group.settle(consumer, until=lambda: len(group.read) == 4)
+        server.kill()
+        with socket.create_server((server.host, server.port)):
+            end = asyncio.get_running_loop().time() + 4
+            while asyncio.get_running_loop().time() < end:
+                with contextlib.suppress(GaveUp):  # of the fetch, which tells why nothing comes
+                    await consumer.poll(200)
+        server.start()
+        await group.send(4)
+        end = asyncio.get_running_loop().time() + PATIENCE_S
+        while len(group.read) < 8:
+            assert asyncio.get_running_loop().time() < end, f"it has read {len(group.read)} of 8 records"
+            with contextlib.suppress(GaveUp):
+                group.read.update(record.value for record in await consumer.poll(200))
+        await consumer.commit()
+        assert set(group.read.values()) == {1}
+
+    with TwofoldServer(tmp_path, SETTINGS) as server:
+        in_group(server, story)
 
 
 @pytest.mark.parametrize(

@@ -165,6 +165,7 @@ def _listen_for_faults(faults: "LocalFaults", address: str) -> "FaultServer":
 
 async def _serve(settings: "Settings", data_dir: str, faults: "LocalFaults | None" = None) -> int:
     from twofold.broker.run import serve
+    from twofold.runtime.garbage import SparingCollections
 
     stop = asyncio.Event()
     _stop_on_signals(stop)
@@ -189,6 +190,7 @@ async def _serve(settings: "Settings", data_dir: str, faults: "LocalFaults | Non
 
     def on_looked() -> None:
         gc.freeze()  # logs that were opened stay open
+        gc.callbacks.append(SparingCollections())
         gc.set_threshold(young, middle, old)
 
     await serve(

@@ -24,7 +24,7 @@ from twofold.coordinator.group.consumer.conversion import (
     upgrade,
 )
 from twofold.coordinator.group.consumer.draft import JOIN, REVOCATION, SESSION, Draft, Timer, removal_of
-from twofold.coordinator.group.consumer.heartbeat import ConsumerHeartbeat, heartbeat
+from twofold.coordinator.group.consumer.heartbeat import ConsumerHeartbeat, heartbeat, only_goes_on
 from twofold.coordinator.group.consumer.leaving import leave_for_a_while, leaving_member, remove_members
 from twofold.coordinator.group.consumer.state import (
     LEFT_FOR_A_WHILE,
@@ -165,6 +165,8 @@ class ConsumerGroups:
         if request.member_epoch < 0:
             return self._leave(state, request, now)
         group = state.consumers.get(request.group_id)
+        if group is not None and not self._must_check(request.group_id) and only_goes_on(group, request, client):
+            return self._goes_on(request)
         draft = self._draft(group or ConsumerGroup(request.group_id), now)
         if group is None:
             self._make_room(draft, classic, request)
@@ -176,6 +178,17 @@ class ConsumerGroups:
             may_resolve=request.group_id not in self._resolving,
         )
         return self._decided(draft, answer, resolution=resolution, replaces_classic=classic is not None)
+
+    def _goes_on(self, request: ConsumerGroupHeartbeatRequest) -> GroupDecision[ConsumerGroupHeartbeatResponse]:
+        timings = self.cluster.timings(request.group_id)
+        answer = ConsumerGroupHeartbeatResponse(
+            error_code=NONE,
+            member_id=request.member_id,
+            member_epoch=request.member_epoch,
+            heartbeat_interval_ms=timings.heartbeat_interval_ms,
+        )
+        session = Timer(SESSION, request.member_id, timings.session_timeout_ms)
+        return GroupDecision(request.group_id, answer, timers=[session])
 
     def _make_room(self, draft: Draft, classic: ClassicGroup | None, request: ConsumerGroupHeartbeatRequest) -> None:
         """There is no such consumer group yet: it begins with this member, empty or with those of a classic group."""

@@ -4,6 +4,8 @@
    step. The answer follows from the group after all of them.
 2. The answer names the assignment when the member asked for everything (it joined, or sent all fields), or when what is
    assigned to it changed; else the member knows it.
+3. Nearly all heartbeats only say that the member is there. `only_goes_on` finds them without deciding anything, and
+   their answer is the one that the long way would give.
 """
 
 from collections.abc import Mapping
@@ -23,7 +25,7 @@ from twofold.coordinator.group.consumer.checks import (
 from twofold.coordinator.group.consumer.draft import SESSION, Draft
 from twofold.coordinator.group.consumer.reconciliation import Owned
 from twofold.coordinator.group.consumer.records import CURRENT, SUBSCRIPTION, TARGET, Epochs, Held, MemberSubscription
-from twofold.coordinator.group.consumer.state import FIRST_EPOCH, ConsumerMember
+from twofold.coordinator.group.consumer.state import FIRST_EPOCH, STABLE, ConsumerGroup, ConsumerMember
 from twofold.coordinator.group.consumer.subscriptions import (
     PatternChange,
     Resolution,
@@ -76,6 +78,30 @@ class Step(NamedTuple):
     subscription: MemberSubscription
     before: MemberSubscription
     owned: Owned | None
+
+
+def only_goes_on(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, client: Client) -> bool:
+    """Whether the member has all that it should have and says nothing new: only its session goes on. The topics have to
+    be those with which the group was compared."""
+    member = group.members.get(request.member_id)
+    if member is None or not request.member_epoch == member.epoch == group.target_epoch == group.epoch:
+        return False
+    subscription = member.subscription
+    instance_id = request.instance_id
+    return (
+        member.current.state == STABLE
+        and request.topic_partitions is None
+        and request.subscribed_topic_names is None
+        and request.subscribed_topic_regex is None
+        and request.server_assignor is None
+        and request.rack_id is None
+        and request.rebalance_timeout_ms == -1
+        and subscription.client_id == client.client_id
+        and subscription.client_host == client.client_host
+        and subscription.classic is None
+        and (instance_id is None or group.static.get(instance_id) == member.member_id)
+        and not group.pattern_users
+    )
 
 
 def heartbeat(

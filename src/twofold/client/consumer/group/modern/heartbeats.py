@@ -2,7 +2,8 @@
 
 1. One is on its way at a time. The broker says how long until the next; one that has something new to say leaves at
    once.
-2. After one that failed the next waits for a pause that grows.
+2. After one that failed the next waits for a pause that grows. One that had no answer in its time, or no connection,
+   says nothing about the member.
 3. They go on while the application works on its records. A member whose application does not poll for
    `max_poll_interval_ms` is overdue, whatever its heartbeats say.
 """
@@ -16,6 +17,7 @@ from twofold.client.config import ConsumerConfig
 from twofold.client.consumer.group.calls import MemberCalls
 from twofold.client.consumer.group.modern.membership import EpochMembership, SentHeartbeat
 from twofold.client.consumer.group.modern.states import EpochState
+from twofold.connections.errors import GaveUp
 from twofold.connections.waiting import spawn_shared
 from twofold.runtime.api import Runtime
 from twofold.wire.errors import KafkaError
@@ -117,7 +119,8 @@ class EpochHeartbeats:
         self._failures += 1
         delay_s = self._config.retry_backoff.delay_s(self._failures, self._runtime.random)
         self._due = self._not_before = self._runtime.clock.monotonic() + delay_s
-        if error.retriable:
+        # GaveUp: the time of this heartbeat is over. Whether it could not connect or had no answer, the next one may.
+        if error.retriable or isinstance(error, GaveUp):
             log.debug("group %r: no answer to a heartbeat: %s", self._config.group_id, error)
             self._membership.unanswered(sent)
         else:

@@ -149,6 +149,8 @@ class ReplicaManager:
                 self._follow_topic(change)
         if self.fetchers is not None and delta.changed_brokers:
             self.fetchers.brokers_changed()
+            for partition in self._partitions.values():
+                partition.look_at_followers()  # one that is gone holds nothing back
         for partition_log in self._logs.logs() if settings_changed or delta.changed_configs else ():
             name = partition_log.topic_partition.topic
             if settings_changed or ConfigOwner(TOPIC_RESOURCE, name) in delta.changed_configs:

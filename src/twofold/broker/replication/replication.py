@@ -1,4 +1,5 @@
-"""The parts of a member of a cluster that replicate its partitions: connections to the other brokers, and fetchers.
+"""The parts of a member of a cluster that replicate its partitions: connections to other brokers, fetchers, and what
+looks after its followers.
 
 1. They are there before the first image is taken over: it says what is followed.
 2. Nothing is fetched before the broker is registered. What it acknowledges is acknowledged as that registration.
@@ -7,9 +8,13 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import cast
 
+from twofold.broker.controller_port import ReplicationPort
 from twofold.broker.core import BrokerCore
 from twofold.broker.replication.fetchers import FetcherContext, ReplicaFetchers
+from twofold.broker.replication.follower_watch import FollowerWatch
+from twofold.broker.replication.isr_changes import Identity, IsrChanges
 from twofold.cluster.peers import Peers
 from twofold.config import cluster
 from twofold.config.definition import ConfigError
@@ -36,13 +41,23 @@ class Replication:
         context = FetcherContext(core.runtime, core.node_id, lambda: core.settings, broker_epoch, self._registered)
         self.fetchers = ReplicaFetchers(context, self.peers)
         core.replicas.fetchers = self.fetchers
+        self.isr_changes = IsrChanges(
+            core.runtime,
+            lambda: Identity(core.node_id, broker_epoch()),
+            lambda request: cast(ReplicationPort, core.controller).alter_partition(request),
+        )
+        core.replicas.neighbours.propose = self.isr_changes.propose
+        watch = FollowerWatch(core.replicas, core.runtime.timers, core.replicas.neighbours.lag_ms)
+        self._watch = core.runtime.spawn(watch.run(), name="followers that fall behind")
 
     def begin(self) -> None:
         """The broker is registered."""
         self._registered.set()
 
     async def close(self) -> None:
+        self._watch.cancel()
         await self.fetchers.close()
+        await self.isr_changes.close()
         self.peers.close()
 
 

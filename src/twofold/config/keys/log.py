@@ -118,7 +118,7 @@ KEYS = (
             doc="How long a follower's fetch waits."),
     setting("replica.high.watermark.checkpoint.interval.ms", LONG, 5000, importance=HIGH,
             doc="How often high watermarks are written to disk."),
-    setting("replica.lag.time.max.ms", LONG, 30_000, importance=HIGH, effect=False,
+    setting("replica.lag.time.max.ms", LONG, 30_000, importance=HIGH,
             doc="How long a follower may lag before it leaves the ISR."),
     setting("replica.selector.class", STRING, None, effect=False, doc="How a consumer's replica is chosen."),
     setting("replica.socket.receive.buffer.bytes", INT, 65_536, importance=HIGH, effect=False,

@@ -205,7 +205,7 @@ class Lifecycle:
                 continue
             try:
                 await self.beat()
-            except StaleBrokerEpoch as error:
+            except (StaleBrokerEpoch, BrokerIdNotRegistered) as error:
                 if self._membership is None:
                     log.warning("heartbeat failed: %s", error)
                 else:
@@ -254,7 +254,7 @@ class Lifecycle:
         while clock.monotonic() - began_s < LEFT_WITHIN_S and clock.monotonic() - answered_s < SILENT_FOR_S:
             try:
                 response = await self.beat(want_shut_down=True)
-            except StaleBrokerEpoch:
+            except (StaleBrokerEpoch, BrokerIdNotRegistered):
                 return True  # the controller has no such broker: there is nothing to move
             except KafkaError as error:
                 log.warning("the controlled shutdown of broker %d waits: %s", self._node_id, error)

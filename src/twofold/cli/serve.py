@@ -59,8 +59,9 @@ def serve_command(arguments: Sequence[str]) -> int:
     configure_logging(log_format=options.log_format, level=options.log_level)
     try:
         start = StartOptions(
-            options.listen, options.advertise, options.data, options.metrics, options.config, options.option
-        )
+            options.listen, options.advertise, options.data, options.metrics, options.config, options.option,
+            options.join, options.coordinators_only,
+        )  # fmt: skip
         settings = make_settings(collect_sources(start))
         return _run(settings, data_folder(start, settings), options.test_faults)
     except KeyboardInterrupt:
@@ -83,6 +84,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--data", metavar="DIR", help=f"where the logs are kept (default {DEFAULT_DATA})")
     parser.add_argument("--metrics", metavar="HOST:PORT", help="serve http://HOST:PORT/metrics, /healthz, /readyz")
+    parser.add_argument(
+        "--join",
+        metavar="HOST:PORT",
+        help="be a broker of the cluster whose controllers listen there (default: do not)",
+    )
+    parser.add_argument(
+        "--coordinators-only",
+        action="store_true",
+        help="with --join: partitions lie here only if they are asked for by name (cordoned.log.dirs=*)",
+    )
     parser.add_argument("--config", metavar="FILE", help="a server.properties file")
     parser.add_argument(
         "-o", "--option", metavar="KEY=VALUE", action="append", default=[], help="one setting; may be repeated"
@@ -108,6 +119,7 @@ def make_help() -> "click.Command":
         click.Option(
             [action.dest, *action.option_strings],
             type=click.Choice(list(action.choices)) if action.choices else None,
+            is_flag=action.nargs == 0,
             metavar=action.metavar if isinstance(action.metavar, str) else None,
             help=action.help,
         )

@@ -30,6 +30,8 @@ class StartOptions:
     metrics: str | None = None
     config: str | None = None
     option: Sequence[str] = ()
+    join: str | None = None
+    coordinators_only: bool = False
 
 
 def collect_sources(options: StartOptions) -> "list[Source]":
@@ -52,6 +54,10 @@ def collect_sources(options: StartOptions) -> "list[Source]":
         chosen |= data_settings(options.data)
     if options.metrics is not None:
         chosen["metrics.listener"] = options.metrics
+    if options.join is not None:
+        chosen |= {"process.roles": "broker", "controller.quorum.bootstrap.servers": _controllers(options.join)}
+    if options.coordinators_only:
+        chosen["cordoned.log.dirs"] = "*"
     sources.append(Source("the command line", chosen))
     if not any("listeners" in source.texts for source in sources):
         sources.insert(0, Source("the default", {"listeners": _listener(DEFAULT_LISTEN)}))
@@ -77,6 +83,14 @@ def _listener(listen: str) -> str:
     if not separator or not port.isdecimal() or int(port) > 65535:
         raise UsageError(f"--listen {listen!r} is not HOST:PORT with a port from 0 to 65535 (0 chooses one)")
     return f"PLAINTEXT://{host}:{port}"
+
+
+def _controllers(join: str) -> str:
+    for address in join.split(","):
+        host, separator, port = address.strip().rpartition(":")
+        if not separator or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise UsageError(f"--join {join!r} is not HOST:PORT of a controller, or several separated by commas")
+    return join
 
 
 def _advertised(advertise: str, sources: "list[Source]") -> str:

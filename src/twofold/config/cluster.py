@@ -23,7 +23,7 @@ EVERY_DIRECTORY = "*"
 ROLES = "process.roles"
 BOOTSTRAP = "controller.quorum.bootstrap.servers"
 CORDONED = "cordoned.log.dirs"
-REPLICATES = False  # whether a member can lead and follow partitions that have several replicas
+REPLICATES = True  # whether a member can lead and follow partitions that have several replicas
 CONTROLLER = "CONTROLLER"  # how the listener of controllers is called where no setting says it
 _OF_CLIENTS = (
     "ssl.cipher.suites", "ssl.enabled.protocols", "ssl.endpoint.identification.algorithm", "ssl.key.password",

@@ -99,9 +99,7 @@ class ReplicaNode:
         self.logs = LogManager(runtime, "/data", options, default_config=config)
         self.logs.load()
         partition_log = self.logs.get_or_create(TP, TOPIC_ID, config)
-        neighbours = Neighbours(
-            self.node_id, lambda node: self.image.broker(node), lambda: runtime.clock.wall_ms(), lambda: 30_000
-        )
+        neighbours = Neighbours(self.node_id, self.image.broker, lambda: 0, lambda: 30_000)
         self.partition = Partition(TP, TOPIC_ID, partition_log, runtime.spawn, neighbours)
         self.sessions: FetchSessionCache[CachedPartition] = FetchSessionCache(
             CachedPartition, runtime.random.randint, runtime.clock.monotonic, max_slots=10

@@ -43,7 +43,11 @@ class TwofoldServer:
         program = ["-m", "twofold"] if not self.behind_s else [str(LATE_CLOCK), str(self.behind_s)]
         self._process = spawn([self.python, *program, "serve", *listen, *options, *self.flags], output=self.output)
         if wait:
-            wait_until(lambda: is_ready(self.host, self.port), self._process, patience_s=30, output=self.output)
+            self.wait_until_ready()
+
+    def wait_until_ready(self) -> None:
+        assert self._process is not None, "the server is not running"
+        wait_until(lambda: is_ready(self.host, self.port), self._process, patience_s=30, output=self.output)
 
     @property
     def running(self) -> bool:

@@ -94,7 +94,7 @@ class Partition:
         self._sync_failed = False
         self._beyond_hw = Unseen()
         self._beyond_lso = Unseen()
-        self._last_lso = partition_log.last_stable_offset
+        self._last_lso = -1  # until it leads: a log is opened for a follower when it begins to fetch
         # In order of arrival. Three attributes and not a table by bound: an enum member is slow to hash.
         self._watching_end: dict[Interest, None] = {}
         self._watching_hw: dict[Interest, None] = {}

@@ -184,7 +184,8 @@ def _recovery_state(old: PartitionState, goal: Goal, elected: _Elected, leader: 
 def _last_known(old: PartitionState, leader: int, rules: TopicRules) -> Ids | None:
     if rules.eligible_leaders and leader == NO_LEADER and old.has_leader and not old.last_known_elr:
         return (old.leader,)
-    return () if leader >= 0 and old.last_known_elr else None
+    forgets = rules.eligible_leaders or len(old.replicas) == 1
+    return () if leader >= 0 and old.last_known_elr and forgets else None
 
 
 def _directories(old: PartitionState, replicas: Ids, goal: Goal, rules: TopicRules) -> tuple[UUID, ...] | None:

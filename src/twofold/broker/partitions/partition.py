@@ -145,14 +145,14 @@ class Partition:
         epoch, leading = state.leader_epoch, self.leading
         if epoch < self.leader_epoch or (leading is None and epoch == self.leader_epoch):
             return  # a broker that has stopped leading in an epoch does not begin again in it
-        if self.leader_epoch < 0:
-            self._sync_recovered()
         if leading is not None and epoch == self.leader_epoch:
             leading = leading.updated(state)
         else:
+            self._last_lso = self.log.last_stable_offset  # this opens the log: what follows needs its real end
+            if leading is None and must_sync_first(self.log):
+                self.log.flush()
             self.log.assign_leader_epoch(epoch)
             leading = LeaderState.begin(self._neighbours.node_id, state, self.log.log_end_offset, now_ms)
-            self._last_lso = self.log.last_stable_offset
             self._wake_fetches()  # of the epoch before
         self.is_leader = True
         self.leader_id = state.leader
@@ -169,10 +169,6 @@ class Partition:
         self.isr = leading.isr.committed
         self._held = self._syncing or bool(leading.followers)
         self.changes += 1
-
-    def _sync_recovered(self) -> None:
-        if must_sync_first(self.log):
-            self.log.flush()
 
     def follow(self, state: PartitionState) -> None:
         """Another broker leads, or none: what waits here must be asked for there."""
@@ -479,6 +475,9 @@ class Partition:
         leading, reaction = self.leading.answered(change, row)
         if reaction is Reaction.COMMITTED:
             log.info("%s: in sync are %s now, in partition epoch %d", self, row.isr, row.partition_epoch)
+            neighbours = self._neighbours
+            neighbours.isr_expands += len(row.isr) > len(self.isr)
+            neighbours.isr_shrinks += len(row.isr) < len(self.isr)
             self._take(leading)
             self.maybe_advance_high_watermark()
         else:
@@ -527,9 +526,9 @@ class Partition:
 
 
 def must_sync_first(partition_log: PartitionLog) -> bool:
-    """Whether the log is synced before it is used. A client that repeats what a killed process left unsynced is told
-    that it is written, so it must be as safe as what is written from now on. An open transaction may be a two-phase
-    one."""
+    """Whether an opened log is synced before it is led. A client that repeats what a killed process left unsynced is
+    told that it is written, so it must be as safe as what is written from now on. An open transaction may be a
+    two-phase one."""
     unsynced = partition_log.log_end_offset - partition_log.recovery_point
     if not unsynced:
         return False

@@ -1,8 +1,8 @@
 """How a partition changes, beside Apache Kafka's controller: elections, the ISR, eligible leaders, moves, directories.
 
-Three differences are meant. A partition with one replica leads whatever is known of it, and has nothing to recover from.
-Eligible leaders that are left from a time when the cluster kept them are kept until one leads. And Apache Kafka notes -1
-as the last known leader where a move ends in a partition that had no leader before it.
+Three differences are meant. A partition with one replica leads whatever is known of it, and has nothing to recover
+from. Eligible leaders that are left from a time when the cluster kept them are kept until one leads. And Apache Kafka
+notes -1 as the last known leader where a move ends in a partition that had no leader before it.
 """
 
 import json

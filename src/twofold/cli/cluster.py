@@ -1,4 +1,4 @@
-"""`twofold cluster`: describe, log-dirs, features, features set."""
+"""`twofold cluster`: describe, brokers, log-dirs, features, features set; `quorum` is a module of its own."""
 
 from typing import Annotated
 
@@ -24,6 +24,7 @@ from twofold.cli.common import (
     run_command,
     say_empty,
 )
+from twofold.cli.quorum import quorum_app
 from twofold.cli.topic import report
 from twofold.client import (
     ClusterDescription,
@@ -37,9 +38,10 @@ from twofold.client import (
 )
 
 cluster_app = declare.App(
-    help="Show the cluster, its disks and its features, and change their levels.", no_args_is_help=True
+    help="Show the cluster, its controllers, disks and features, and change their levels.", no_args_is_help=True
 )
 features_app = declare.App(help="List the features of the cluster; `set` changes their levels.")
+cluster_app.add_app(quorum_app, name="quorum", epilog=EXIT_CODES)
 cluster_app.add_app(features_app, name="features", epilog=EXIT_CODES)
 
 MAX_LEVEL = 2**15 - 1
@@ -63,6 +65,43 @@ def describe(
         return OK
 
     run_command(main, bootstrap_server)
+
+
+@cluster_app.command("brokers", epilog=EXIT_CODES)
+def brokers(
+    bootstrap_server: BootstrapServer = DEFAULT_SERVER,
+    output: Format = OutputFormat.TABLE,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """List the brokers, fenced ones too: those that are registered, and that no client is sent to."""
+
+    async def main() -> int:
+        async with connected(bootstrap_server, timeout) as admin:
+            cluster = await admin.describe_cluster(include_fenced=True)
+        if output is OutputFormat.JSON:
+            print_json(_brokers_json(cluster))
+        else:
+            rows = [
+                (node.node_id, node.host, node.port, node.rack, "fenced" if node.node_id in cluster.fenced else "alive")
+                for node in _in_order(cluster)
+            ]
+            print_table(["BROKER", "HOST", "PORT", "RACK", "STATE"], rows, right=["BROKER", "PORT"])
+        return OK
+
+    run_command(main, bootstrap_server)
+
+
+def _brokers_json(cluster: ClusterDescription) -> list[dict[str, object]]:
+    return [
+        {
+            "broker_id": node.node_id,
+            "host": node.host,
+            "port": node.port,
+            "rack": node.rack,
+            "fenced": node.node_id in cluster.fenced,
+        }
+        for node in _in_order(cluster)
+    ]
 
 
 @cluster_app.command("log-dirs", epilog=EXIT_CODES)

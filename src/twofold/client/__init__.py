@@ -28,6 +28,7 @@ from twofold.client.admin.model import (
     Results,
     UpgradeType,
 )
+from twofold.client.admin.quorum import QuorumDescription, QuorumReplica
 from twofold.client.admin.quotas import QuotaTarget
 from twofold.client.admin.storage import ALL_RECORDS, LogDirDescription, ReplicaInfo
 from twofold.client.admin.transaction_model import (
@@ -82,6 +83,8 @@ __all__ = [
     "PreparedTxnState",
     "Producer",
     "ProducerDescription",
+    "QuorumDescription",
+    "QuorumReplica",
     "QuotaTarget",
     "RebalanceListener",
     "RecordMetadata",

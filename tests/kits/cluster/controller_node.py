@@ -46,7 +46,6 @@ CLUSTER_ID = "AMfjnEcPR1OcURHLX8pQFQ"
 PORT = 9093
 NODE_ID = 3000
 CONTROLLERS = 2  # the endpoint type of DescribeCluster
-IDLE_S = 0.5  # metadata.max.idle.interval.ms
 SILENCE = object()  # do not answer
 HANG_UP = object()  # end the connection
 Script = Callable[[Any], Any]

@@ -29,6 +29,7 @@ from twofold.client.admin.model import (
     Results,
     UpgradeType,
 )
+from twofold.client.admin.quorum import QuorumDescription, quorum_of, quorum_request
 from twofold.client.admin.quotas import QuotaCalls
 from twofold.client.admin.repair import TransactionRepairCalls
 from twofold.client.admin.security import SecurityCalls
@@ -293,15 +294,28 @@ class Admin(GroupCalls, QuotaCalls, SecurityCalls, StorageCalls, TransactionAdmi
 
     # Cluster, offsets, producers
 
-    async def describe_cluster(self) -> ClusterDescription:
+    async def describe_cluster(self, *, include_fenced: bool = False) -> ClusterDescription:
+        """Fenced brokers are told by Apache Kafka 4.0 and newer, and by Twofold."""
+
         async def attempt(deadline: Deadline) -> ClusterDescription:
-            request = DescribeClusterRequest(include_cluster_authorized_operations=False)
+            request = DescribeClusterRequest(
+                include_cluster_authorized_operations=False, include_fenced_brokers=include_fenced
+            )
             response: DescribeClusterResponse = await self._ask(None, request, "DescribeCluster", deadline)
             raise_for(response.error_code, response.error_message)
             brokers = tuple(Node(row.broker_id, row.host, row.port, row.rack) for row in response.brokers)
-            return ClusterDescription(response.cluster_id, response.controller_id, brokers)
+            fenced = frozenset(row.broker_id for row in response.brokers if row.is_fenced)
+            return ClusterDescription(response.cluster_id, response.controller_id, brokers, fenced)
 
         return await self._retry("DescribeCluster", attempt)
+
+    async def describe_quorum(self) -> QuorumDescription:
+        """The controllers, and how far every node follows their metadata."""
+
+        async def attempt(deadline: Deadline) -> QuorumDescription:
+            return quorum_of(await self._ask(None, quorum_request(), "DescribeQuorum", deadline))
+
+        return await self._retry("DescribeQuorum", attempt)
 
     async def describe_features(self) -> FeaturesDescription:
         """What one broker supports and what the cluster has finalized."""

@@ -73,6 +73,7 @@ class Admin:
     describe_quotas = _blocking(aio.Admin.describe_quotas)
     alter_quotas = _blocking(aio.Admin.alter_quotas)
     describe_cluster = _blocking(aio.Admin.describe_cluster)
+    describe_quorum = _blocking(aio.Admin.describe_quorum)
     describe_features = _blocking(aio.Admin.describe_features)
     update_features = _blocking(aio.Admin.update_features)
     list_offsets = _blocking(aio.Admin.list_offsets)

@@ -101,6 +101,8 @@ class ClusterDescription(NamedTuple):
     cluster_id: str
     controller_id: int
     brokers: tuple[Node, ...]
+    fenced: frozenset[int] = frozenset()
+    """Which of them are fenced, where they were asked for."""
 
 
 class FeatureUpdate(NamedTuple):

@@ -513,16 +513,16 @@ class Partition:
         return self._watching_lso if bound is Bound.LAST_STABLE else self._watching_end
 
     def wait(self, produce: DelayedProduce, offset: int, until: Until) -> None:
-        self._waits(until)[produce] = offset
+        if until is Until.REPLICATED or (until is Until.SYNCED and not self._has_followers):
+            self._waiting[produce] = offset
+        elif until is Until.SYNCED:
+            self._waiting_for_disk[produce] = offset
+        else:
+            self._waiting_for_deletion[produce] = offset
 
     def stop_waiting(self, produce: DelayedProduce) -> None:
         for waiting in (self._waiting, self._waiting_for_disk, self._waiting_for_deletion):
             waiting.pop(produce, None)
-
-    def _waits(self, until: Until) -> dict[DelayedProduce, int]:
-        if until is Until.REPLICATED or (until is Until.SYNCED and not self._has_followers):
-            return self._waiting
-        return self._waiting_for_disk if until is Until.SYNCED else self._waiting_for_deletion
 
 
 def must_sync_first(partition_log: PartitionLog) -> bool:

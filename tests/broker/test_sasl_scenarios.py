@@ -177,7 +177,7 @@ async def test_a_user_that_is_removed_stays_connected_and_logs_in_no_more(tmp_pa
             assert await scram(client, ScramMechanism.SHA_256, "carol", "opens") == (0, 0)
             gone = ScramCredentialDeletion(name="carol", mechanism=ScramMechanism.SHA_256)
             request = AlterUserScramCredentialsRequest(deletions=[gone], upsertions=[])
-            answer = await running.broker.core.controller.alter_user_scram_credentials(request)
+            answer = await running.broker.controller.alter_user_scram_credentials(request)
             assert [row.error_code for row in answer.results] == [0]
             assert len((await client.metadata()).brokers) == 1
         async with running.connect("LOGIN") as client:

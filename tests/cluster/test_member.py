@@ -14,9 +14,11 @@ from twofold.broker.broker import Broker
 from twofold.cluster.errors import CannotJoin
 from twofold.config.settings import Settings
 from twofold.controller.features import initial_levels
+from twofold.controller.image import TOPIC_RESOURCE
 from twofold.controller.operation import Operation
 from twofold.controller.records import (
     BeginTransaction,
+    Config,
     EndTransaction,
     FeatureLevel,
     MetadataRecord,
@@ -189,7 +191,11 @@ def test_features_that_twofold_does_not_serve_are_named_with_the_command_that_lo
         assert "downgrade --feature share.version=0 --feature streams.version=0`" in said
         assert not node.seen("BrokerRegistration")
 
-    levels = [*initial_levels(), FeatureLevel("share.version", 1), FeatureLevel("streams.version", 1)]
+    levels: list[MetadataRecord] = [
+        *initial_levels(),
+        FeatureLevel("share.version", 1),
+        FeatureLevel("streams.version", 1),
+    ]
     play(story, bootstrap=levels)
 
 
@@ -434,32 +440,27 @@ def test_metadata_of_a_member_names_the_whole_cluster() -> None:
     play(story)
 
 
-# --- what it cannot do yet
+# --- what it cannot do
 
 
-def test_a_partition_with_other_replicas_fences_the_member_until_it_is_gone(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_topic_in_remote_storage_fences_the_member_until_it_is_gone(caplog: pytest.LogCaptureFixture) -> None:
     async def story(sim: Simulation, node: ControllerNode, member: MemberNode) -> None:
         await member.start()
-        await node.controller.perform(lambda image, context: _topic("two", (7, 8)), "CreateTopics")
+        await node.controller.perform(lambda image, context: _topic("remote", (7,), remote=True), "CreateTopics")
         await member.until(lambda: node.controller.image.broker(7).fenced, 5)  # type: ignore[union-attr]
-        assert "partition two-0 has the replicas 7, 8" in caplog.text
-        produced = await member.ask(
-            "ListOffsets", 7, replica_id=-1, isolation_level=0,
-            topics=[{"name": "two", "partitions": [{"partition_index": 0, "timestamp": -1}]}],
-        )  # fmt: skip
-        assert produced["topics"][0]["partitions"][0]["error_code"] == 6
-        await member.ask("DeleteTopics", 6, topics=[{"name": "two", "topic_id": None}], timeout=1000)
+        assert "topic remote has remote.storage.enable=true" in caplog.text
+        await member.ask("DeleteTopics", 6, topics=[{"name": "remote", "topic_id": None}], timeout=1000)
         await member.until(lambda: not node.controller.image.broker(7).fenced, 5)  # type: ignore[union-attr]
 
     with caplog.at_level(logging.ERROR):
         play(story)
 
 
-def _topic(name: str, replicas: tuple[int, ...]) -> Operation[None]:
+def _topic(name: str, replicas: tuple[int, ...], *, remote: bool = False) -> Operation[None]:
     topic_id = uuid5(NAMESPACE_DNS, name)
     yield BeginTransaction(name)
     yield Topic(name, topic_id)
     yield Partition(0, topic_id, replicas, replicas, replicas[0])
+    if remote:
+        yield Config(TOPIC_RESOURCE, name, "remote.storage.enable", "true")
     yield EndTransaction()

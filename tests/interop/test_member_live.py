@@ -246,12 +246,6 @@ def test_a_broker_that_is_taken_for_a_controller_is_named(cluster: ApacheCluster
     assert all(node.address in said for node in cluster.controllers)
 
 
-def test_a_member_that_the_cluster_would_fill_is_refused(cluster: ApacheCluster, tmp_path: Path) -> None:
-    member = Member(cluster, tmp_path, 49)
-    member.flags = ["--join", cluster.bootstrap_controllers]
-    assert "must be * (--coordinators-only)" in member.refusal()
-
-
 def test_apache_kafkas_default_levels_are_refused_with_the_command_that_lowers_them(tmp_path: Path) -> None:
     cluster = ApacheCluster(jars_or_skip(), tmp_path / "apache", controllers=1, brokers=1, features=(), settings=QUICK)
     try:

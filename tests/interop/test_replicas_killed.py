@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from interop.test_kill_nine import Load
@@ -34,7 +34,8 @@ class Scene:
         self.cluster = cluster
         self.admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
         self.admin.create_topics([NewTopic(TOPIC, PARTITIONS, 2)])[TOPIC].result()
-        self.load = Load(cluster.bootstrap_servers, TOPIC)
+        # A broker that stands still is left after this time, not after a minute.
+        self.load = Load(cluster.bootstrap_servers, TOPIC, socket_timeout_ms=3000, request_timeout_ms=3000)
         self.load.start()
 
     def leader_and_follower(self) -> tuple[Member, Member]:

@@ -1,7 +1,6 @@
 """What the settings say of the cluster that a broker belongs to: one of this node alone, or one of other controllers.
 
-1. `process.roles=broker` makes a broker a member: it needs addresses of controllers, a node id of its own, and
-   directories that get no partitions by themselves (`cordoned.log.dirs=*`), as long as it cannot replicate.
+1. `process.roles=broker` makes a broker a member: it needs addresses of controllers, and a node id of its own.
 2. The controllers are found at `controller.quorum.bootstrap.servers`, or else at the addresses of
    `controller.quorum.voters`.
 3. How to talk to them is what the first of `controller.listener.names` says: its protocol by
@@ -23,7 +22,6 @@ EVERY_DIRECTORY = "*"
 ROLES = "process.roles"
 BOOTSTRAP = "controller.quorum.bootstrap.servers"
 CORDONED = "cordoned.log.dirs"
-REPLICATES = True  # whether a member can lead and follow partitions that have several replicas
 CONTROLLER = "CONTROLLER"  # how the listener of controllers is called where no setting says it
 _OF_CLIENTS = (
     "ssl.cipher.suites", "ssl.enabled.protocols", "ssl.endpoint.identification.algorithm", "ssl.key.password",
@@ -71,12 +69,6 @@ def check_member(settings: Settings) -> None:
         raise ConfigError("node.id", None, "must be set (-o node.id=N): each node of a cluster has an id of its own")
     controller_security(settings)
     _check_cordoned(settings)
-    if not REPLICATES and not all_cordoned(settings):
-        raise _error(
-            settings, CORDONED, ",".join(settings.list("cordoned.log.dirs")),
-            f"must be {EVERY_DIRECTORY} (--coordinators-only) for a member of a cluster: Twofold has no replication "
-            "yet, so the controllers must not place partitions here by themselves",
-        )  # fmt: skip
 
 
 def all_cordoned(settings: Settings) -> bool:

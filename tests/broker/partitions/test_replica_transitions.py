@@ -79,7 +79,7 @@ async def test_a_partition_that_was_moved_away_goes_with_its_log(cluster: SimClu
 
 @clustered()
 async def test_a_partition_that_was_moved_while_the_broker_was_down_is_set_aside(cluster: SimCluster) -> None:
-    """Its records may be the last ones that there are: nothing is deleted because of metadata seen for the first time."""
+    """Its records may be the last that there are: metadata seen for the first time lets nothing be deleted."""
     await cluster.create("t", [1, 2])
     assert await cluster.produce("t", 0, data_batch(5)) == 0
     await cluster.until_same("t", 0)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from kits.cluster.controller_node import ControllerNode  # noqa: E402
-from twofold.runtime.real import real_runtime  # noqa: E402
+from kits.cluster.controller_node import ControllerNode
+from twofold.runtime.real import real_runtime
 
 
 async def main(directory: str, host: str, port: str, *options: str) -> None:

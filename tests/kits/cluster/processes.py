@@ -1,7 +1,7 @@
 """A cluster of Twofold alone: a controller and brokers as processes, to be killed, paused and started again.
 
-    with TwofoldCluster(directory, brokers=2) as cluster:
-        cluster.brokers[0].kill()
+with TwofoldCluster(directory, brokers=2) as cluster:
+    cluster.brokers[0].kill()
 """
 
 import os

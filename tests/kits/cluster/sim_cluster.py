@@ -1,14 +1,13 @@
 """A controller and several brokers that replicate, on simulated machines.
 
-    async with SimCluster(sim, brokers=3) as cluster:
-        await cluster.create("t", [1, 2], [2, 3])    # the replicas of partition 0, of partition 1
-        await cluster.produce("t", 0, data_batch(3))
-        await cluster.until_same("t", 0)
+async with SimCluster(sim, brokers=3) as cluster:
+    await cluster.create("t", [1, 2], [2, 3])    # the replicas of partition 0, of partition 1
+    await cluster.produce("t", 0, data_batch(3))
+    await cluster.until_same("t", 0)
 """
 
 from collections.abc import Awaitable, Callable
 from functools import wraps
-from typing import Any
 
 from kits.cluster.controller_node import ControllerNode
 from kits.cluster.member_node import MemberNode

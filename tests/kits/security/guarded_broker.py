@@ -122,7 +122,7 @@ async def guarded_broker(
     try:
         if users:
             request = AlterUserScramCredentialsRequest(deletions=[], upsertions=users)
-            answer = await broker.core.controller.alter_user_scram_credentials(request)
+            answer = await broker.controller.alter_user_scram_credentials(request)
             assert not any(row.error_code for row in answer.results), answer
         yield GuardedBroker(broker, certificates, clock)
     finally:

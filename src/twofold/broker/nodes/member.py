@@ -5,14 +5,12 @@
 2. What this software could not obey keeps it from registering (`controller/joinable.py`), with the command that helps.
 3. When the metadata cannot be followed any further, the broker says goodbye to the controller and stops: others lead
    what it led, and its clients find them.
-4. As long as a member cannot replicate (`config.cluster.REPLICATES`), a partition with further replicas must not be led
-   here: the broker asks to be fenced until it is gone.
+4. A topic with remote storage cannot be served here: the broker asks to be fenced as long as it has a replica of one.
 """
 
 import asyncio
 import logging
 from collections.abc import Sequence
-from uuid import UUID
 
 from twofold.broker.lifecycle import Lifecycle, Membership
 from twofold.broker.nodes.node import NodeParts, Opened
@@ -26,8 +24,9 @@ from twofold.config.definition import ConfigError
 from twofold.connections.connection import parse_addresses
 from twofold.connections.security import ConnectionSecurity
 from twofold.controller.delta import ImageDelta
-from twofold.controller.image import MetadataImage
+from twofold.controller.image import TOPIC_RESOURCE, MetadataImage
 from twofold.controller.joinable import CLAIMED, joining_problem
+from twofold.controller.openable import REMOTE_STORAGE
 from twofold.log.directory.identity import identify
 from twofold.log.recovery.checkpoints import clean_broker_epoch, decode_uuid
 from twofold.wire.errors import (
@@ -50,7 +49,7 @@ class Member:
         self._observer: MetadataObserver | None = None
         self._observing: asyncio.Task[None] | None = None
         self._lifecycle: Lifecycle | None = None
-        self._unservable: dict[tuple[UUID, int], str] = {}
+        self._unservable: set[str] = set()  # topics
 
     async def open(self) -> Opened:
         parts, settings = self._parts, self._parts.settings
@@ -136,32 +135,35 @@ class Member:
             return f"{who} cannot be registered: the cluster migrates from ZooKeeper; finish that first"
         return f"{who} cannot be registered: {error}"
 
-    # -- what cannot be served yet
+    # -- what cannot be served
 
     def _look(self, delta: ImageDelta, image: MetadataImage) -> None:
-        if cluster.REPLICATES:
-            return
-        node_id = self._parts.node_id
-        for topic in delta.deleted_topics:
-            for index in topic.partitions:
-                self._unservable.pop((topic.topic_id, index), None)
-        for change in delta.changed_topics:
-            for index, state in change.changed():
-                if node_id in state.replicas and len(state.replicas) > 1:
-                    self._unservable[change.topic.topic_id, index] = (
-                        f"partition {change.topic.name}-{index} has the replicas "
-                        f"{', '.join(map(str, state.replicas))}, and Twofold has no replication yet: move it away from "
-                        f"broker {node_id} with kafka-reassign-partitions.sh"
-                    )
-                else:
-                    self._unservable.pop((change.topic.topic_id, index), None)
+        changed = {change.topic.name for change in delta.changed_topics}
+        changed |= {owner.name for owner in delta.changed_configs if owner.type == TOPIC_RESOURCE}
+        changed |= {topic.name for topic in delta.deleted_topics}
+        for name in changed:
+            if self._is_remote_here(image, name):
+                self._unservable.add(name)
+            else:
+                self._unservable.discard(name)
         self._fence_or_not()
+
+    def _is_remote_here(self, image: MetadataImage, name: str) -> bool:
+        topic = image.topic(name)
+        if topic is None or image.topic_configs(name).get(REMOTE_STORAGE, "false").lower() != "true":
+            return False
+        return any(self._parts.node_id in state.replicas for state in topic.partitions.values())
 
     def _fence_or_not(self) -> None:
         lifecycle = self._lifecycle
         if lifecycle is None:
             return
-        why = next(iter(self._unservable.values()), None)
+        why = None
+        if self._unservable:
+            why = (
+                f"topic {min(self._unservable)} has {REMOTE_STORAGE}=true, and Twofold reads no remote storage: move "
+                f"its partitions away from broker {self._parts.node_id} with kafka-reassign-partitions.sh"
+            )
         if why != lifecycle.wants_fence:
             self._parts.runtime.spawn(lifecycle.fence(why), name="fence this broker")
 

@@ -8,6 +8,7 @@ A record's value is its offset. What the members write down (`support.group_memb
 4. one owner: once settled, the broker and the members agree on who has what, and every partition has one owner.
 """
 
+import functools
 import json
 import os
 import shutil

@@ -13,6 +13,7 @@ from sim.frame import play, repeatable
 from sim.groups.check import GROUP
 from sim.groups.member import GroupMember, MemberPlan
 from sim.groups.world import BOOTSTRAP, GroupNemesis, GroupWorld
+from twofold.client import Admin
 from twofold.coordinator.group.consumer.state import ConsumerGroup, ConsumerGroupState
 from twofold.runtime.api import Runtime
 
@@ -27,6 +28,7 @@ class ConsumerGroupWorld(GroupWorld):
         watch.history = history
         watch.beliefs = self.beliefs
         history.look = watch.look
+        self._is_durable = plan.is_durable
         self.topic_ids: dict[str, UUID] = {}
         self.protocols: dict[str, str] = {}
         self.goal = ""
@@ -38,6 +40,9 @@ class ConsumerGroupWorld(GroupWorld):
     async def _set_up(self, runtime: Runtime) -> None:
         assert self.node.broker is not None
         await super()._set_up(runtime)
+        if self._is_durable:
+            async with Admin(runtime=runtime, bootstrap_servers=BOOTSTRAP) as admin:  # now that this is synced
+                (await admin.alter_group_offsets(GROUP, dict.fromkeys(self.history.partitions, 0))).get()
         for name in self.plan.topics:
             topic = self.node.broker.image.topic(name)
             assert topic is not None

@@ -23,6 +23,7 @@ from kits.groups.groups import (
     Crew,
     Feed,
     Server,
+    check_one_owner,
     check_partition,
     create_topic,
     crew,
@@ -251,3 +252,19 @@ class TestTheCheckItself:
         events = [("a", "owns", self.AT), ("a", "processed", (0, 9)), ("a", "committed", 10)]
         with pytest.raises(AssertionError, match="nobody has processed 10 to 10"):
             self.run(*events, ("b", "owns", self.AT), ("b", "processed", (11, 12)))
+
+    def owned(self, *events: tuple[str, str]) -> None:
+        kinds: dict[str, dict[str, Any]] = {
+            "gains": {"gained": {self.AT}, "lost": set()},
+            "gives up": {"gained": set(), "lost": {self.AT}, "expired": False},
+            "hears of its loss": {"gained": set(), "lost": {self.AT}, "expired": True},
+        }
+        check_one_owner(self.AT, [(name, {"event": "owns", **kinds[kind]}) for name, kind in events], {"a", "b"})
+
+    def test_a_member_gives_up_before_another_one_gains(self) -> None:
+        self.owned(("a", "gains"), ("a", "gives up"), ("b", "gains"), ("b", "gives up"), ("a", "gains"))
+        with pytest.raises(AssertionError, match=r"a was asked to give .* up when b had it already"):
+            self.owned(("a", "gains"), ("b", "gains"), ("a", "gives up"))
+
+    def test_a_member_that_was_paused_hears_of_its_loss_when_another_one_has_gained(self) -> None:
+        self.owned(("a", "gains"), ("b", "gains"), ("a", "hears of its loss"), ("b", "gives up"), ("a", "gains"))

@@ -18,8 +18,8 @@ from typing import Protocol
 import pytest
 
 from interop.test_groups_clients import ownerships
-from interop.test_groups_modern import KINDS, MODERN, NEW, build, clients_of
-from kits.groups.groups import SESSION_S, SETTINGS, Crew, Feed, Member, create_topic, crew
+from interop.test_groups_modern import KINDS, NEW, build, clients_of
+from kits.groups.groups import MODERN, SESSION_S, SETTINGS, Crew, Feed, Member, create_topic, crew
 from kits.groups.groups import Server as AnyServer
 from kits.processes.server import TwofoldServer
 from oracle.kafka import Oracle, jars_or_skip

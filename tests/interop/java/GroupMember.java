@@ -144,11 +144,13 @@ public class GroupMember {
         return found;
     }
 
-    private static void owns(Collection<TopicPartition> gained, Collection<TopicPartition> lost) {
+    private static void owns(
+            Collection<TopicPartition> gained, Collection<TopicPartition> lost, boolean expired) {
         Map<String, Object> what = new LinkedHashMap<>();
         what.put("owned", rows(OWNED));
         what.put("gained", rows(gained));
         what.put("lost", rows(lost));
+        what.put("expired", expired);
         try {
             write("owns", what);
         } catch (Exception error) {
@@ -170,13 +172,19 @@ public class GroupMember {
         @Override
         public void onPartitionsAssigned(Collection<TopicPartition> partitions) {
             OWNED.addAll(partitions);
-            owns(partitions, List.of());
+            owns(partitions, List.of(), false);
         }
 
         @Override
         public void onPartitionsRevoked(Collection<TopicPartition> partitions) {
             OWNED.removeAll(partitions);
-            owns(List.of(), partitions);
+            owns(List.of(), partitions, false);
+        }
+
+        @Override
+        public void onPartitionsLost(Collection<TopicPartition> partitions) {
+            OWNED.removeAll(partitions);
+            owns(List.of(), partitions, true);
         }
     }
 }

@@ -5,7 +5,9 @@ A record's value is its offset. What the members write down (`support.group_memb
 1. cover: every record up to the last committed one was processed by somebody;
 2. no gaps: an owner starts where all records before are processed already;
 3. no return: an owner does not start before what was acknowledged as committed when it got the partition;
-4. one owner: once settled, the broker and the members agree on who has what, and every partition has one owner.
+4. one owner at any time: a member of the new protocol has given a partition up before another one gets it, unless its
+   membership was over, which it is told;
+5. one owner: once settled, the broker and the members agree on who has what, and every partition has one owner.
 """
 
 import functools
@@ -17,7 +19,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM
@@ -100,6 +102,7 @@ class Member:
     def __init__(self, directory: Path, options: dict[str, Any]) -> None:
         self.name: str = options["name"]
         self.client_id: str = options["client_id"]
+        self.is_modern = options["protocol"] == "consumer"
         self.journal = directory / f"{self.name}.jsonl"
         self.output = directory / f"{self.name}.log"
         self.journal.touch()
@@ -320,7 +323,7 @@ class Crew:
         return sum(event["event"] == "committed" for member in members for event in member.events())
 
     def check(self) -> None:
-        """Rules 1 to 3, over all that ever happened; members may be at work meanwhile."""
+        """Rules 1 to 4, over all that ever happened; members may be at work meanwhile."""
         before = self.committed()
         rows = [
             (event["time"], order, member.name, event)
@@ -329,10 +332,30 @@ class Crew:
         ]
         rows.sort(key=lambda row: row[:3])
         after = self.committed()
+        modern = {member.name for member in (*self.present, *self.past) if member.is_modern}
         for at in self.partitions:
+            check_one_owner(at, [(name, event) for _, _, name, event in rows], modern)
             done, acknowledged = check_partition(at, [(name, event) for _, _, name, event in rows])
             assert done >= before[at], f"{at}: {before[at]} records are committed and only {done} processed"
             assert after[at] >= acknowledged, f"{at}: {after[at]} is committed, and {acknowledged} was acknowledged"
+
+
+def check_one_owner(at: Partition, events: Sequence[tuple[str, dict[str, Any]]], modern: Collection[str]) -> None:
+    """Of what happened to one partition, in order. A member that crashed or is paused gives up nothing; one that goes
+    on hears that its membership is over."""
+    owners: set[str] = set()
+    taken_by: dict[str, str] = {}
+    for name, event in events:
+        if event["event"] != "owns":
+            continue
+        if at in event["gained"]:
+            taken_by |= dict.fromkeys(owners - {name}, name)
+            owners.add(name)
+        if at in event["lost"]:
+            owners.discard(name)
+            other = taken_by.pop(name, None)
+            is_late = other is not None and name in modern and not event.get("expired")
+            assert not is_late, f"{name} was asked to give {at} up when {other} had it already"
 
 
 def check_partition(at: Partition, events: Sequence[tuple[str, dict[str, Any]]]) -> tuple[int, int]:

@@ -3,7 +3,8 @@
 It reads, commits what it has read and writes down what happens, one line of JSON an event, each with a time that all
 processes of the machine share. SIGTERM lets it leave as its client does; kill -9 is a crash.
 
-    owns       the partitions that it has now; `gained` are those for which it reads the committed offset
+    owns       the partitions that it has now; `gained` are those for which it reads the committed offset; `expired`
+               says that what is `lost` was another member's by then
     processed  offsets `first` to `last` of a partition, in order
     committed  the broker has acknowledged `offset` for a partition
     refused    a commit that failed; its records may be read again by the next owner
@@ -42,10 +43,11 @@ class Journal:
         self.owned |= gained
         self.write("owns", owned=sorted(self.owned), gained=sorted(gained), lost=[])
 
-    def lost(self, partitions: Iterable[Partition]) -> None:
+    def lost(self, partitions: Iterable[Partition], *, expired: bool = False) -> None:
+        """Asked to give them up, or too late for that: the membership is over already."""
         lost = set(partitions)
         self.owned -= lost
-        self.write("owns", owned=sorted(self.owned), gained=[], lost=sorted(lost))
+        self.write("owns", owned=sorted(self.owned), gained=[], lost=sorted(lost), expired=expired)
 
     def processed(self, at: Partition, offsets: Sequence[int], numbers: Sequence[int]) -> None:
         assert list(offsets) == list(range(offsets[0], offsets[-1] + 1)), f"{at}: a gap in {offsets}"
@@ -99,12 +101,15 @@ def confluent(options: SimpleNamespace, journal: Journal, stop: Stop) -> None:
     def names(partitions: Iterable[Any]) -> list[Partition]:
         return [(row.topic, row.partition) for row in partitions]
 
-    def on_lost(_: Any, partitions: Any) -> None:
+    def on_revoke(_: Any, partitions: Any) -> None:
         journal.lost(names(partitions))
+
+    def on_lost(_: Any, partitions: Any) -> None:
+        journal.lost(names(partitions), expired=True)
 
     topics = [f"^{options.pattern}"] if options.pattern else options.topics
     consumer.subscribe(
-        topics, on_assign=lambda _, rows: journal.gained(names(rows)), on_revoke=on_lost, on_lost=on_lost
+        topics, on_assign=lambda _, rows: journal.gained(names(rows)), on_revoke=on_revoke, on_lost=on_lost
     )
     while not stop.asked:
         batches: dict[Partition, list[Any]] = {}
@@ -256,6 +261,9 @@ def twofold_listener(journal: Journal) -> Any:
 
         def on_partitions_assigned(self, partitions: Any) -> None:
             journal.gained(partitions)
+
+        def on_partitions_lost(self, partitions: Any) -> None:
+            journal.lost(partitions, expired=True)
 
     return Listener()
 

@@ -9,6 +9,7 @@ from kits.coordinator.consumer_story import walk
 from kits.coordinator.consumers import ConsumerWorld, Topics
 from twofold.coordinator.group.consumer import groups
 from twofold.coordinator.group.consumer.groups import ConsumerGroups, GroupDecision
+from twofold.coordinator.group.consumer.heartbeat import only_goes_on
 
 SEEDS = 40
 
@@ -18,7 +19,7 @@ class BothWays:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.taken = 0
-        self._short, self._heartbeat = groups.only_goes_on, ConsumerGroups.heartbeat
+        self._short, self._heartbeat = only_goes_on, ConsumerGroups.heartbeat
         self._may_be_short = True
         monkeypatch.setattr(groups, "only_goes_on", lambda *args: self._may_be_short and self._short(*args))
         monkeypatch.setattr(ConsumerGroups, "heartbeat", lambda *args: self.compare(*args))

@@ -73,7 +73,7 @@ func rows(partitions map[partition]bool) [][]any {
 	return found
 }
 
-func (j *journal) moved(topics map[string][]int32, isGained bool) {
+func (j *journal) moved(topics map[string][]int32, isGained, isExpired bool) {
 	j.lock.Lock()
 	defer j.lock.Unlock()
 	moved := map[partition]bool{}
@@ -92,7 +92,7 @@ func (j *journal) moved(topics map[string][]int32, isGained bool) {
 	if !isGained {
 		gained, lost = lost, gained
 	}
-	j.write("owns", map[string]any{"owned": rows(j.owned), "gained": gained, "lost": lost})
+	j.write("owns", map[string]any{"owned": rows(j.owned), "gained": gained, "lost": lost, "expired": isExpired})
 }
 
 func (j *journal) told(event string, at partition, what map[string]any) {
@@ -139,8 +139,9 @@ func main() {
 }
 
 func settings(given options, notes *journal) []kgo.Opt {
-	gained := func(_ context.Context, _ *kgo.Client, topics map[string][]int32) { notes.moved(topics, true) }
-	lost := func(_ context.Context, _ *kgo.Client, topics map[string][]int32) { notes.moved(topics, false) }
+	gained := func(_ context.Context, _ *kgo.Client, topics map[string][]int32) { notes.moved(topics, true, false) }
+	revoked := func(_ context.Context, _ *kgo.Client, topics map[string][]int32) { notes.moved(topics, false, false) }
+	lost := func(_ context.Context, _ *kgo.Client, topics map[string][]int32) { notes.moved(topics, false, true) }
 	found := []kgo.Opt{
 		kgo.SeedBrokers(given.Address),
 		kgo.ClientID(given.ClientID),
@@ -150,7 +151,7 @@ func settings(given options, notes *journal) []kgo.Opt {
 		kgo.DisableAutoCommit(),
 		kgo.BlockRebalanceOnPoll(), // records are processed and committed before their partition goes
 		kgo.OnPartitionsAssigned(gained),
-		kgo.OnPartitionsRevoked(lost),
+		kgo.OnPartitionsRevoked(revoked),
 		kgo.OnPartitionsLost(lost),
 		kgo.WithLogger(kgo.BasicLogger(os.Stderr, kgo.LogLevelInfo, nil)),
 		kgo.FetchMaxWait(pollFor),

@@ -538,8 +538,7 @@ def must_sync_first(partition_log: PartitionLog) -> bool:
 def _pass(waiting: dict[DelayedProduce, int], bound: int, partition: Partition) -> None:
     """End the waits for what lies below `bound`."""
     for produce, offset in list(waiting.items()):
-        if offset < bound:
-            del waiting[produce]
+        if offset < bound and waiting.pop(produce, None) is not None:
             produce.passed(partition)
 
 

@@ -206,7 +206,7 @@ class Broker:
         self._directory_id = opened.directory_id
         self.core.controller = opened.controller
         if self.core.is_member:
-            self._replication = _replication(self.core, self._broker_epoch)
+            self._replication = _replication(self.core, self._broker_epoch, opened.directory_id)
         self._authorize()
         for kept in without_effect(opened.controller.image):
             log.warning("%s holds, and keeps, %s", "the cluster" if self.core.is_member else self.logs.directory, kept)
@@ -240,6 +240,8 @@ class Broker:
         """From now on this broker does what the metadata say. A member begins when they hold its own registration:
         before, they may say that it leads what it led, with records that it has lost since."""
         self.core.controller.subscribe(self._apply)
+        if self._replication is not None:
+            self.core.controller.subscribe(self._replication.directories.look)
         self.replicas.set_strays_aside()
         self.first_look.begin()
 
@@ -419,10 +421,10 @@ def _node(parts: NodeParts, *, is_member: bool) -> BrokerNode:
     return Member(parts)
 
 
-def _replication(core: BrokerCore, broker_epoch: Callable[[], int]) -> "Replication":
+def _replication(core: BrokerCore, broker_epoch: Callable[[], int], directory_id: UUID) -> "Replication":
     from twofold.broker.replication.replication import Replication  # a node alone starts without it
 
-    return Replication(core, broker_epoch)
+    return Replication(core, broker_epoch, directory_id)
 
 
 def quota_ledger(now_s: Callable[[], float], settings: Settings) -> QuotaLedger:

@@ -33,6 +33,7 @@ from twofold.runtime.api import Runtime
 from twofold.wire.apis import KEYS
 from twofold.wire.errors import (
     NONE,
+    ClusterAuthorizationFailed,
     CorruptMessage,
     FencedLeaderEpoch,
     InconsistentClusterId,
@@ -132,6 +133,14 @@ class MetadataObserver:
             connection = await self._connect(leader)
             answer = await self._fetch(connection)
             is_progress = await self._take(connection, leader, answer)
+        except ClusterAuthorizationFailed as error:
+            if self.high_watermark >= 0:  # it was allowed before: somebody is changing the rules
+                await self._failed(leader, error)
+            else:
+                self._give_up(
+                    "the controllers do not let this broker read the metadata: its user needs ClusterAction on the "
+                    "cluster, or belongs into super.users of the controllers (listener.name.*.sasl.jaas.config)"
+                )
         except KafkaError as error:
             await self._failed(leader, error)
         except _UNREADABLE as error:

@@ -98,6 +98,7 @@ class ApacheNode:
             "log.dirs": str(self.directory / "data"),
             **({} if self.is_controller else SMALL_BROKER),
             **self.cluster.settings,
+            **({} if self.is_controller else self.cluster.broker_settings),
         }
         self.properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
 
@@ -154,12 +155,14 @@ class ApacheCluster:
         brokers: int = 2,
         features: Iterable[str] = WITHOUT,
         settings: Mapping[str, str] = {},
+        broker_settings: Mapping[str, str] = {},
     ) -> None:
         """Controllers have the ids from 3000 on, brokers those from 1 on."""
         self.jars = jars
         self.directory = directory
         self.features = tuple(features)
         self.settings = dict(settings)
+        self.broker_settings = dict(broker_settings)
         self.cluster_id = _random_id()
         self._flags = oracle_flags(jars)
         self.controllers = [ApacheNode(self, 3000 + index, is_controller=True) for index in range(controllers)]

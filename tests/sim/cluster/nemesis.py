@@ -88,7 +88,11 @@ class ClusterNemesis:
         await self._world.pause(self._random.uniform(0, 3))
 
     async def _lose_disk(self) -> None:
-        """A broker comes back with an empty directory. The others first have what it had."""
+        """A broker comes back with an empty directory. Not while another replica is behind: where all that are in sync
+        lose their disks, records are gone, and the partition rightly waits for an operator."""
+        states = [None if (model := self._world.watch.of(tp)) is None else model.state for tp in self._world.partitions]
+        if any(state is None or len(state.isr) < len(state.replicas) for state in states):
+            return
         keeper = self._broker()
         disk = self._sim.disk(keeper.node)
 

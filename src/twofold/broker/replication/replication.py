@@ -9,9 +9,11 @@ looks after its followers.
 import asyncio
 from collections.abc import Callable
 from typing import cast
+from uuid import UUID
 
 from twofold.broker.controller_port import ReplicationPort
 from twofold.broker.core import BrokerCore
+from twofold.broker.replication.directory_reports import DirectoryReports
 from twofold.broker.replication.fetchers import FetcherContext, ReplicaFetchers
 from twofold.broker.replication.follower_watch import FollowerWatch
 from twofold.broker.replication.isr_changes import BrokerIdentity, IsrChanges
@@ -24,7 +26,7 @@ from twofold.connections.security import ConnectionSecurity
 
 
 class Replication:
-    def __init__(self, core: BrokerCore, broker_epoch: Callable[[], int]) -> None:
+    def __init__(self, core: BrokerCore, broker_epoch: Callable[[], int], directory_id: UUID) -> None:
         """`broker_epoch` is asked at every request: a broker may have to register again."""
         settings = core.settings
         self._registered = asyncio.Event()
@@ -47,6 +49,12 @@ class Replication:
             lambda request: cast(ReplicationPort, core.controller).alter_partition(request),
         )
         core.replicas.neighbours.propose = self.isr_changes.propose
+        self.directories = DirectoryReports(
+            core.runtime,
+            lambda: Identity(core.node_id, broker_epoch()),
+            directory_id,
+            lambda request: cast(ReplicationPort, core.controller).assign_replicas_to_dirs(request),
+        )
         watch = FollowerWatch(core.replicas, core.runtime.timers, core.replicas.neighbours.lag_ms)
         self._watch = core.runtime.spawn(watch.run(), name="followers that fall behind")
 
@@ -58,6 +66,7 @@ class Replication:
         self._watch.cancel()
         await self.fetchers.close()
         await self.isr_changes.close()
+        await self.directories.close()
         self.peers.close()
 
 

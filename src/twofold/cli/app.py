@@ -33,7 +33,9 @@ class Place(NamedTuple):
 # In the order of the help.
 NOUNS = {
     "topic": Place(
-        "twofold.cli.topic", "topic_app", "Create, list, describe, alter and delete topics, and delete their records"
+        "twofold.cli.topic.commands",
+        "topic_app",
+        "Create, list, describe, alter and delete topics, delete their records, and move their replicas",
     ),
     "group": Place(
         "twofold.cli.group.commands", "group_app", "List, describe and delete consumer groups, and set their offsets"

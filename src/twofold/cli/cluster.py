@@ -25,7 +25,7 @@ from twofold.cli.common import (
     say_empty,
 )
 from twofold.cli.quorum import quorum_app
-from twofold.cli.topic import report
+from twofold.cli.topic.errors import report
 from twofold.client import (
     ClusterDescription,
     Feature,

@@ -30,6 +30,7 @@ from twofold.client.admin.model import (
 )
 from twofold.client.admin.quorum import QuorumDescription, QuorumReplica
 from twofold.client.admin.quotas import QuotaTarget
+from twofold.client.admin.replicas import ElectionType, Reassignment
 from twofold.client.admin.storage import ALL_RECORDS, LogDirDescription, ReplicaInfo
 from twofold.client.admin.transaction_model import (
     AbortTransactionSpec,
@@ -65,6 +66,7 @@ __all__ = [
     "ConsumerRecord",
     "CreatedTopic",
     "Delivery",
+    "ElectionType",
     "Feature",
     "FeatureUpdate",
     "FeaturesDescription",
@@ -88,6 +90,7 @@ __all__ = [
     "QuotaTarget",
     "RebalanceListener",
     "RecordMetadata",
+    "Reassignment",
     "ReplicaInfo",
     "ResourceType",
     "Results",

@@ -1,7 +1,7 @@
 """The administrator's client: topics, configs, offsets, producers.
 
-Its other calls are parts of the same class: `admin.groups`, `admin.security`, `admin.transactions`, `admin.repair`, and
-`admin.storage` for what lies on disks.
+Its other calls are parts of the same class: `admin.groups`, `admin.security`, `admin.transactions`, `admin.repair`,
+`admin.replicas` for where partitions are, and `admin.storage` for what lies on disks.
 
 Calls that name several topics (or partitions, or resources) return `Results`: what succeeded and what failed, each by
 its name. `results.get()` raises the first failure.
@@ -32,6 +32,7 @@ from twofold.client.admin.model import (
 from twofold.client.admin.quorum import QuorumDescription, quorum_of, quorum_request
 from twofold.client.admin.quotas import QuotaCalls
 from twofold.client.admin.repair import TransactionRepairCalls
+from twofold.client.admin.replicas import ReplicaCalls
 from twofold.client.admin.security import SecurityCalls
 from twofold.client.admin.storage import StorageCalls
 from twofold.client.admin.transactions import TransactionAdminCalls
@@ -119,7 +120,9 @@ T = TypeVar("T")
 _WRONG_BROKER = (NotController, NotLeaderOrFollower)
 
 
-class Admin(GroupCalls, QuotaCalls, SecurityCalls, StorageCalls, TransactionAdminCalls, TransactionRepairCalls):
+class Admin(
+    GroupCalls, QuotaCalls, ReplicaCalls, SecurityCalls, StorageCalls, TransactionAdminCalls, TransactionRepairCalls
+):
     """`async with Admin(bootstrap_servers=...) as admin`; must be made while its loop runs."""
 
     def __init__(self, *, runtime: Runtime | None = None, **options: Unpack[ClientOptions]) -> None:

@@ -36,6 +36,10 @@ class PartitionMetadata:
     isr: tuple[int, ...]
     offline: tuple[int, ...] = ()
 
+    @property
+    def is_in_sync(self) -> bool:
+        return len(self.isr) >= len(self.replicas)
+
 
 @dataclass(frozen=True)  # without slots, for the cached property
 class TopicMetadata:

@@ -1,11 +1,12 @@
-"""`twofold topic`: create, list, describe, alter, delete, delete-records."""
+"""`twofold topic`: create, list, describe, alter, delete, delete-records; `replicas` has the verbs about replicas."""
 
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
-from typing import Annotated, Any
+from dataclasses import replace
+from typing import Annotated
 
 from twofold.cli import declare
-from twofold.cli.admin import complain_of_all, connected, print_deleted
+from twofold.cli.admin import connected, print_deleted
 from twofold.cli.common import (
     DEFAULT_SERVER,
     DEFAULT_TIMEOUT_S,
@@ -26,6 +27,8 @@ from twofold.cli.common import (
     run_command,
     say_empty,
 )
+from twofold.cli.topic.errors import report
+from twofold.cli.topic.replicas import elect_leaders, reassign, reassignments
 from twofold.client import (
     ALL_RECORDS,
     Admin,
@@ -45,10 +48,15 @@ from twofold.types import TopicId
 from twofold.wire.errors import KafkaError, TopicAlreadyExists, UnknownTopicOrPartition
 
 topic_app = declare.App(
-    help="Create, list, describe, alter and delete topics, and delete their records.", no_args_is_help=True
+    help="Create, list, describe, alter and delete topics, delete their records, and move their replicas.",
+    no_args_is_help=True,
 )
+topic_app.command("reassign", epilog=EXIT_CODES)(reassign)
+topic_app.command("reassignments", epilog=EXIT_CODES)(reassignments)
+topic_app.command("elect-leaders", epilog=EXIT_CODES)(elect_leaders)
 
 NO_TOPIC = "no topic at {}; `twofold topic create NAME` makes one"
+ALL_IN_SYNC = "every replica is in sync"
 
 Topics = Annotated[list[str], declare.Argument(metavar="TOPIC...", help="Names of topics.")]
 Config = Annotated[
@@ -127,6 +135,9 @@ def describe(
     all_configs: Annotated[
         bool, declare.Option("--all-configs", help="Also the settings that were never changed.")
     ] = False,
+    under_replicated: Annotated[
+        bool, declare.Option("--under-replicated", help="Only partitions with a replica that is not in sync.")
+    ] = False,
     bootstrap_server: BootstrapServer = DEFAULT_SERVER,
     output: Format = OutputFormat.TABLE,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
@@ -140,14 +151,16 @@ def describe(
                 results = await admin.describe_topics(topics)
                 found, errors = list(results.values.values()), results.errors
             else:
-                found = list((await admin.list_topics()).values())
+                found = list((await admin.list_topics(include_internal=under_replicated)).values())
+            if under_replicated:
+                found = [partial for topic in found if (partial := _under_replicated(topic)).partitions]
             configs = await _configs(admin, found, all_configs)
             starts, ends = await _offsets(admin, found)
         if output is OutputFormat.JSON:
             print_json([_described_json(topic, configs[topic.name], starts, ends) for topic in found])
         else:
             if not found and not errors:
-                say_empty(NO_TOPIC.format(bootstrap_server))
+                say_empty(ALL_IN_SYNC if under_replicated else NO_TOPIC.format(bootstrap_server))
             for index, topic in enumerate(found):
                 if index:
                     print()
@@ -277,21 +290,6 @@ def _bound(partition: str, text: str) -> int:
     return int(text)
 
 
-def report(
-    errors: Mapping[Any, KafkaError], verb: str, bootstrap_server: str, ignored: tuple[type[KafkaError], ...] = ()
-) -> int:
-    """Say what failed; returns the exit code."""
-    return complain_of_all(errors, verb, lambda _, error: _reason(error, bootstrap_server), ignored)
-
-
-def _reason(error: KafkaError, bootstrap_server: str) -> str:
-    if isinstance(error, UnknownTopicOrPartition):
-        return f"no such topic at {bootstrap_server}; `twofold topic list` shows those that exist"
-    if isinstance(error, TopicAlreadyExists):
-        return f"it exists at {bootstrap_server} already; --if-not-exists accepts that"
-    return str(error)
-
-
 async def _configs(admin: Admin, topics: list[TopicMetadata], everything: bool) -> dict[str, list[ConfigEntry]]:
     if not topics:
         return {}
@@ -318,6 +316,28 @@ async def _offsets(admin: Admin, topics: list[TopicMetadata]) -> tuple[Offsets, 
     return starts, ends
 
 
+def _under_replicated(topic: TopicMetadata) -> TopicMetadata:
+    """The topic with only those of its partitions that have a replica which is not in sync."""
+    return replace(topic, partitions={index: row for index, row in topic.partitions.items() if not row.is_in_sync})
+
+
+def _health(topic: TopicMetadata) -> str:
+    rows = topic.partitions.values()
+    behind = sum(not row.is_in_sync for row in rows)
+    leaderless = sum(row.leader < 0 for row in rows)
+    offline = sum(bool(row.offline) for row in rows)
+    found = [
+        f"{plural(count, 'partition')} {what}"
+        for count, what in (
+            (leaderless, "without a leader"),
+            (behind, "with a replica that is not in sync"),
+            (offline, "with a replica that is offline"),
+        )
+        if count
+    ]
+    return "; ".join(found) or "every replica is in sync"
+
+
 def _print_described(topic: TopicMetadata, configs: list[ConfigEntry], starts: Offsets, ends: Offsets) -> None:
     settings = " ".join(f"{entry.name}={entry.value}" for entry in configs) or "-"
     print(f"topic       {topic.name}{' (internal)' if topic.internal else ''}")
@@ -325,6 +345,7 @@ def _print_described(topic: TopicMetadata, configs: list[ConfigEntry], starts: O
     print(f"partitions  {len(topic.partitions)}")
     print(f"replicas    {_replication_factor(topic)}")
     print(f"settings    {settings}")
+    print(f"health      {_health(topic)}")
     columns = ["PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "START", "END"]
     rows = []
     for row in topic.partitions.values():

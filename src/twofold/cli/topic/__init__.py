@@ -1,0 +1,1 @@
+"""`twofold topic`: topics, their records, and where their replicas are."""

@@ -23,6 +23,7 @@ from twofold.wire.apis import APIS, KEYS
 RECORDED = Path(__file__).parent.parent.parent / "fixtures" / "cluster" / "controller-4.3.1.json"
 FETCH = KEYS["Fetch"]
 HOST = b"127.0.0.1"
+MEMBER = b"broker-9"
 
 
 class Exchange(NamedTuple):
@@ -82,7 +83,11 @@ class Recorder:
         return await asyncio.start_server(self._accept, "127.0.0.1", port)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        back, there = await asyncio.open_connection("127.0.0.1", self._target_port)
+        try:
+            back, there = await asyncio.open_connection("127.0.0.1", self._target_port)
+        except OSError:  # it is starting
+            writer.close()
+            return
         asked: deque[bytes] = deque()
 
         async def requests() -> None:
@@ -96,7 +101,8 @@ class Recorder:
                 frame = await read_frame(back)
                 request = asked.popleft()
                 key, version = struct.unpack_from(">hh", request)
-                self.exchanges.append(Exchange(key, version, request, frame))
+                if _client_id(request) == MEMBER:  # not of the controller's own
+                    self.exchanges.append(Exchange(key, version, request, frame))
                 writer.write(framed(frame))
 
         tasks = [asyncio.ensure_future(requests()), asyncio.ensure_future(responses())]
@@ -152,6 +158,11 @@ class ReplayedController:
         return response.replace(compact + self._recording.port.to_bytes(4), compact + self.port.to_bytes(4)).replace(
             compact + self._recording.port.to_bytes(2), compact + self.port.to_bytes(2)
         )
+
+
+def _client_id(request: bytes) -> bytes:
+    (length,) = struct.unpack_from(">h", request, 8)
+    return request[10 : 10 + max(0, length)]
 
 
 def _decoded(frame: bytes) -> tuple[str, Any]:

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from twofold.broker.partitions.neighbours import Neighbours
 from twofold.broker.partitions.partition import Partition
-from twofold.broker.replication.isr_changes import Identity, IsrChanges
+from twofold.broker.replication.isr_changes import BrokerIdentity, IsrChanges
 from twofold.config.settings import Settings
 from twofold.config.topic import LogConfig
 from twofold.controller.image import PartitionState
@@ -39,7 +39,7 @@ class LedPartitions:
         self.logs.load()
         self.broker_epoch = 10
         self.asked: list[tuple[AlterPartitionRequest, asyncio.Future[AlterPartitionResponse]]] = []
-        self.changes = IsrChanges(self.runtime, lambda: Identity(1, self.broker_epoch), self._alter)
+        self.changes = IsrChanges(self.runtime, lambda: BrokerIdentity(1, self.broker_epoch), self._alter)
         self.neighbours = Neighbours(1, {1: Broker(10), 2: Broker(20)}.get, lambda: 0, lambda: LAG_MS)
         self.neighbours.propose = self.changes.propose
 

@@ -1,4 +1,4 @@
-"""What a partition knows of the brokers beside this one, and whom it asks for changes of its in-sync replicas."""
+"""What a partition knows of the brokers beside this one, and where its changes of in-sync replicas go."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING

@@ -16,7 +16,7 @@ from twofold.broker.core import BrokerCore
 from twofold.broker.replication.directory_reports import DirectoryReports
 from twofold.broker.replication.fetchers import FetcherContext, ReplicaFetchers
 from twofold.broker.replication.follower_watch import FollowerWatch
-from twofold.broker.replication.isr_changes import Identity, IsrChanges
+from twofold.broker.replication.isr_changes import BrokerIdentity, IsrChanges
 from twofold.cluster.peers import Peers
 from twofold.config import cluster
 from twofold.config.definition import ConfigError
@@ -45,7 +45,7 @@ class Replication:
         core.replicas.fetchers = self.fetchers
         self.isr_changes = IsrChanges(
             core.runtime,
-            lambda: Identity(core.node_id, broker_epoch()),
+            lambda: BrokerIdentity(core.node_id, broker_epoch()),
             lambda request: cast(ReplicationPort, core.controller).alter_partition(request),
         )
         core.replicas.neighbours.propose = self.isr_changes.propose

@@ -36,8 +36,6 @@ CLUSTER, SECURITY = "a cluster of several brokers", "authentication and ACLs"
 NOT_USED_YET = {  # a test compares it with what the sources import
     "begin_quorum_epoch": CLUSTER,
     "end_quorum_epoch": CLUSTER,
-    "envelope": CLUSTER,
-    "fetch_snapshot": CLUSTER,
     "vote": CLUSTER,
 }
 

@@ -14,9 +14,9 @@ from kits.metadata.controller import (
     registration,
 )
 from twofold.controller.delta import delta_between
+from twofold.controller.fitness.openable import first_problem, without_effect
 from twofold.controller.image import MetadataImage
 from twofold.controller.kept_records import DelegationToken, RemoveDelegationToken
-from twofold.controller.openable import first_problem, without_effect
 from twofold.controller.quota_records import ClientQuota, QuotaEntity
 from twofold.controller.records import (
     ClearElr,

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import time
 from collections.abc import Iterator
@@ -280,3 +281,46 @@ def test_the_cluster_is_described_through_a_member(cluster: ApacheCluster, membe
     assert {row["node_id"] for row in quorum["voters"]} == {3000, 3001, 3002}
     assert {1, 2, 9} <= {row["node_id"] for row in quorum["observers"]}
     assert quorum["leader_id"] == cluster.active_controller().node_id
+
+
+# --- the guide
+
+GUIDE = Path(__file__).parent.parent.parent / "docs" / "guide" / "cluster.md"
+KAFKA_TOOLS = {"kafka-cluster.sh": "org.apache.kafka.tools.ClusterTool"}
+SHOWN_ELSEWHERE = "kafka-features.sh"  # test_apache_kafkas_default_levels_... runs the command of the message
+
+
+def shown_commands() -> list[list[str]]:
+    section = GUIDE.read_text().split("## A broker in a cluster of Apache Kafka", 1)[1]
+    lines = [line.strip() for line in section.splitlines() if line.startswith("    ")]
+    return [shlex.split(line) for line in lines if not line.startswith(SHOWN_ELSEWHERE)]
+
+
+def test_the_guide_is_followed_from_joining_to_replacing_a_broker(cluster: ApacheCluster, tmp_path: Path) -> None:
+    places = {"controller-1:9093": cluster.bootstrap_controllers, "broker-1:9092": cluster.bootstrap_brokers}
+    node_id = 59  # the 9 of the guide
+    running: Member | None = None
+    seen: list[str] = []
+    for words in shown_commands():
+        told = [places.get(word, word.replace("node.id=9", f"node.id={node_id}")) for word in words]
+        seen.append(" ".join(words[:3]))
+        if words[:2] == ["twofold", "serve"]:
+            assert words[2:4] == ["--join", "controller-1:9093"] and "--coordinators-only" in words
+            directory = words[words.index("--data") + 1].removeprefix("./")
+            running = Member(cluster, tmp_path / directory, node_id)
+            running.start()
+            eventually(running.is_unfenced, within_s=10, what="unfenced")
+        elif words[0] == "twofold":
+            done = commands.run(*told[1 : told.index("--bootstrap-server")], server=cluster.brokers[0].address)
+            assert done.returncode == 0 and f" {node_id} " in done.stdout, done.stdout + done.stderr
+        else:
+            assert running is not None and running.stop() == 0  # as the guide says before it
+            told[told.index("--id") + 1] = str(node_id)
+            forgotten = cluster.tool(KAFKA_TOOLS[words[0]], told[1:])
+            assert forgotten.returncode == 0, forgotten.stdout + forgotten.stderr
+    assert seen == [
+        "twofold serve --join", "twofold cluster brokers", "twofold cluster quorum", "kafka-cluster.sh unregister --id",
+        "twofold serve --join",
+    ]  # fmt: skip
+    assert running is not None
+    running.kill()

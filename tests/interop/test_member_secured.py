@@ -83,7 +83,7 @@ def acls(cluster: ApacheCluster, authority: Authority, *args: str) -> Done:
         f"sasl.jaas.config={login('admin')}\n"
     )
     server = ["--bootstrap-controller", cluster.bootstrap_controllers, "--command-config", str(config)]
-    return cluster.tool("kafka.admin.AclCommand", [*server, *args])
+    return cluster.tool("org.apache.kafka.tools.AclCommand", [*server, *args])
 
 
 def test_a_member_logs_in_over_tls_and_the_principal_goes_with_what_it_forwards(
@@ -125,11 +125,28 @@ def refusal(member: TwofoldServer) -> str:
     return member.log_text().splitlines()[-1]
 
 
-def test_a_user_without_rights_on_the_cluster_is_told_what_it_needs(
+def test_a_user_without_rights_on_the_cluster_is_told_what_it_needs_and_joins_with_that(
     cluster: ApacheCluster, authority: Authority, tmp_path: Path
 ) -> None:
-    said = refusal(member_of(cluster, authority, tmp_path, "eve"))
-    assert "its user needs ClusterAction on the cluster" in said
+    member = member_of(cluster, authority, tmp_path, "eve")
+    assert "prepare the directory with `kafka-storage.sh format --cluster-id ID`" in refusal(member)
+    properties = tmp_path / "eve.properties"
+    properties.write_text(
+        f"process.roles=broker\nnode.id=9\nlog.dirs={member.data}\ncontroller.listener.names=CONTROLLER\n"
+        f"controller.quorum.bootstrap.servers={cluster.bootstrap_controllers}\n"
+    )
+    done = cluster.tool("kafka.tools.StorageTool", ["format", "-t", cluster.cluster_id, "-c", str(properties)])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "its user needs ClusterAction on the cluster" in refusal(member)
+    allowed = acls(
+        cluster, authority, "--add", "--allow-principal", "User:eve", "--operation", "ClusterAction", "--cluster"
+    )
+    assert allowed.returncode == 0, allowed.stdout + allowed.stderr
+    member.start(wait=False)
+    try:
+        eventually(lambda: "is unfenced" in member.log_text(), within_s=60, what="unfenced")
+    finally:
+        member.kill()
 
 
 def test_a_wrong_password_is_named_and_not_shown(cluster: ApacheCluster, authority: Authority, tmp_path: Path) -> None:

@@ -22,9 +22,12 @@ def named(row: c.Read) -> str:
     return f"{row.name}={row.value[:20]}"
 
 
+BEGINNINGS = {"startingOffsets", "startingOffsetsByTimestamp", "startingTimestamp"}
+
+
 def read(row: c.Read, value: str, topic: str = "t", servers: str = "127.0.0.1:9092") -> dict[str, str]:
     base = {} if row.instead_of_subscribe else {"subscribe": topic}
-    if not row.name.startswith("starting"):
+    if row.name not in BEGINNINGS:
         base["startingOffsets"] = "earliest"
     return base | {row.name: value.replace("{t}", topic).replace("{servers}", servers)}
 

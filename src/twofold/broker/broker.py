@@ -52,8 +52,8 @@ from twofold.config.servable import check_servable
 from twofold.config.settings import Settings
 from twofold.config.topic import LogConfig
 from twofold.controller.delta import ImageDelta
+from twofold.controller.fitness.openable import without_effect
 from twofold.controller.image import BROKER_RESOURCE, MetadataImage
-from twofold.controller.openable import without_effect
 from twofold.controller.security.stored_users import StoredUsers
 from twofold.log.manager import LogManager, LogOptions
 from twofold.log.segments.files import pool_size
@@ -93,12 +93,7 @@ class Broker:
         self.node_id = core.node_id
         self.replicas = core.replicas
         self.attention = core.attention
-        self.fetch_sessions = FetchSessionCache(
-            Entry,
-            runtime.random.randint,
-            self.attention.monotonic,
-            max_slots=settings.int("max.incremental.fetch.session.cache.slots"),
-        )
+        self.fetch_sessions = fetch_session_cache(core)
         self.replicas.on_mended = self._reload
         self.logs.on_directory_failure = self._give_up
         self.groups = GroupService(core)
@@ -416,15 +411,20 @@ class Broker:
 def _node(parts: NodeParts, *, is_member: bool) -> BrokerNode:
     if not is_member:
         return NodeAlone(parts)
-    from twofold.broker.nodes.member import Member  # a node alone starts without what it takes to be one
+    from twofold.broker.nodes.member import ClusterMember  # a node alone starts without what it takes to be one
 
-    return Member(parts)
+    return ClusterMember(parts)
 
 
 def _replication(core: BrokerCore, broker_epoch: Callable[[], int], directory_id: UUID) -> "Replication":
     from twofold.broker.replication.replication import Replication  # a node alone starts without it
 
     return Replication(core, broker_epoch, directory_id)
+
+
+def fetch_session_cache(core: BrokerCore) -> FetchSessionCache[Entry]:
+    slots = core.settings.int("max.incremental.fetch.session.cache.slots")
+    return FetchSessionCache(Entry, core.runtime.random.randint, core.attention.monotonic, max_slots=slots)
 
 
 def quota_ledger(now_s: Callable[[], float], settings: Settings) -> QuotaLedger:

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from twofold.cli.common import FAILED, USAGE, CliError
 from twofold.config.authorization import AuthorizerSettings
 from twofold.config.settings import Settings
-from twofold.controller.openable import first_problem
+from twofold.controller.fitness.openable import first_problem
 from twofold.log.directory.identity import (
     DataDirectoryError,
     identify,

@@ -1,6 +1,6 @@
 """Where the active controller is, and the connections to it.
 
-1. One part learns who leads: the observer, from the answers to its fetches. The highest epoch is right.
+1. One part learns which controller leads: the observer, from the answers to its fetches. The highest epoch is right.
 2. Each purpose has a connection of its own (`Channel`): a parked fetch, or a slow change, must not hold a heartbeat up.
 3. A channel asks the leader that is known. Where none is, it waits for one within its time.
 4. A controller that says it is not the active one was asked on old news: the channel waits a moment and asks anew.
@@ -78,7 +78,7 @@ class Controllers:
         return address
 
     def learn(self, node_id: int, epoch: int, address: Address | None) -> bool:
-        """A controller has told who leads; whether that is news."""
+        """A controller has told which one leads; whether that is news."""
         if epoch < self.epoch:
             return False
         known = self._leader

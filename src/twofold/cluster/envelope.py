@@ -8,7 +8,7 @@
 import ipaddress
 
 from twofold.records.varint import encode_uvarint
-from twofold.wire.errors import NONE, KafkaError, UnknownServerError, error_for
+from twofold.wire.errors import NONE, PrincipalDeserializationFailure, UnknownServerError, error_for
 from twofold.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 
 _VERSION = b"\0\0"
@@ -45,12 +45,12 @@ def wrap(request: bytes, principal: str, client_host: str) -> EnvelopeRequest:
 
 def unwrap(response: EnvelopeResponse, what: str) -> bytes:
     """Header and body of the answer; the error of the envelope where there is none."""
+    if response.error_code == PrincipalDeserializationFailure.code:
+        raise PrincipalDeserializationFailure(
+            "the controllers read principals in another form (principal.builder.class)"
+        )
     if response.error_code != NONE:
-        raise _explained(response.error_code, what)
+        raise error_for(response.error_code)(f"the controller did not take {what} from this broker")
     if response.response_data is None:
         raise UnknownServerError(f"the controller sent an empty answer to {what}")
     return bytes(response.response_data)
-
-
-def _explained(code: int, what: str) -> KafkaError:
-    return error_for(code)(f"the controller did not take {what} from this broker")

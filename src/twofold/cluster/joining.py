@@ -2,7 +2,9 @@
 
 1. DescribeCluster for controllers tells the id of the cluster. A broker refuses it (MISMATCHED_ENDPOINT_TYPE); then
    DescribeQuorum tells where its controllers are, and the message names them.
-2. What another try may mend (nothing listens yet, no answer) is tried again until the time is over; the rest is told at
+2. A user without Alter on the cluster is not told the id. A directory that names its cluster needs no answer: each
+   fetch of the metadata names the cluster, and another one refuses it.
+3. What another try may mend (nothing listens yet, no answer) is tried again until the time is over; the rest is told at
    once.
 """
 
@@ -17,7 +19,7 @@ from twofold.connections.errors import UnsupportedByBroker
 from twofold.connections.waiting import Backoff, Deadline
 from twofold.runtime.api import Runtime
 from twofold.wire.apis import KEYS
-from twofold.wire.errors import NONE, KafkaError, MismatchedEndpointType, error_for
+from twofold.wire.errors import NONE, ClusterAuthorizationFailed, KafkaError, MismatchedEndpointType, error_for
 from twofold.wire.messages.describe_cluster import DescribeClusterRequest
 from twofold.wire.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
 
@@ -29,8 +31,13 @@ PAUSE = Backoff(50, 500)
 log = logging.getLogger(__name__)
 
 
-async def learn_cluster_id(runtime: Runtime, controllers: Controllers, timeout_ms: float) -> str:
-    """The id of the cluster of these controllers; CannotJoin where they are none, or none answers in time."""
+async def learn_cluster_id(
+    runtime: Runtime, controllers: Controllers, timeout_ms: float, *, known: str | None = None
+) -> str:
+    """The id of the cluster of these controllers; CannotJoin where they are none, or none answers in time.
+
+    `known` is what the directory says.
+    """
     deadline = Deadline(runtime.clock, timeout_ms, "initial.broker.registration.timeout.ms")
     failures = 0
     while True:
@@ -40,6 +47,14 @@ async def learn_cluster_id(runtime: Runtime, controllers: Controllers, timeout_m
             return await _ask(await link.connect(deadline), address)
         except UnsupportedByBroker as error:
             raise CannotJoin(f"{address} is no controller of Apache Kafka 3.7 or newer: {error} ({SETTING})") from error
+        except ClusterAuthorizationFailed as error:
+            if known is not None:
+                return known
+            raise CannotJoin(
+                f"{address} does not tell this broker's user the id of the cluster: put the user into super.users of "
+                "the controllers; or give it ClusterAction on the cluster, and prepare the directory with "
+                "`kafka-storage.sh format --cluster-id ID`"
+            ) from error
         except KafkaError as error:
             failures += 1
             delay_s = PAUSE.delay_s(failures, runtime.random)

@@ -1,7 +1,7 @@
 """The metadata of a cluster, followed from its controllers: Fetch and FetchSnapshot of `__cluster_metadata`.
 
 1. An image is never above the high watermark, and never inside a metadata transaction (`quorum/loader.py`).
-2. Whoever answers with the highest epoch is right about the leader. Without a leader, the bootstrap servers are asked
+2. The controller with the highest epoch is right about the leader. Without a leader, the bootstrap servers are asked
    one after the other.
 3. All is in memory: a restart fetches anew, mostly one snapshot and what follows it.
 4. A snapshot counts once it is whole. Any error while it is fetched drops the part that is here, and fetches again.
@@ -11,7 +11,7 @@
 
 import logging
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 from uuid import UUID
 
 from twofold.cluster.controller_link import Controllers, Leader, endpoint_of
@@ -42,9 +42,17 @@ from twofold.wire.errors import (
     NotLeaderOrFollower,
     error_for,
 )
-from twofold.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData, ReplicaState
+from twofold.wire.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+    ReplicaState,
+)
 from twofold.wire.messages.fetch_snapshot import (
     FetchSnapshotRequest,
+    FetchSnapshotResponse,
     PartitionSnapshot,
     TopicSnapshot,
 )
@@ -134,7 +142,7 @@ class MetadataObserver:
             answer = await self._fetch(connection)
             is_progress = await self._take(connection, leader, answer)
         except ClusterAuthorizationFailed as error:
-            if self.high_watermark >= 0:  # it was allowed before: somebody is changing the rules
+            if self.high_watermark >= 0:  # it was allowed before: the rules are being changed
                 await self._failed(leader, error)
             else:
                 self._give_up(
@@ -180,7 +188,7 @@ class MetadataObserver:
         if self.on_failure is not None:
             self.on_failure(self.failure)
 
-    async def _fetch(self, connection: Connection) -> Any:
+    async def _fetch(self, connection: Connection) -> FetchResponse:
         partition = FetchPartition(
             partition=0,
             current_leader_epoch=self._controllers.epoch,
@@ -204,9 +212,10 @@ class MetadataObserver:
             forgotten_topics_data=(),
         )
         timeout_ms = MAX_WAIT_MS + self._controllers.options.request_timeout_ms
-        return await connection.request(request, FETCH, timeout_ms=timeout_ms)
+        response: FetchResponse = await connection.request(request, FETCH, timeout_ms=timeout_ms)
+        return response
 
-    async def _take(self, connection: Connection, leader: Leader | None, answer: Any) -> bool:
+    async def _take(self, connection: Connection, leader: Leader | None, answer: FetchResponse) -> bool:
         """Act on an answer; whether the next fetch may follow at once."""
         if answer.error_code == InconsistentClusterId.code:
             self._give_up(f"{connection.label} does not belong to the cluster {self._cluster_id}")
@@ -276,7 +285,7 @@ class MetadataObserver:
                 max_bytes=MAX_BYTES,
                 topics=[TopicSnapshot(name=CLUSTER_METADATA, partitions=[self._slice(snapshot_id, len(data))])],
             )
-            answer = await connection.request(request, FETCH_SNAPSHOT)
+            answer: FetchSnapshotResponse = await connection.request(request, FETCH_SNAPSHOT)
             row = next((row for topic in answer.topics for row in topic.partitions), None)
             code = answer.error_code if row is None or answer.error_code != NONE else row.error_code
             if code != NONE or row is None:

@@ -2,7 +2,7 @@
 
 A data directory may come from Apache Kafka and go back to it. What its users stored there, and Twofold has no part for,
 is in the image as the records themselves (`MetadataImage.kept`), under a key that says what a later record replaces.
-Whether a directory that has them may be opened at all is decided in `openable.py`.
+Whether a directory that has them may be opened at all is decided in `fitness/openable.py`.
 """
 
 from collections.abc import Hashable

@@ -3,10 +3,10 @@
 import logging
 from collections.abc import Sequence
 
-from twofold.broker.lifecycle import Lifecycle, Membership
-from twofold.broker.nodes.node import NodeParts, Opened
+from twofold.broker.lifecycle import Lifecycle, MemberTerms
+from twofold.broker.nodes.node import NodeParts, OpenedNode
 from twofold.controller.features import SUPPORTED_FEATURES
-from twofold.controller.openable import first_problem
+from twofold.controller.fitness.openable import first_problem
 from twofold.log.directory.identity import identify, was_closed_cleanly
 from twofold.log.manager import DataDirectoryError
 from twofold.log.recovery.checkpoints import decode_uuid
@@ -20,11 +20,11 @@ log = logging.getLogger(__name__)
 
 class NodeAlone:
     def __init__(self, parts: NodeParts) -> None:
-        self.membership: Membership | None = None
+        self.membership: MemberTerms | None = None
         self._parts = parts
         self._controller: Controller | None = None
 
-    async def open(self) -> Opened:
+    async def open(self) -> OpenedNode:
         parts = self._parts
         disk = parts.runtime.disk
         identity = identify(disk, parts.directory, parts.node_id, parts.runtime.random)
@@ -47,7 +47,7 @@ class NodeAlone:
             self._controller = None
             raise DataDirectoryError(str(error)) from error
         identity.complete(disk, parts.directory)
-        return Opened(identity.meta.cluster_id, directory_id, controller)
+        return OpenedNode(identity.meta.cluster_id, directory_id, controller)
 
     def _fail(self, error: KafkaError) -> None:
         log.critical("the metadata log failed, the broker cannot go on: %s", error)

@@ -2,7 +2,8 @@
 
 1. First of all it learns which cluster the controllers are of: an empty directory becomes one of that cluster, another
    one must belong to it. Then it follows the metadata until it has all that is committed.
-2. What this software could not obey keeps it from registering (`controller/joinable.py`), with the command that helps.
+2. What this software could not obey keeps it from registering (`controller/fitness/joinable.py`), with the command that
+   helps.
 3. When the metadata cannot be followed any further, the broker says goodbye to the controller and stops: others lead
    what it led, and its clients find them.
 4. A topic with remote storage cannot be served here: the broker asks to be fenced as long as it has a replica of one.
@@ -12,8 +13,8 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from twofold.broker.lifecycle import Lifecycle, Membership
-from twofold.broker.nodes.node import NodeParts, Opened
+from twofold.broker.lifecycle import Lifecycle, MemberTerms
+from twofold.broker.nodes.node import NodeParts, OpenedNode
 from twofold.cluster.controller_link import ControllerOptions, Controllers
 from twofold.cluster.errors import CannotJoin
 from twofold.cluster.joining import learn_cluster_id
@@ -24,10 +25,10 @@ from twofold.config.definition import ConfigError
 from twofold.connections.connection import parse_addresses
 from twofold.connections.security import ConnectionSecurity
 from twofold.controller.delta import ImageDelta
+from twofold.controller.fitness.joinable import CLAIMED, joining_problem
+from twofold.controller.fitness.openable import REMOTE_STORAGE
 from twofold.controller.image import TOPIC_RESOURCE, MetadataImage
-from twofold.controller.joinable import CLAIMED, joining_problem
-from twofold.controller.openable import REMOTE_STORAGE
-from twofold.log.directory.identity import identify
+from twofold.log.directory.identity import cluster_id_of, identify
 from twofold.log.recovery.checkpoints import clean_broker_epoch, decode_uuid
 from twofold.wire.errors import (
     BrokerIdNotRegistered,
@@ -41,9 +42,9 @@ from twofold.wire.messages.broker_registration import Feature
 log = logging.getLogger(__name__)
 
 
-class Member:
+class ClusterMember:
     def __init__(self, parts: NodeParts) -> None:
-        self.membership: Membership | None = None
+        self.membership: MemberTerms | None = None
         self._parts = parts
         self._controllers = Controllers(parts.runtime, controller_options(parts))
         self._observer: MetadataObserver | None = None
@@ -51,11 +52,12 @@ class Member:
         self._lifecycle: Lifecycle | None = None
         self._unservable: set[str] = set()  # topics
 
-    async def open(self) -> Opened:
+    async def open(self) -> OpenedNode:
         parts, settings = self._parts, self._parts.settings
         patience_ms = settings.int("initial.broker.registration.timeout.ms")
-        cluster_id = await learn_cluster_id(parts.runtime, self._controllers, patience_ms)
         disk = parts.runtime.disk
+        known = cluster_id_of(disk, parts.directory)
+        cluster_id = await learn_cluster_id(parts.runtime, self._controllers, patience_ms, known=known)
         identity = identify(disk, parts.directory, parts.node_id, parts.runtime.random, cluster_id=cluster_id)
         directory_id = decode_uuid(identity.meta.directory_id)
         self._observer = observer = MetadataObserver(
@@ -67,7 +69,7 @@ class Member:
         identity.complete(disk, parts.directory)
         observer.on_failure = self._fail
         observer.subscribe(self._look)
-        self.membership = Membership(
+        self.membership = MemberTerms(
             registration_timeout_ms=patience_ms,
             previous_broker_epoch=clean_broker_epoch(disk, parts.directory),
             cordoned=lambda: (directory_id,) if cluster.all_cordoned(settings) else (),
@@ -80,7 +82,7 @@ class Member:
             heartbeat_timeout_ms=settings.int("broker.heartbeat.interval.ms"),
             request_timeout_ms=settings.int("request.timeout.ms"),
         )
-        return Opened(cluster_id, directory_id, remote)
+        return OpenedNode(cluster_id, directory_id, remote)
 
     def _check(self, image: MetadataImage) -> None:
         problem = joining_problem(
@@ -115,25 +117,25 @@ class Member:
         self._parts.fail(error)
 
     def _explained(self, error: KafkaError) -> str:
-        who = f"broker {self._parts.node_id}"
+        this = f"broker {self._parts.node_id}"
         if isinstance(error, DuplicateBrokerRegistration):
             return (
-                f"{who} cannot be registered: another broker with this node.id is alive, or this one was killed a "
+                f"{this} cannot be registered: another broker with this node.id is alive, or this one was killed a "
                 "moment ago and its session is not over (broker.session.timeout.ms). If it is another one, set node.id "
                 "to a number that no broker has"
             )
         if isinstance(error, InvalidRegistration):
             return (
-                f"{who} cannot be registered: the controller refuses its directory {self._parts.directory}. Was it "
+                f"{this} cannot be registered: the controller refuses its directory {self._parts.directory}. Was it "
                 "copied from another broker? Give each broker a directory of its own (log.dirs)"
             )
         if isinstance(error, UnsupportedVersion):
             image = MetadataImage() if self._observer is None else self._observer.image
             found = joining_problem(image, is_cordoned=False, authorizer=self._parts.authorizer)
-            return f"{who} cannot be registered: {found or 'the cluster has features that Twofold does not have'}"
+            return f"{this} cannot be registered: {found or 'the cluster has features that Twofold does not have'}"
         if isinstance(error, BrokerIdNotRegistered):
-            return f"{who} cannot be registered: the cluster migrates from ZooKeeper; finish that first"
-        return f"{who} cannot be registered: {error}"
+            return f"{this} cannot be registered: the cluster migrates from ZooKeeper; finish that first"
+        return f"{this} cannot be registered: {error}"
 
     # -- what cannot be served
 

@@ -6,7 +6,7 @@ from typing import Protocol
 from uuid import UUID
 
 from twofold.broker.controller_port import ControllerPort
-from twofold.broker.lifecycle import Lifecycle, Membership
+from twofold.broker.lifecycle import Lifecycle, MemberTerms
 from twofold.config.authorization import AuthorizerSettings
 from twofold.config.settings import Settings
 from twofold.runtime.api import Runtime
@@ -27,7 +27,7 @@ class NodeParts:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedNode:
     """The metadata is here, and this node may serve it."""
 
     cluster_id: str
@@ -36,10 +36,10 @@ class Opened:
 
 
 class BrokerNode(Protocol):
-    membership: Membership | None
+    membership: MemberTerms | None
     """What registration and heartbeats say beyond those of a node alone. Set by `open`."""
 
-    async def open(self) -> Opened:
+    async def open(self) -> OpenedNode:
         """Come by the metadata. DataDirectoryError, CannotJoin or another error, where this node cannot serve it."""
         ...
 

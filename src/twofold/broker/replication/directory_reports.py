@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 from uuid import UUID
 
-from twofold.broker.replication.isr_changes import Identity
+from twofold.broker.replication.isr_changes import BrokerIdentity
 from twofold.controller.delta import ImageDelta
 from twofold.controller.features import metadata_version
 from twofold.controller.image import MetadataImage, PartitionState
@@ -37,7 +37,9 @@ log = logging.getLogger(__name__)
 
 
 class DirectoryReports:
-    def __init__(self, runtime: Runtime, identity: Callable[[], Identity], directory_id: UUID, assign: Assign) -> None:
+    def __init__(
+        self, runtime: Runtime, identity: Callable[[], BrokerIdentity], directory_id: UUID, assign: Assign
+    ) -> None:
         """`identity` is asked at every request: a broker may have to register again."""
         self._runtime = runtime
         self._identity = identity

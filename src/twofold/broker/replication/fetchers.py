@@ -474,7 +474,7 @@ def _fetch_request(asked: SessionRequest, context: FetcherContext, options: Fetc
     for key in asked.forgotten:
         forgotten.setdefault(key.topic_id, []).append(key.partition)
     return FetchRequest(
-        max_wait_ms=options.wait_ms,
+        max_wait_ms=options.wait_ms if asked.is_complete else 0,
         min_bytes=options.min_bytes,
         max_bytes=options.max_bytes,
         topics=[FetchTopic(topic_id=topic_id, partitions=rows) for topic_id, rows in topics.items()],

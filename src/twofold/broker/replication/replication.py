@@ -51,7 +51,7 @@ class Replication:
         core.replicas.neighbours.propose = self.isr_changes.propose
         self.directories = DirectoryReports(
             core.runtime,
-            lambda: Identity(core.node_id, broker_epoch()),
+            lambda: BrokerIdentity(core.node_id, broker_epoch()),
             directory_id,
             lambda request: cast(ReplicationPort, core.controller).assign_replicas_to_dirs(request),
         )

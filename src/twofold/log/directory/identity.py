@@ -97,12 +97,21 @@ def _of_another_cluster(disk: Disk, directory: str, path: str, found: str, wante
 
 def node_id_of(disk: Disk, directory: str) -> int | None:
     """The node that a directory belongs to, if it says so."""
+    text = _field(disk, directory, "node.id")
+    return int(text) if text.isdecimal() else None
+
+
+def cluster_id_of(disk: Disk, directory: str) -> str | None:
+    """The cluster that a directory belongs to, if it says so."""
+    return _field(disk, directory, "cluster.id") or None
+
+
+def _field(disk: Disk, directory: str, name: str) -> str:
     path = f"{directory}/{META_PROPERTIES}"
     try:
-        text = _fields(path, read_file(disk, path)).get("node.id", "")
+        return _fields(path, read_file(disk, path)).get(name, "")
     except FileNotFoundError:
-        return None
-    return int(text) if text.isdecimal() else None
+        return ""
 
 
 def parse_meta_properties(path: str, data: bytes, node_id: int) -> MetaProperties:

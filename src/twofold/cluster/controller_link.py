@@ -6,6 +6,7 @@
 4. A controller that says it is not the active one was asked on old news: the channel waits a moment and asks anew.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from twofold.connections.link import BrokerLink
 from twofold.connections.security import PLAINTEXT, ConnectionSecurity
 from twofold.connections.waiting import Backoff, Deadline
 from twofold.runtime.api import Runtime
-from twofold.wire.errors import KafkaError, NotController
+from twofold.wire.errors import KafkaError, NetworkException, NotController
 
 RETRY = Backoff(20, 50)
 RECONNECT = Backoff(50, 1000)
@@ -135,16 +136,22 @@ class Channel:
         self._runtime = runtime
         self._controllers = controllers
         self._link: BrokerLink | None = None
-        self._to: Leader | None = None
 
     async def connection(self, deadline: Deadline) -> Connection:
         """To the leader, as far as one is known within the deadline."""
         leader = await self._controllers.known_leader(deadline)
-        if self._link is None or self._to is None or self._to.address != leader.address:
-            self.close()
+        if self._link is None or self._link.address != leader.address:
+            if self._link is not None:  # what is in flight there is asked again at the new one
+                self._link.close(NetworkException(f"controller {leader.node_id} leads now"))
             self._link = self._controllers.link(leader.address, leader.node_id)
-        self._to = leader
-        return await self._link.connect(deadline)
+        link = self._link
+        try:
+            return await link.connect(deadline)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if link is self._link or (task is not None and task.cancelling()):
+                raise
+            raise NetworkException("another controller leads now") from None  # its link was closed while it connected
 
     async def ask(self, message: Any, api_key: int, *, timeout_ms: float, once: bool = False) -> Any:
         """What the active controller answers; a retriable KafkaError where none does in time.

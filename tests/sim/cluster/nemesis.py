@@ -93,6 +93,8 @@ class ClusterNemesis:
         states = [None if (model := self._world.watch.of(tp)) is None else model.state for tp in self._world.partitions]
         if any(state is None or len(state.isr) < len(state.replicas) for state in states):
             return
+        if not all(keeper.up.is_set() for keeper in self._world.brokers.values()):
+            return  # one that died may be in the ISRs until its session is over
         keeper = self._broker()
         disk = self._sim.disk(keeper.node)
 

@@ -7,7 +7,8 @@
 3. One broker appends in a leader epoch. Epochs in a log never fall. The high watermark of a leader never falls in its
    epoch, moves not at all while fewer replicas are in sync than the topic asks for, and is not beyond what any in-sync
    replica has.
-4. A replica that the controller takes into an ISR has all below the leader's high watermark.
+4. A replica that the controller takes into an ISR has all below the leader's high watermark, and keeps it while it is
+   in there.
 5. It is neither fenced nor shutting down then.
 """
 
@@ -245,12 +246,25 @@ class ClusterWatch:
 
     def _cut(self, original: Any) -> Any:
         def cut(log: PartitionLog, offset: int, *args: Any, **options: Any) -> Any:
+            with self.noting():
+                self._check_cut(log, offset)
             result = original(log, offset, *args, **options)
             with self.noting():
                 self.note_end(log)
             return result
 
         return cut
+
+    def _check_cut(self, log: PartitionLog, offset: int) -> None:
+        """A replica that is in sync, and so may lead at any moment, keeps what is committed."""
+        model, node = self.model(log), node_here()
+        members = () if model.state is None else model.state.isr
+        if node.removeprefix("b") in map(str, members) and offset < min(model.end, log.log_end_offset):
+            taken = {lost for lost, _ in model.lost}
+            require(
+                any(at in taken for at in range(offset, log.log_end_offset)),
+                f"{log}: {node} is in the ISR {members} and cuts its log at {offset}, {model.end} is committed",
+            )
 
     # The controller
 

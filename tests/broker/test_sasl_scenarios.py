@@ -202,7 +202,7 @@ async def test_the_first_answer_to_an_unknown_user_has_the_form_of_those_to_know
             assert len(answers) == 1, answers
 
 
-class BrokerIdentity:
+class Identity:
     """Signs tokens; its public keys are in a file."""
 
     def __init__(self, file: Path) -> None:
@@ -222,7 +222,7 @@ class BrokerIdentity:
 
 @on_loop
 async def test_tokens_are_checked_with_the_keys_of_the_file_as_it_is_now(tmp_path, certificates):
-    identity = BrokerIdentity(tmp_path / "keys.json")
+    identity = Identity(tmp_path / "keys.json")
     identity.renew("first")
     settings = guarded_settings(
         certificates,

@@ -8,7 +8,7 @@ import pytest
 
 from twofold.broker.codec.fetch import FetchRow
 from twofold.broker.fetch.sessions import CachedPartition, FetchSessionCache
-from twofold.replication.fetch_session import FetchSession, Key
+from twofold.replication.fetch_session import FollowerSession, Key
 from twofold.replication.follower import FetchQuestion
 from twofold.wire.errors import KafkaError
 from twofold.wire.messages.fetch import FetchPartition
@@ -20,14 +20,14 @@ def at(offset: int, epoch: int = 1) -> FetchQuestion:
     return FetchQuestion(epoch, offset, epoch, 0)
 
 
-def request_of(session: FetchSession) -> tuple[object, ...]:
+def request_of(session: FollowerSession) -> tuple[object, ...]:
     request = session.request()
     assert request.is_complete
     return tuple(request)[:4]
 
 
-def opened(*keys: Key) -> FetchSession:
-    session = FetchSession()
+def opened(*keys: Key) -> FollowerSession:
+    session = FollowerSession()
     for key in keys:
         session.want(key, at(0))
     session.request()
@@ -36,7 +36,7 @@ def opened(*keys: Key) -> FetchSession:
 
 
 def test_the_first_request_names_all_and_opens_a_session():
-    session = FetchSession()
+    session = FollowerSession()
     session.want(A, at(0))
     session.want(B, at(5))
     assert request_of(session) == (0, 0, {A: at(0), B: at(5)}, ())
@@ -75,7 +75,7 @@ def test_what_was_asked_is_known_while_more_is_wanted_meanwhile():
 
 
 def test_without_a_session_every_request_names_all():
-    session = FetchSession()
+    session = FollowerSession()
     session.want(A, at(0))
     for _ in range(2):
         assert request_of(session) == (0, 0, {A: at(0)}, ())
@@ -83,7 +83,7 @@ def test_without_a_session_every_request_names_all():
 
 
 def test_a_request_names_so_many_and_the_next_one_the_others():
-    session = FetchSession(most_named=2)
+    session = FollowerSession(most_named=2)
     for key in (A, B, C):
         session.want(key, at(0))
     assert tuple(session.request()) == (0, 0, {A: at(0), B: at(0)}, (), False)
@@ -94,7 +94,7 @@ def test_a_request_names_so_many_and_the_next_one_the_others():
 
 
 def test_without_a_session_nothing_waits_to_be_named():
-    session = FetchSession(most_named=1)
+    session = FollowerSession(most_named=1)
     session.want(A, at(0))
     session.want(B, at(0))
     assert not session.request().is_complete
@@ -150,7 +150,7 @@ def test_the_leader_always_knows_what_is_wanted(seed):
     cache: FetchSessionCache[CachedPartition] = FetchSessionCache(
         CachedPartition, random.randint, lambda: 0.0, max_slots=2
     )
-    session = FetchSession(most_named=random.choice((2, 1000)))
+    session = FollowerSession(most_named=random.choice((2, 1000)))
     wanted: dict[Key, FetchQuestion] = {}
     for step in range(200):
         for key in (A, B, C):
@@ -171,7 +171,7 @@ def test_the_leader_always_knows_what_is_wanted(seed):
 
 def _exchange(
     cache: FetchSessionCache[CachedPartition],
-    session: FetchSession,
+    session: FollowerSession,
     wanted: Mapping[Key, FetchQuestion],
     *,
     is_lost: bool,
@@ -191,7 +191,7 @@ def _exchange(
     known = {key: partition.asked.fetch_offset for key, partition in context.partitions.items()}
     if request.is_complete:
         assert known == {key: question.offset for key, question in wanted.items()}
-    rows = [(partition, FetchRow(key.partition)) for key, partition in context.partitions.items()]
+    rows = [(partition, FetchRow(partition.asked.partition)) for partition in context.partitions.values()]
     told = cache.answer(context, rows)
     if is_lost:
         session.lost()

@@ -27,7 +27,7 @@ class Key(NamedTuple):
     partition: int
 
 
-class SessionRequest(NamedTuple):
+class FollowerRequest(NamedTuple):
     session_id: int
     epoch: int
     named: Mapping[Key, FetchQuestion]
@@ -35,7 +35,7 @@ class SessionRequest(NamedTuple):
     is_complete: bool = True  # there is nothing more to name, so the leader may keep it until there is news
 
 
-class FetchSession:
+class FollowerSession:
     def __init__(self, most_named: int = MOST_NAMED) -> None:
         self._most_named = most_named
         self._is_refused = False  # the leader has no room for a session, so each request stands for itself
@@ -62,7 +62,7 @@ class FetchSession:
         """What the last request asked for a partition, in itself or in the session."""
         return self._told.get(key)
 
-    def request(self) -> SessionRequest:
+    def request(self) -> FollowerRequest:
         """What to send now. Call `answered` or `lost` before the next."""
         if self._epoch == OPENING_EPOCH:
             self._told = {}
@@ -78,7 +78,7 @@ class FetchSession:
                     forgotten.append(key)
             elif self._told.get(key) != question:
                 named[key] = self._told[key] = question
-        return SessionRequest(self._id, self._epoch, named, tuple(forgotten), not self._changed)
+        return FollowerRequest(self._id, self._epoch, named, tuple(forgotten), not self._changed)
 
     def answered(self, error_code: int, session_id: int) -> None:
         """The leader's answer: it goes on with the session, has opened one, has none, or has refused the request."""

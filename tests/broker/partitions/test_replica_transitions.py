@@ -107,7 +107,7 @@ async def test_a_leader_that_was_killed_comes_back_as_a_follower_with_what_it_ha
 
 
 @clustered()
-async def test_a_leader_that_was_paused_past_its_session_cuts_what_nobody_else_has(cluster: SimCluster) -> None:
+async def test_a_leader_that_was_paused_past_its_session_cuts_what_no_other_replica_has(cluster: SimCluster) -> None:
     await cluster.create("t", [1, 2, 3])
     assert await cluster.produce("t", 0, data_batch(3)) == 0
     await cluster.until_same("t", 0)

@@ -3,7 +3,7 @@
 `python -m kits.cluster.recording` (in `tests`) makes the file anew with Apache Kafka, in seconds. To replay it needs
 nothing. A recording is a list of requests with their answers in the order in which they were answered.
 
-1. A fetch of the metadata is answered by its offset: the same bytes lead from one offset to the next.
+1. A fetch of the metadata is answered by its epoch and offset: the same bytes lead from one offset to the next.
 2. Everything else is answered in the order of its API; the last answer is given again.
 3. The controller's address in the answers is replaced by that of the server that replays.
 """
@@ -121,11 +121,11 @@ class ReplayedController:
         self.asked: list[tuple[str, Any]] = []
         self.port = 0
         self._recording = recording
-        self._fetches: dict[tuple[int, int], bytes] = {}
+        self._fetches: dict[tuple[int, int], deque[bytes]] = {}
         self._others: dict[int, deque[bytes]] = {}
         for one in recording.exchanges:
             if one.api_key == FETCH:
-                self._fetches.setdefault(_place(_decoded(one.request)[1]), one.response)
+                self._fetches.setdefault(_place(_decoded(one.request)[1]), deque()).append(one.response)
             else:
                 self._others.setdefault(one.api_key, deque()).append(one.response)
 
@@ -148,16 +148,15 @@ class ReplayedController:
 
     def _answer(self, api_key: int, request: Any) -> bytes | None:
         if api_key == FETCH:
-            return self._fetches.get(_place(request))
+            answers = self._fetches.get(_place(request))
+            return answers.popleft() if answers else None
         known = self._others[api_key]
         return known.popleft() if len(known) > 1 else known[0]
 
     def _with_port(self, response: bytes) -> bytes:
-        """A host and the port behind it, as all flexible messages have them."""
+        """A host and the port behind it, as answers have them; in the records of the log a port has two bytes."""
         compact = bytes([len(HOST) + 1]) + HOST
-        return response.replace(compact + self._recording.port.to_bytes(4), compact + self.port.to_bytes(4)).replace(
-            compact + self._recording.port.to_bytes(2), compact + self.port.to_bytes(2)
-        )
+        return response.replace(compact + self._recording.port.to_bytes(4), compact + self.port.to_bytes(4))
 
 
 def _client_id(request: bytes) -> bytes:

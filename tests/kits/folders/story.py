@@ -31,7 +31,7 @@ DYNAMIC_TOPIC, DYNAMIC_BROKER, DYNAMIC_DEFAULT = 1, 2, 3
 LATEST, EARLIEST = -1, -2
 
 
-class BrokerIdentity(NamedTuple):
+class Identity(NamedTuple):
     producer_id: int
     epoch: int
 
@@ -54,7 +54,7 @@ class Story:
 
     # --- filling ---
 
-    def fill(self, *, kept: bool = False) -> dict[str, BrokerIdentity]:
+    def fill(self, *, kept: bool = False) -> dict[str, Identity]:
         """Everything; returns the identities of the producers whose transactions are open.
 
         `kept` also leaves a prepared one that its next producer has found and kept (Apache Kafka 4.3 cannot).
@@ -71,9 +71,9 @@ class Story:
         if kept:
             found = self.begin("kept", b"kept", two_phase=True)
             again = self.init("kept", two_phase=True, keep=True)
-            ongoing = BrokerIdentity(again["ongoing_txn_producer_id"], again["ongoing_txn_producer_epoch"])
+            ongoing = Identity(again["ongoing_txn_producer_id"], again["ongoing_txn_producer_epoch"])
             assert ongoing == found, again
-            identities["kept"] = BrokerIdentity(again["producer_id"], again["producer_epoch"])
+            identities["kept"] = Identity(again["producer_id"], again["producer_epoch"])
         self.produce("mixed", [b"behind the open ones"], partition=0)
         return identities
 
@@ -187,10 +187,10 @@ class Story:
         self._until(given)
         return answer
 
-    def begin(self, name: str, value: bytes, *, group: str | None = None, two_phase: bool = False) -> BrokerIdentity:
+    def begin(self, name: str, value: bytes, *, group: str | None = None, two_phase: bool = False) -> Identity:
         """A transaction with a record in both partitions of `mixed`, and perhaps an offset."""
         answer = self.init(name, two_phase=two_phase)
-        identity = BrokerIdentity(answer["producer_id"], answer["producer_epoch"])
+        identity = Identity(answer["producer_id"], answer["producer_epoch"])
         who: dict[str, Any] = {"producer_id": identity.producer_id, "producer_epoch": identity.epoch}
         topics = [{"name": "mixed", "partitions": [0, 1]}]
         body: dict[str, Any] = {"v3_and_below_transactional_id": name, "v3_and_below_topics": topics}
@@ -206,7 +206,7 @@ class Story:
             self._commit_in(name, identity, group)
         return identity
 
-    def retry(self, name: str, value: bytes, identity: BrokerIdentity) -> None:
+    def retry(self, name: str, value: bytes, identity: Identity) -> None:
         """The producer of an open transaction sends its batches once more: they are recognised, not appended."""
         before = self.offsets("mixed", LATEST)
         who: dict[str, Any] = {
@@ -216,7 +216,7 @@ class Story:
             self.produce("mixed", [value], partition=partition, attributes=TRANSACTIONAL, base_sequence=0, **who)
         assert self.offsets("mixed", LATEST) == before
 
-    def _commit_in(self, name: str, identity: BrokerIdentity, group: str) -> None:
+    def _commit_in(self, name: str, identity: Identity, group: str) -> None:
         who = {"producer_id": identity.producer_id, "producer_epoch": identity.epoch, "group_id": group}
         self.find(group, GROUP_KEY)
         assert self.wire.ask("AddOffsetsToTxn", 3, transactional_id=name, **who)["error_code"] == 0
@@ -225,7 +225,7 @@ class Story:
         answer = self.wire.ask("TxnOffsetCommit", 3, transactional_id=name, topics=rows, **who, **_NO_MEMBER)
         assert answer["topics"][0]["partitions"][0]["error_code"] == 0, answer
 
-    def end(self, name: str, identity: BrokerIdentity, *, commit: bool) -> None:
+    def end(self, name: str, identity: Identity, *, commit: bool) -> None:
         """EndTxn, and wait until its markers are written. What was kept is ended in the newest version only."""
         version = 5 if name == "kept" else 3
         answer = self.wire.ask(
@@ -378,10 +378,10 @@ def plain(found: Any) -> Any:
     return str(found) if isinstance(found, UUID) else found
 
 
-def end_what_is_open(story: Story, identities: dict[str, BrokerIdentity]) -> None:
+def end_what_is_open(story: Story, identities: dict[str, Identity]) -> None:
     """The producers end what they began, after the move: one commits, the others abort."""
     for name, identity in identities.items():
-        story.end(name, BrokerIdentity(*identity), commit=name == "open")
+        story.end(name, Identity(*identity), commit=name == "open")
     values = [row[4] for row in story.records("read_committed", "mixed")["mixed"] if row[0] == 1]
     assert values == [b"committed", b"open"]
     assert story.offsets("mixed", LATEST) == story.offsets("mixed", LATEST, isolation_level=1)

@@ -73,12 +73,12 @@ TV2 = Versions()
 TV1 = Versions(produce=11, txn_offset_commit=4, end_txn=4)
 
 
-class BrokerIdentity(NamedTuple):
+class Identity(NamedTuple):
     producer_id: int = -1
     producer_epoch: int = -1
 
 
-NO_IDENTITY = BrokerIdentity()
+NO_IDENTITY = Identity()
 
 
 class Member(NamedTuple):
@@ -159,7 +159,7 @@ class TxnDriver(Wire):
         self.versions = versions
         self.timeout_ms = timeout_ms
         self.patience_ms = patience_ms
-        self.identity = BrokerIdentity()
+        self.identity = Identity()
         self.partitions: set[TopicPartition] = set()
         """Of the open transaction, as the coordinator confirmed them (TV1) or may know them (TV2)."""
         self.groups: set[str] = set()
@@ -172,7 +172,7 @@ class TxnDriver(Wire):
         return await self.find(self.transactional_id, TRANSACTION_KEY, version)
 
     async def init_producer_id(
-        self, expected: BrokerIdentity = NO_IDENTITY, *, timeout_ms: int | None = None, version: int | None = None
+        self, expected: Identity = NO_IDENTITY, *, timeout_ms: int | None = None, version: int | None = None
     ) -> Any:
         request = InitProducerIdRequest(
             transactional_id=self.transactional_id,
@@ -183,11 +183,7 @@ class TxnDriver(Wire):
         return await self._coordinate(request, "InitProducerId", version or self.versions.init_producer_id)
 
     async def add_partitions(
-        self,
-        partitions: Iterable[TopicPartition],
-        *,
-        identity: BrokerIdentity | None = None,
-        version: int | None = None,
+        self, partitions: Iterable[TopicPartition], *, identity: Identity | None = None, version: int | None = None
     ) -> Any:
         """AddPartitionsToTxn 0 to 3, the versions of clients."""
         who = identity or self.identity
@@ -203,9 +199,7 @@ class TxnDriver(Wire):
         chosen = self.versions.add_partitions if version is None else version
         return await self._coordinate(request, "AddPartitionsToTxn", chosen)
 
-    async def add_offsets(
-        self, group: str, *, identity: BrokerIdentity | None = None, version: int | None = None
-    ) -> Any:
+    async def add_offsets(self, group: str, *, identity: Identity | None = None, version: int | None = None) -> Any:
         who = identity or self.identity
         request = AddOffsetsToTxnRequest(
             transactional_id=self.transactional_id,
@@ -239,7 +233,7 @@ class TxnDriver(Wire):
         offsets: Mapping[TopicPartition, int],
         *,
         member: Member = NOBODY,
-        identity: BrokerIdentity | None = None,
+        identity: Identity | None = None,
         version: int | None = None,
     ) -> Any:
         who = identity or self.identity
@@ -268,7 +262,7 @@ class TxnDriver(Wire):
         chosen = self.versions.txn_offset_commit if version is None else version
         return await self.ask(node_id, request, "TxnOffsetCommit", chosen)
 
-    async def end_txn(self, commit: bool, *, identity: BrokerIdentity | None = None, version: int | None = None) -> Any:
+    async def end_txn(self, commit: bool, *, identity: Identity | None = None, version: int | None = None) -> Any:
         who = identity or self.identity
         request = EndTxnRequest(
             transactional_id=self.transactional_id,
@@ -280,12 +274,7 @@ class TxnDriver(Wire):
         return await self._coordinate(request, "EndTxn", chosen)
 
     def batch(
-        self,
-        values: Sequence[Value],
-        sequence: int,
-        *,
-        identity: BrokerIdentity | None = None,
-        transactional: bool = True,
+        self, values: Sequence[Value], sequence: int, *, identity: Identity | None = None, transactional: bool = True
     ) -> bytes:
         who = identity or self.identity
         builder = BatchBuilder(
@@ -306,13 +295,13 @@ class TxnDriver(Wire):
 
     # What the stock producer makes of them
 
-    async def init(self, expected: BrokerIdentity = NO_IDENTITY) -> BrokerIdentity:
+    async def init(self, expected: Identity = NO_IDENTITY) -> Identity:
         """initTransactions: fences whoever had this id before."""
 
-        async def attempt() -> BrokerIdentity:
+        async def attempt() -> Identity:
             answer = await self.init_producer_id(expected)
             raise_for(answer.error_code, self.transactional_id)
-            return BrokerIdentity(answer.producer_id, answer.producer_epoch)
+            return Identity(answer.producer_id, answer.producer_epoch)
 
         self._adopt(await self._insist("InitProducerId", attempt))
         return self.identity
@@ -398,9 +387,9 @@ class TxnDriver(Wire):
         self.partitions.clear()
         self.groups.clear()
         if self.versions.end_txn >= 5 and answer.producer_id != -1:
-            self._adopt(BrokerIdentity(answer.producer_id, answer.producer_epoch))
+            self._adopt(Identity(answer.producer_id, answer.producer_epoch))
 
-    def _adopt(self, identity: BrokerIdentity) -> None:
+    def _adopt(self, identity: Identity) -> None:
         """A new epoch counts its records from 0."""
         self.identity = identity
         self.partitions.clear()

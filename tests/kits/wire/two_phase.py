@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from kits.wire.driver import NO_IDENTITY, TV2, BrokerIdentity, TxnDriver
+from kits.wire.driver import NO_IDENTITY, TV2, Identity, TxnDriver
 from twofold.wire.errors import raise_for
 from twofold.wire.messages.init_producer_id import InitProducerIdRequest
 
 VERSION = 6
 
 
-def prepared_state(identity: BrokerIdentity) -> str:
+def prepared_state(identity: Identity) -> str:
     """`producer_id:epoch`, as it is written down in another system; empty where there is no transaction."""
     return "" if identity == NO_IDENTITY else f"{identity.producer_id}:{identity.producer_epoch}"
 
@@ -22,7 +22,7 @@ class TwoPhaseDriver(TxnDriver):
 
     async def init_producer_id(
         self,
-        expected: BrokerIdentity = NO_IDENTITY,
+        expected: Identity = NO_IDENTITY,
         *,
         timeout_ms: int | None = None,
         version: int | None = None,
@@ -39,7 +39,7 @@ class TwoPhaseDriver(TxnDriver):
         )
         return await self._coordinate(request, "InitProducerId", version or VERSION)
 
-    async def recover(self) -> BrokerIdentity:
+    async def recover(self) -> Identity:
         """initTransactions(keepPreparedTxn=true): the transaction that was found, and nobody else may end it now."""
 
         async def attempt() -> Any:
@@ -48,8 +48,8 @@ class TwoPhaseDriver(TxnDriver):
             return answer
 
         answer = await self._insist("InitProducerId", attempt)
-        self._adopt(BrokerIdentity(answer.producer_id, answer.producer_epoch))
-        return BrokerIdentity(answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch)
+        self._adopt(Identity(answer.producer_id, answer.producer_epoch))
+        return Identity(answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch)
 
     async def prepare(self) -> str:
         """After the last answer. The text to write down; empty where the transaction is gone and nothing is vowed: then

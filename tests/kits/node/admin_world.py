@@ -164,7 +164,7 @@ class World:
         self.controller = PureController(self)
         self.producer_ids = ProducerIdBlocks(self.controller.allocate, self.runtime)
         self.auto_topics = AutoTopics(self)  # type: ignore[arg-type]
-        self.core, self.transactions = self, unused
+        self.core, self.transactions, self.is_member = self, unused, False
         self.topic_rows = TopicRowCache()
         self.logs = KnownLogs()
         self._machine = MetadataMachine()

@@ -1,4 +1,4 @@
-"""The tests' controller node answers members as an active controller of Apache Kafka does (replication.md 1.2-1.4)."""
+"""The tests' controller node answers members as an active controller of Apache Kafka does."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any

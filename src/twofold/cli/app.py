@@ -41,7 +41,9 @@ NOUNS = {
         "twofold.cli.group.commands", "group_app", "List, describe and delete consumer groups, and set their offsets"
     ),
     "cluster": Place(
-        "twofold.cli.cluster", "cluster_app", "Show the cluster, its disks and its features, and change their levels"
+        "twofold.cli.cluster",
+        "cluster_app",
+        "Show the cluster, its controllers, disks and features, and change their levels",
     ),
     "acl": Place(
         "twofold.cli.acl", "acl_app", "Add, list and remove access control entries: what each principal may do"

@@ -159,7 +159,7 @@ class World:
         )
         self.settings = Settings.from_mapping({"node.id": "1", **settings})
         self.authorizer = authorizer or AllowAll()
-        self.node_id = 1
+        self.node_id, self.is_member = 1, False
         self.cluster_id = "a-cluster"
         self.controller = PureController(self)
         self.producer_ids = ProducerIdBlocks(self.controller.allocate, self.runtime)

@@ -1,4 +1,4 @@
-"""The leader's rules one by one (replication.md 2.2, 2.4 and 2.5)."""
+"""The rules of a partition's leader one by one: watermark, fetches of followers, changes of the in-sync replicas."""
 
 from typing import NamedTuple
 

@@ -22,7 +22,7 @@ ROUNDS = 100 if os.environ.get("TWOFOLD_LONG") else 12
 class Load(threading.Thread):
     """One idempotent producer that never stops sending numbered records, round robin over the partitions."""
 
-    def __init__(self, address: str, topic: str) -> None:
+    def __init__(self, address: str, topic: str, **settings: object) -> None:
         super().__init__(daemon=True)
         self.topic = topic
         self.acknowledged: list[tuple[int, int, int]] = []
@@ -39,6 +39,7 @@ class Load(threading.Thread):
                 "reconnect.backoff.max.ms": 50,
                 "retry.backoff.ms": 10,
                 "log_level": 0,
+                **{name.replace("_", "."): value for name, value in settings.items()},
             },
         )
 

@@ -5,6 +5,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
@@ -34,7 +35,8 @@ class Scene:
         self.cluster = cluster
         self.admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
         self.admin.create_topics([NewTopic(TOPIC, PARTITIONS, 2)])[TOPIC].result()
-        self.load = Load(cluster.bootstrap_servers, TOPIC)
+        # A broker that stands still is left after this time, not after a minute.
+        self.load = Load(cluster.bootstrap_servers, TOPIC, socket_timeout_ms=3000, request_timeout_ms=3000)
         self.load.start()
 
     def leader_and_follower(self) -> tuple[Member, Member]:
@@ -43,7 +45,7 @@ class Scene:
         assert state.leader in (1, 2)
         return self.cluster.broker(state.leader), self.cluster.broker(3 - state.leader)
 
-    def states(self) -> dict[int, object]:
+    def states(self) -> dict[int, Any]:
         return self.admin.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions
 
     def in_sync(self) -> bool:
@@ -71,10 +73,12 @@ def read_all(address: str) -> dict[int, list[tuple[int, int]]]:
     at_end: set[int] = set()
     while len(at_end) < PARTITIONS:
         for message in consumer.consume(10_000, 1.0):
+            partition, offset = message.partition(), message.offset()
+            assert partition is not None and offset is not None
             if message.error() is not None:
-                at_end.add(message.partition())
+                at_end.add(partition)
             else:
-                rows[message.partition()].append((message.offset(), int(message.value() or b"")))
+                rows[partition].append((offset, int(message.value() or b"")))
     consumer.close()
     return rows
 

@@ -8,7 +8,7 @@ from planted import ROOT, Hunk, Mutant, StalePatch, find, load, mutants, passes_
 
 # Found by the first seeds of a world that runs fast.
 QUICK = ("keep_what_was_aborted", "lose_an_abort_marker", "reuse_a_producer_id", "write_inside_a_transaction")
-WORLDS = {"mixed", "broker", "transactions", "lost-markers", "groups", "two-phase", "metadata", "sink"}
+WORLDS = {"mixed", "broker", "transactions", "lost-markers", "groups", "two-phase", "metadata", "cluster", "sink"}
 
 
 def test_there_are_at_least_sixteen_planted_bugs() -> None:

@@ -11,9 +11,9 @@ from twofold.replication.follower import (
     LATEST,
     Append,
     CutEnd,
-    Decision,
     FetchAnswer,
     FetchQuestion,
+    FollowerDecision,
     Following,
     OffsetQuestion,
     Phase,
@@ -59,7 +59,7 @@ def asked_of(log: Log, following: Following = FOLLOWING) -> FetchQuestion:
     return asked
 
 
-def answered(log: Log, answer: FetchAnswer, following: Following = FOLLOWING) -> Decision:
+def answered(log: Log, answer: FetchAnswer, following: Following = FOLLOWING) -> FollowerDecision:
     return fetched(following, asked_of(log, following), answer, log, RETRY_AT_S)
 
 
@@ -74,7 +74,7 @@ def refused(error_code: int, log: Log = LOG) -> Following:
 
 def test_a_follower_asks_at_its_end_with_the_epoch_of_its_last_record():
     decision = begin(LEADER, EPOCH, LOG)
-    assert decision == Decision(Following(LEADER, EPOCH, Phase.FETCH), [])
+    assert decision == FollowerDecision(Following(LEADER, EPOCH, Phase.FETCH), [])
     assert question(decision.following, LOG) == FetchQuestion(EPOCH, 20, 5, 0)
 
 
@@ -102,20 +102,20 @@ def test_without_a_leader_a_follower_waits():
 def test_an_answer_of_an_earlier_leader_epoch_is_ignored():
     answer = FetchAnswer(0, 20, 0, data_batch(base_offset=20, leader_epoch=6))
     newer = replace(FOLLOWING, leader_epoch=EPOCH + 1)
-    assert fetched(newer, asked_of(LOG), answer, LOG, RETRY_AT_S) == Decision(newer)
+    assert fetched(newer, asked_of(LOG), answer, LOG, RETRY_AT_S) == FollowerDecision(newer)
 
 
 def test_an_answer_for_another_offset_is_ignored():
     answer = FetchAnswer(0, 20, 0, data_batch(base_offset=20, leader_epoch=6))
     shorter = replace(LOG, log_end_offset=18)
-    assert fetched(FOLLOWING, asked_of(LOG), answer, shorter, RETRY_AT_S) == Decision(FOLLOWING)
+    assert fetched(FOLLOWING, asked_of(LOG), answer, shorter, RETRY_AT_S) == FollowerDecision(FOLLOWING)
 
 
 @pytest.mark.parametrize("phase", [Phase.WAIT, Phase.FIND_END, Phase.FIND_START])
 def test_an_answer_to_a_fetch_is_ignored_in_every_other_phase(phase):
     following = replace(FOLLOWING, phase=phase)
     late = fetched(following, asked_of(LOG), FetchAnswer(0, 20, 0, b"", (2, 3)), LOG, RETRY_AT_S)
-    assert late == Decision(following)
+    assert late == FollowerDecision(following)
 
 
 # --- diverging epochs ---
@@ -170,7 +170,7 @@ def test_a_divergence_brings_no_records():
 def test_records_are_appended_up_to_our_leader_epoch_and_then_the_bounds_are_taken():
     records = data_batch(base_offset=20, leader_epoch=EPOCH)
     decision = answered(LOG, FetchAnswer(0, 25, 3, records))
-    assert decision == Decision(FOLLOWING, (Append(records, EPOCH), TakeBounds(25, 3)))
+    assert decision == FollowerDecision(FOLLOWING, (Append(records, EPOCH), TakeBounds(25, 3)))
 
 
 def test_a_gap_that_compaction_left_is_normal():
@@ -234,7 +234,7 @@ def test_an_offset_out_of_range_makes_the_follower_ask_where_the_leaders_log_end
     assert question(following, LOG) == OffsetQuestion(EPOCH, LATEST)
 
 
-def find(phase: Phase, offset: int, error_code: int = 0) -> Decision:
+def find(phase: Phase, offset: int, error_code: int = 0) -> FollowerDecision:
     following = replace(FOLLOWING, phase=phase)
     asked = question(following, LOG)
     assert isinstance(asked, OffsetQuestion)
@@ -281,8 +281,8 @@ def test_a_fenced_epoch_ends_the_search_for_offsets():
 def test_an_offset_of_an_earlier_epoch_or_of_an_earlier_question_is_ignored():
     following = replace(FOLLOWING, phase=Phase.FIND_END)
     for asked in (OffsetQuestion(EPOCH - 1, LATEST), OffsetQuestion(EPOCH, EARLIEST)):
-        assert offset_found(following, asked, 0, 1, LOG, RETRY_AT_S) == Decision(following)
-    assert offset_found(FOLLOWING, OffsetQuestion(EPOCH, LATEST), 0, 1, LOG, RETRY_AT_S) == Decision(FOLLOWING)
+        assert offset_found(following, asked, 0, 1, LOG, RETRY_AT_S) == FollowerDecision(following)
+    assert offset_found(FOLLOWING, OffsetQuestion(EPOCH, LATEST), 0, 1, LOG, RETRY_AT_S) == FollowerDecision(FOLLOWING)
 
 
 def test_a_fenced_epoch_that_is_still_ours_stops_the_follower_until_the_metadata_brings_a_newer_one():
@@ -291,7 +291,7 @@ def test_a_fenced_epoch_that_is_still_ours_stops_the_follower_until_the_metadata
 
 def test_a_fenced_epoch_that_is_not_ours_any_more_changes_nothing():
     newer = replace(FOLLOWING, leader_epoch=EPOCH + 1)
-    assert fetched(newer, asked_of(LOG), FetchAnswer(74), LOG, RETRY_AT_S) == Decision(newer)
+    assert fetched(newer, asked_of(LOG), FetchAnswer(74), LOG, RETRY_AT_S) == FollowerDecision(newer)
 
 
 @pytest.mark.parametrize("error_code", [75, 6, 3, 100, 103, 56, 2, 29, -1])

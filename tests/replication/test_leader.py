@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import pytest
 
-from twofold.replication.isr import Member, Reaction
+from twofold.replication.isr import IsrMember, Reaction
 from twofold.replication.leader import NEVER_MS, Follower, FollowerFetch, LeaderState
 from twofold.wire.messages.alter_partition import PartitionDataResult
 
@@ -146,7 +146,7 @@ def test_a_fetch_of_a_process_that_is_over_is_refused(epoch, stale):
 def test_a_follower_joins_with_the_epoch_of_its_fetch():
     leading = fetched(fetched(begin(isr=(1, 2)), 2, 9, epoch=-1), 3, 10)
     change = leading.expansion(3, 10, BROKERS.get)
-    assert change.members == (Member(1), Member(2), Member(3, 50))
+    assert change.members == (IsrMember(1), IsrMember(2), IsrMember(3, 50))
     assert (change.leader_epoch, change.partition_epoch, change.joining) == (4, 7, 3)
     leading = leading.asking(change)
     assert (leading.isr.committed, leading.isr.maximal) == ((1, 2), (1, 2, 3))

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from kits.replication.leader_world import Broken, walk
-from twofold.replication.isr import Isr, Member, Reaction
+from twofold.replication.isr import Isr, IsrMember, Reaction
 from twofold.replication.leader import LeaderState
 
 WALKS = 300
@@ -107,7 +107,9 @@ class TrustsEveryEpoch(LeaderState):
 
     def expansion(self, replica, high_watermark, brokers):
         change = super().expansion(replica, high_watermark, lambda name: _Always(self.followers[name]))
-        return None if change is None else change._replace(members=tuple(Member(m.broker_id) for m in change.members))
+        return (
+            None if change is None else change._replace(members=tuple(IsrMember(m.broker_id) for m in change.members))
+        )
 
 
 class _Always:

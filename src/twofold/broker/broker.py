@@ -201,16 +201,15 @@ class Broker:
         self._directory_id = opened.directory_id
         self.core.controller = opened.controller
         if self.core.is_member:
-            self._replication = _replication(self.core, self._broker_epoch)
+            self._replication = _replication(self.core, self._broker_epoch, opened.directory_id)
         self._authorize()
         for kept in without_effect(opened.controller.image):
             log.warning("%s holds, and keeps, %s", "the cluster" if self.core.is_member else self.logs.directory, kept)
         await self._load_logs()
         if not self.core.is_member:  # a transaction of a member may have its coordinator elsewhere
             self.missing_markers.look()
-        self.core.controller.subscribe(self._apply)
-        self.replicas.set_strays_aside()
-        self.first_look.begin()
+        if not self.core.is_member:
+            self._take_over()
         await self._listen(addresses)
         await self._register(node, opened.directory_id)
         transactions = self.transactions.open()
@@ -231,6 +230,15 @@ class Broker:
         self._run(self.first_look.run(), "first look at partitions")
         self.producer_ids.prefetch()  # or the first idempotent producer would have to ask twice
         self.server.open()
+
+    def _take_over(self) -> None:
+        """From now on this broker does what the metadata say. A member begins when they hold its own registration:
+        before, they may say that it leads what it led, with records that it has lost since."""
+        self.core.controller.subscribe(self._apply)
+        if self._replication is not None:
+            self.core.controller.subscribe(self._replication.directories.look)
+        self.replicas.set_strays_aside()
+        self.first_look.begin()
 
     def _authorize(self) -> None:
         """From now on the entries of the newest image decide, if there is an authorizer."""
@@ -267,7 +275,7 @@ class Broker:
         self._lifecycle = lifecycle = Lifecycle(
             self.runtime,
             self.core.controller,
-            lambda: self.image,
+            lambda: self.core.controller.image,
             node_id=self.node_id,
             heartbeat_interval_ms=self._static_settings.int("broker.heartbeat.interval.ms"),
             membership=node.membership,
@@ -280,6 +288,7 @@ class Broker:
             protocols=self.guards.protocols(),
             features=node.features(),
             rack=self._static_settings.optional_string("broker.rack"),
+            caught_up=self._take_over if self.core.is_member else None,
         )
         node.registered(lifecycle)
         if self._replication is not None:
@@ -407,10 +416,10 @@ def _node(parts: NodeParts, *, is_member: bool) -> BrokerNode:
     return ClusterMember(parts)
 
 
-def _replication(core: BrokerCore, broker_epoch: Callable[[], int]) -> "Replication":
+def _replication(core: BrokerCore, broker_epoch: Callable[[], int], directory_id: UUID) -> "Replication":
     from twofold.broker.replication.replication import Replication  # a node alone starts without it
 
-    return Replication(core, broker_epoch)
+    return Replication(core, broker_epoch, directory_id)
 
 
 def fetch_session_cache(core: BrokerCore) -> FetchSessionCache[Entry]:

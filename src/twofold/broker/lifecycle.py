@@ -94,7 +94,9 @@ class Lifecycle:
         protocols: Mapping[str, SecurityProtocol],
         features: Sequence[Feature],
         rack: str | None,
+        caught_up: Callable[[], None] | None = None,
     ) -> None:
+        """`caught_up` is called when the metadata hold the registration, before the broker is unfenced."""
         self._registration = BrokerRegistrationRequest(
             broker_id=self._node_id,
             cluster_id=cluster_id,
@@ -111,6 +113,8 @@ class Lifecycle:
         await (self._register_once() if self._membership is None else self._register_patiently(self._membership))
         if self._membership is not None:
             await self._catch_up(self._membership)
+        if caught_up is not None:
+            caught_up()
         await self._become_active()
         log.info("broker %d is registered with epoch %d", self._node_id, self.broker_epoch)
 

@@ -9,7 +9,7 @@ is the older form: what it names is set, what it does not name is deleted.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias, TypeVar
 
 from twofold.config.definition import ConfigError, ConfigKey, ConfigType, text_of
@@ -21,7 +21,9 @@ from twofold.config.settings import DEFINITIONS as SETTINGS
 from twofold.config.settings import Settings
 from twofold.config.topic import DEFINITIONS as TOPIC_CONFIGS
 from twofold.config.topic import broker_value, validate_topic_configs
+from twofold.controller.activation import MIN_INSYNC_REPLICAS
 from twofold.controller.context import Context, error_row
+from twofold.controller.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from twofold.controller.image import (
     BROKER_RESOURCE,
     CLUSTER_DEFAULT,
@@ -31,7 +33,7 @@ from twofold.controller.image import (
     MetadataImage,
 )
 from twofold.controller.operation import Operation
-from twofold.controller.records import Config
+from twofold.controller.records import ClearElr, Config
 from twofold.wire.errors import (
     NONE,
     InvalidConfig,
@@ -109,6 +111,7 @@ def _decide(
     """Every resource on its own: what is to be said about it, and the records of those that nothing is wrong with."""
     counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     rows: list[Row] = []
+    written: list[Config] = []
     for resource in resources:
         target = ConfigOwner(resource.resource_type, resource.resource_name)
         code, message = NONE, None
@@ -121,9 +124,19 @@ def _decide(
         else:
             if not validate_only:
                 yield from records
+                written += (record for record in records if record.name == MIN_INSYNC_REPLICAS)
         rows.append((target, code, message))
         yield None
+    yield from _forget_eligible(image, written)
     return rows
+
+
+def _forget_eligible(image: MetadataImage, changed: Sequence[Config]) -> Iterator[ClearElr]:
+    """Eligible leaders are those who had all that could be committed while min.insync.replicas was what it was."""
+    if image.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) == 0:
+        return
+    for record in changed:
+        yield ClearElr(record.resource_name if record.resource_type == TOPIC_RESOURCE else "")
 
 
 def _alter(

@@ -126,7 +126,7 @@ class TakeBounds(NamedTuple):
 Step: TypeAlias = CutEnd | StartAnew | Append | TakeBounds
 
 
-class Decision(NamedTuple):
+class FollowerDecision(NamedTuple):
     following: Following
     steps: Sequence[Step] = ()
     reason: str = ""  # for the log of the broker, where the follower is not simply going on
@@ -135,12 +135,12 @@ class Decision(NamedTuple):
 # Decisions
 
 
-def begin(leader_id: int, leader_epoch: int, log: LogView) -> Decision:
+def begin(leader_id: int, leader_epoch: int, log: LogView) -> FollowerDecision:
     """A new leader epoch, of another leader or of none."""
     if leader_id == NO_LEADER:
-        return Decision(Following(NO_LEADER, leader_epoch))
+        return FollowerDecision(Following(NO_LEADER, leader_epoch))
     steps = [] if log.leader_epoch != NO_EPOCH else [CutEnd(log.high_watermark)]
-    return Decision(Following(leader_id, leader_epoch, Phase.FETCH), steps)
+    return FollowerDecision(Following(leader_id, leader_epoch, Phase.FETCH), steps)
 
 
 def question(following: Following, log: LogView) -> FetchQuestion | OffsetQuestion | None:
@@ -155,21 +155,21 @@ def question(following: Following, log: LogView) -> FetchQuestion | OffsetQuesti
 
 def fetched(
     following: Following, asked: FetchQuestion, answer: FetchAnswer, log: LogView, retry_at_s: float
-) -> Decision:
+) -> FollowerDecision:
     """What the leader's answer means for the log."""
     if (
         following.phase is not Phase.FETCH
         or asked.leader_epoch != following.leader_epoch
         or asked.offset != log.log_end_offset
     ):
-        return Decision(following)
+        return FollowerDecision(following)
     if answer.error_code != NONE:
         return _refused(following, answer.error_code, retry_at_s)
     if answer.diverging is not None:
         return _diverged(following, answer.diverging, log, retry_at_s)
     bounds = TakeBounds(answer.high_watermark, answer.log_start_offset)
     if not len(answer.records):
-        return Decision(following, (bounds,))
+        return FollowerDecision(following, (bounds,))
     base_offset, size, epoch = _first_batch(answer.records)
     if epoch > following.leader_epoch:
         later = f"epoch {epoch} of the leader's records is later than {following.leader_epoch}"
@@ -179,16 +179,16 @@ def fetched(
     append = Append(answer.records, following.leader_epoch)
     if base_offset < log.log_end_offset and log.log_start_offset == log.log_end_offset:
         # The leader's log start lies inside of a batch. An empty log can begin with that batch.
-        return Decision(following, (StartAnew(base_offset), append, bounds))
-    return Decision(following, (append, bounds))
+        return FollowerDecision(following, (StartAnew(base_offset), append, bounds))
+    return FollowerDecision(following, (append, bounds))
 
 
 def offset_found(
     following: Following, asked: OffsetQuestion, error_code: int, offset: int, log: LogView, retry_at_s: float
-) -> Decision:
+) -> FollowerDecision:
     """The leader said where its log ends, or where it begins."""
     if asked.leader_epoch != following.leader_epoch or asked != question(following, log):
-        return Decision(following)
+        return FollowerDecision(following)
     fetching = replace(following, phase=Phase.FETCH)
     if error_code == FencedLeaderEpoch.code:
         return _refused(following, error_code, retry_at_s)
@@ -197,16 +197,18 @@ def offset_found(
     end = log.log_end_offset
     if asked.timestamp == LATEST:
         if offset < end:
-            return Decision(fetching, (CutEnd(offset),), f"the leader's log ends at {offset}, ours at {end}")
-        return Decision(replace(following, phase=Phase.FIND_START))
+            return FollowerDecision(fetching, (CutEnd(offset),), f"the leader's log ends at {offset}, ours at {end}")
+        return FollowerDecision(replace(following, phase=Phase.FIND_START))
     if offset > end:
-        return Decision(fetching, (StartAnew(offset),), f"the leader's log begins at {offset}, ours ends at {end}")
+        return FollowerDecision(
+            fetching, (StartAnew(offset),), f"the leader's log begins at {offset}, ours ends at {end}"
+        )
     return held_back(fetching, retry_at_s, f"the leader has [{offset}, ...) and refuses offset {end}")
 
 
-def held_back(following: Following, retry_at_s: float, reason: str) -> Decision:
+def held_back(following: Following, retry_at_s: float, reason: str) -> FollowerDecision:
     """Not now: no connection, a step that failed, an answer that only time can mend."""
-    return Decision(replace(following, not_before_s=retry_at_s), (), reason)
+    return FollowerDecision(replace(following, not_before_s=retry_at_s), (), reason)
 
 
 def bounds_of(taken: TakeBounds, log: LogView) -> tuple[int, int]:
@@ -218,18 +220,18 @@ def bounds_of(taken: TakeBounds, log: LogView) -> tuple[int, int]:
     return max(min(taken.high_watermark, end), start), start
 
 
-def _refused(following: Following, error_code: int, retry_at_s: float) -> Decision:
+def _refused(following: Following, error_code: int, retry_at_s: float) -> FollowerDecision:
     if error_code == OffsetOutOfRange.code:
-        return Decision(replace(following, phase=Phase.FIND_END))
+        return FollowerDecision(replace(following, phase=Phase.FIND_END))
     if error_code == FencedLeaderEpoch.code:
         reason = f"leader epoch {following.leader_epoch} is over: waiting for the metadata"
-        return Decision(replace(following, phase=Phase.WAIT), (), reason)
+        return FollowerDecision(replace(following, phase=Phase.WAIT), (), reason)
     if error_code == OffsetMovedToTieredStorage.code:
-        return Decision(replace(following, phase=Phase.WAIT), (), "its leader keeps records in tiered storage")
+        return FollowerDecision(replace(following, phase=Phase.WAIT), (), "its leader keeps records in tiered storage")
     return held_back(following, retry_at_s, f"error {error_code} from the leader")
 
 
-def _diverged(following: Following, diverging: tuple[int, int], log: LogView, retry_at_s: float) -> Decision:
+def _diverged(following: Following, diverging: tuple[int, int], log: LogView, retry_at_s: float) -> FollowerDecision:
     """Cut what the leader does not have. Where only the leader knows the epoch, the next answer tells more."""
     epoch, leader_end = diverging[0], max(0, diverging[1])
     end = log.log_end_offset
@@ -243,7 +245,7 @@ def _diverged(following: Following, diverging: tuple[int, int], log: LogView, re
     if offset == end and known in (NO_EPOCH, log.leader_epoch):  # not even an epoch without records goes
         return held_back(following, retry_at_s, f"the leader's epoch {epoch} ended at {leader_end}, ours at {end}")
     text = f"the leader's epoch {epoch} ended at {leader_end}: cutting from {end} to {offset}"
-    return Decision(following, (CutEnd(offset),), text if offset < end else "")
+    return FollowerDecision(following, (CutEnd(offset),), text if offset < end else "")
 
 
 def _first_batch(records: Buffer) -> tuple[int, int, int]:

@@ -51,7 +51,7 @@ class Registration(Protocol):
         """Neither fenced nor in a controlled shutdown."""
 
 
-class Member(NamedTuple):
+class IsrMember(NamedTuple):
     """A replica in sync, and the epoch under which its broker fetched."""
 
     broker_id: int
@@ -63,7 +63,7 @@ class IsrChange(NamedTuple):
 
     leader_epoch: int
     partition_epoch: int  # of the state that it changes
-    members: tuple[Member, ...]
+    members: tuple[IsrMember, ...]
     joining: int | None = None
 
     @property

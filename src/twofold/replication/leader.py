@@ -18,7 +18,7 @@ from twofold.replication.isr import (
     UNKNOWN_BROKER_EPOCH,
     Isr,
     IsrChange,
-    Member,
+    IsrMember,
     Reaction,
     Registration,
     reaction_to,
@@ -215,12 +215,12 @@ class LeaderState:
             self.leader_epoch, self.partition_epoch, tuple(self._member(member) for member in members), joining
         )
 
-    def _member(self, broker_id: int) -> Member:
+    def _member(self, broker_id: int) -> IsrMember:
         """Our own broker epoch is filled in when the change is sent."""
         follower = self.followers.get(broker_id)
         if follower is None or follower.broker_epoch is None:
-            return Member(broker_id)
-        return Member(broker_id, follower.broker_epoch)
+            return IsrMember(broker_id)
+        return IsrMember(broker_id, follower.broker_epoch)
 
     def asking(self, change: IsrChange) -> "LeaderState":
         return replace(self, isr=Isr(self.isr.committed, change))

@@ -1,5 +1,6 @@
 """What the metrics say against what happened, on simulated time; and what a scrape costs."""
 
+import dataclasses
 import gc
 import time
 from typing import Any
@@ -13,9 +14,13 @@ from kits.node.txn_node import Node, exact, held_markers, simulated
 from twofold.broker.metrics.families import FAMILIES, HISTOGRAM
 from twofold.broker.metrics.reading import Scraper, name_of, text_of
 from twofold.config.internal_topics import TRANSACTION_STATE, coordinator_partition
+from twofold.config.topic import LogConfig
+from twofold.controller.delta import ImageDelta, TopicChange
 from twofold.coordinator.transaction.records import TransactionMetadata, TransactionRecord
 from twofold.coordinator.transaction.states import State
+from twofold.replication.isr import IsrChange
 from twofold.types import ProducerEpoch, ProducerId
+from twofold.wire.messages.alter_partition import PartitionDataResult
 from twofold.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 
 COORDINATOR = "kafka_server_transaction_coordinator_metrics_"
@@ -393,6 +398,38 @@ async def test_the_cluster_and_its_features_are_told(node: Node) -> None:
     row = FeatureUpdateKey(feature="transaction.version", max_version_level=1, upgrade_type=2)
     await node.broker.controller.update_features(UpdateFeaturesRequest(feature_updates=[row]))
     assert (await scrape(node))(level, featureName="transactionVersion") == 1
+
+
+@simulated()
+async def test_partitions_that_lack_replicas_in_sync_are_told(node: Node) -> None:
+    """Also one that no client has used; replicas that are being added are no lack."""
+    image = node.broker.image
+    topic = image.topics["t"]
+    states = {
+        0: topic.partitions[0]._replace(replicas=(1, 2), isr=(1,), partition_epoch=9),
+        1: topic.partitions[1]._replace(replicas=(1, 2), isr=(1,), adding_replicas=(2,), partition_epoch=9),
+    }
+    changed = dataclasses.replace(topic, partitions=topic.partitions.update(states))
+    image = dataclasses.replace(image, topics=image.topics.set("t", changed))
+    node.broker.replicas.leader("t", 0).log.update_config(LogConfig(min_insync_replicas=2))
+    node.broker._apply(ImageDelta(image.offset, (TopicChange(changed, (0, 1), is_new=False),)), image)
+    page = await scrape(node)
+    assert page(f"{REPLICAS}underreplicatedpartitions") == 1
+    assert page(f"{REPLICAS}underminisrpartitioncount") == 1
+    partition = node.broker.replicas.leader("t", 0)
+    for broker_ids, expected in (((1, 2), (1, 0)), ((1,), (1, 1))):
+        assert partition.leading is not None
+        change = IsrChange(partition.leader_epoch, partition.partition_epoch, ())
+        partition.isr_answered(
+            change,
+            PartitionDataResult(
+                partition_index=0, error_code=0, leader_id=1, leader_epoch=partition.leader_epoch, isr=broker_ids,
+                partition_epoch=partition.partition_epoch + 1,
+            ),
+        )  # fmt: skip
+        page = await scrape(node)
+        assert (page(f"{REPLICAS}isrexpands_total"), page(f"{REPLICAS}isrshrinks_total")) == expected
+        assert page(f"{REPLICAS}underminisrpartitioncount") == (len(broker_ids) < 2)
 
 
 # The page itself

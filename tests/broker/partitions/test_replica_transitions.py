@@ -79,7 +79,7 @@ async def test_a_partition_that_was_moved_away_goes_with_its_log(cluster: SimClu
 
 @clustered()
 async def test_a_partition_that_was_moved_while_the_broker_was_down_is_set_aside(cluster: SimCluster) -> None:
-    """Its records may be the last ones that there are: nothing is deleted because of metadata seen for the first time."""
+    """Its records may be the last that there are: metadata seen for the first time lets nothing be deleted."""
     await cluster.create("t", [1, 2])
     assert await cluster.produce("t", 0, data_batch(5)) == 0
     await cluster.until_same("t", 0)
@@ -107,7 +107,7 @@ async def test_a_leader_that_was_killed_comes_back_as_a_follower_with_what_it_ha
 
 
 @clustered()
-async def test_a_leader_that_was_paused_past_its_session_cuts_what_nobody_else_has(cluster: SimCluster) -> None:
+async def test_a_leader_that_was_paused_past_its_session_cuts_what_no_other_replica_has(cluster: SimCluster) -> None:
     await cluster.create("t", [1, 2, 3])
     assert await cluster.produce("t", 0, data_batch(3)) == 0
     await cluster.until_same("t", 0)

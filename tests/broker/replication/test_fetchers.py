@@ -13,7 +13,7 @@ from twofold.wire.messages.fetch import FetchableTopicResponse, FetchResponse, P
 Story = Callable[[Simulation, ReplicaNode, ReplicaNode], Awaitable[None]]
 
 
-def two_nodes(**settings: object) -> Callable[[Story], Callable[[], None]]:
+def two_nodes(**settings: Any) -> Callable[[Story], Callable[[], None]]:
     def decorate(story: Story) -> Callable[[], None]:
         def test() -> None:
             with Simulation(1) as sim:

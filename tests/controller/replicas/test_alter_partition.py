@@ -4,12 +4,17 @@ from typing import Any
 
 import pytest
 
-from kits.metadata.controller import after, context
+from kits.metadata.controller import after, context, incremental_alter_configs
 from kits.metadata.partitions import TOPIC_ID, alter_partition, altered, cluster, in_sync, moving, state
 from kits.metadata.partitions import alter_reassignments as reassign
-from twofold.controller.records import BrokerRegistrationChange, PartitionChange
+from twofold.controller.records import BrokerRegistrationChange, ClearElr, Config, PartitionChange
 from twofold.controller.replicas.change import RECOVERING
 from twofold.wire.errors import StaleBrokerEpoch
+from twofold.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 
 
 def test_a_shrink_raises_the_partition_epoch_and_not_the_leader_epoch():
@@ -109,6 +114,19 @@ def test_below_min_isr_who_leaves_stays_eligible():
     assert (state(image).isr, state(image).eligible_leader_replicas) == ((1,), (2,))
     _, image = altered(image, [1, 3], world)
     assert (state(image).isr, state(image).eligible_leader_replicas) == ((1, 3), ())
+
+
+def test_another_min_isr_ends_eligibility():
+    """What those who left the ISR had is what could be committed under the old one."""
+    image = cluster({"isr": (1,), "eligible_leader_replicas": (2,)}, eligible=True)
+    change = AlterableConfig(name="min.insync.replicas", config_operation=0, value="1")
+    resource = AlterConfigsResource(resource_type=2, resource_name="t", configs=(change,))
+    request = IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
+    result = incremental_alter_configs(image, request, context(image))
+    assert result.records == [Config(2, "t", "min.insync.replicas", "1"), ClearElr("t")]
+    assert state(after(image, result.records)).eligible_leader_replicas == ()
+    plain = cluster()
+    assert ClearElr("t") not in incremental_alter_configs(plain, request, context(plain)).records
 
 
 def test_the_end_of_a_move_takes_the_lead_away_from_a_sender_that_leaves():

@@ -2,9 +2,9 @@
 
 Rules of Fetch, the first to fail decides: another cluster id is 104 at the top, without rows; another topic or
 partition 42 at the top; a negative epoch or offset, or a last epoch above the leader's, 42 in the row; an older leader
-epoch 74, a newer one 75, both with the leader and its address; a snapshot that replaces what is asked for; a log that
+epoch 74, a newer one 75; a snapshot that replaces what is asked for; a log that
 is no prefix of this one; records, committed or not. At the end the request waits for an append, or, if it named its own
-high watermark, for a commit.
+high watermark, for a commit. Every row names the leader, and every answer its address.
 """
 
 import asyncio
@@ -90,7 +90,7 @@ class MetadataFetches:
         active = self._active()
         topic = FetchableTopicResponse(topic=METADATA_TOPIC, topic_id=METADATA_TOPIC_ID, partitions=(row,))
         endpoint = NodeEndpoint(node_id=active.node_id, host=active.host, port=active.port)
-        return FetchResponse(responses=(topic,), node_endpoints=(endpoint,) if row.error_code else ())
+        return FetchResponse(responses=(topic,), node_endpoints=(endpoint,))
 
     def _row(self, asked: FetchPartition, max_bytes: int) -> PartitionData:
         epoch, offset, last = asked.current_leader_epoch, asked.fetch_offset, asked.last_fetched_epoch
@@ -112,15 +112,18 @@ class MetadataFetches:
             return self._found(diverging_epoch=EpochEndOffset(epoch=known, end_offset=end))
         return self._found(records=log.read(offset, max_bytes))
 
-    def _refusal(self, error: type[errors.KafkaError]) -> PartitionData:
+    def _leader(self) -> LeaderIdAndEpoch:
         active = self._active()
+        return LeaderIdAndEpoch(leader_id=active.node_id, leader_epoch=active.epoch)
+
+    def _refusal(self, error: type[errors.KafkaError]) -> PartitionData:
         return PartitionData(
             partition_index=0,
             error_code=error.code,
             high_watermark=-1,
             aborted_transactions=None,
             records=b"",
-            current_leader=LeaderIdAndEpoch(leader_id=active.node_id, leader_epoch=active.epoch),
+            current_leader=self._leader(),
         )
 
     def _found(
@@ -135,6 +138,7 @@ class MetadataFetches:
             high_watermark=self.high_watermark,
             log_start_offset=0 if self._log is None else self._log.start_offset,
             aborted_transactions=None,
+            current_leader=self._leader(),
             records=records,
             diverging_epoch=diverging_epoch,
             snapshot_id=snapshot_id,

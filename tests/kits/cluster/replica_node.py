@@ -66,18 +66,18 @@ def host_of(node_id: int) -> str:
 
 
 def image_of(*node_ids: int) -> MetadataImage:
-    brokers = {
+    brokers: dict[int, BrokerRegistration] = {
         node_id: BrokerRegistration(
             node_id, 100 + node_id, UUID(int=node_id), (EndPoint(LISTENER, host_of(node_id), PORT, 0),),
             (), None, False, False, (),
         )
         for node_id in node_ids
     }  # fmt: skip
-    return MetadataImage(brokers=Map().update(brokers))
+    return MetadataImage(brokers=Map[int, BrokerRegistration]().update(brokers))
 
 
 class ReplicaNode:
-    def __init__(self, sim: Simulation, node_id: int, *, nodes: tuple[int, ...] = (1, 2, 3), **settings: object):
+    def __init__(self, sim: Simulation, node_id: int, *, nodes: tuple[int, ...] = (1, 2, 3), **settings: Any):
         self.sim = sim
         self.node_id = node_id
         self.image = image_of(*nodes)

@@ -158,7 +158,7 @@ def clustered(*, brokers: int = 3, seed: int = 1, **settings: object) -> Callabl
 
                 sim.run(main(), timeout_s=86_400)
 
-        del test.__wrapped__  # type: ignore[attr-defined]  # or pytest takes the cluster for a fixture
+        del test.__wrapped__  # or pytest takes the cluster for a fixture
         return test
 
     return decorate

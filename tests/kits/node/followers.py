@@ -6,6 +6,7 @@ from kits.node.markers import lead, register
 from kits.node.running import FETCH, Client, Node, fetched
 from twofold.broker.partitions.partition import Partition
 from twofold.replication.isr import IsrChange
+from twofold.replication.leader import Follower as LedFollower
 from twofold.wire.messages.alter_partition import PartitionDataResult
 from twofold.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData, ReplicaState
 
@@ -92,6 +93,11 @@ class Neighbourhood:
     def partition(self) -> Partition:
         return self.node.broker.replicas.leader("t", 0)
 
+    def known(self, node_id: int) -> LedFollower:
+        """What the leader knows of a follower."""
+        assert self.partition.leading is not None
+        return self.partition.leading.followers[node_id]
+
     def change(self, **fields: Any) -> None:
         """A newer record of the partition, in the same leader epoch unless `leader_epoch` is named."""
         state = self.node.broker.image.topics["t"].partitions[0]
@@ -113,7 +119,7 @@ class Neighbourhood:
 
 
 async def neighbourhood(
-    node: Node, *, replicas: tuple[int, ...] = (1, 2, 3), isr: tuple[int, ...] | None = None, **configs: object
+    node: Node, *, replicas: tuple[int, ...] = (1, 2, 3), isr: tuple[int, ...] | None = None, **configs: Any
 ) -> Neighbourhood:
     await node.create("t", **configs)
     for other in replicas[1:]:

@@ -12,6 +12,7 @@ from twofold.log.api import Bound, Origin
 from twofold.log.log import PartitionLog
 from twofold.records.batch import BatchBuilder, iter_headers
 from twofold.records.control import read_end_marker
+from twofold.replication.leader import FollowerFetch
 from twofold.types import ProducerEpoch, ProducerId
 from twofold.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from twofold.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -62,6 +63,13 @@ def lead(node: Node, topic: str, index: int = 0, **fields: Any) -> None:
     image = dataclasses.replace(image, topics=image.topics.set(topic, changed))
     delta = ImageDelta(offset=image.offset, changed_topics=(TopicChange(changed, (index,), is_new=False),))
     node.broker._apply(delta, image)
+
+
+def acknowledge(node: Node, topic: str, index: int = 0, *, replica: int = 2) -> None:
+    """A follower has all that the leader has, and says so."""
+    partition = node.broker.replicas.leader(topic, index)
+    log = partition.log
+    partition.followed(replica, FollowerFetch(log.log_end_offset, log.log_start_offset))
 
 
 def register(node: Node, broker_id: int, *, fenced: bool = False) -> None:

@@ -98,7 +98,7 @@ def test_a_batch_that_the_leader_should_not_have_taken_is_taken_and_changes_no_p
     assert kit.crash(power_cut=False).producers() == rows
 
 
-def test_a_due_flush_is_left_to_the_caller_who_asks_for_that():
+def test_a_due_flush_is_left_to_a_caller_that_asks_for_that():
     kit = Kit(flush_messages=2)
     assert not kit.log.append_replicated(run_of(1), defer_flush=True)
     assert kit.log.append_replicated(run_of(1, start=1), defer_flush=True)

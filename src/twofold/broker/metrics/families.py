@@ -89,7 +89,8 @@ CONNECTIONS = _kafka(
 )  # fmt: skip
 PURGATORY = _kafka(
     "kafka.server:type=DelayedOperationPurgatory,name=PurgatorySize,delayedOperation=Fetch:Value",
-    "Requests that wait: a Fetch for data, a Produce until its records are safe.", "delayedOperation",
+    "Requests that wait: a Fetch for data, a Produce until its records are safe, a DeleteRecords for all replicas.",
+    "delayedOperation",
 )  # fmt: skip
 MUTED_PRODUCE = _kafka("kafka.server:type=Produce:queue-size", "Connections muted by a quota of produced bytes.")
 MUTED_FETCH = _kafka("kafka.server:type=Fetch:queue-size", "Connections muted by a quota of consumed bytes.")
@@ -114,6 +115,22 @@ FETCH_SESSION_EVICTIONS = _kafka(
 
 PARTITIONS = _kafka("kafka.server:type=ReplicaManager,name=PartitionCount:Value", "Partitions of this broker.")
 LEADERS = _kafka("kafka.server:type=ReplicaManager,name=LeaderCount:Value", "Partitions that this broker leads.")
+UNDER_REPLICATED = _kafka(
+    "kafka.server:type=ReplicaManager,name=UnderReplicatedPartitions:Value",
+    "Partitions that this broker leads and that lack replicas in sync. Those that are being added do not count.",
+)
+UNDER_MIN_ISR = _kafka(
+    "kafka.server:type=ReplicaManager,name=UnderMinIsrPartitionCount:Value",
+    "Partitions that this broker leads with fewer replicas in sync than min.insync.replicas: acks=all is refused.",
+)
+ISR_EXPANDS = _kafka(
+    "kafka.server:type=ReplicaManager,name=IsrExpandsPerSec:Count",
+    "Replicas that came into sync, where this broker leads.",
+)
+ISR_SHRINKS = _kafka(
+    "kafka.server:type=ReplicaManager,name=IsrShrinksPerSec:Count",
+    "Changes by which replicas that had fallen behind are not in sync any more, where this broker leads.",
+)
 OFFLINE = _kafka(
     "kafka.server:type=ReplicaManager,name=OfflineReplicaCount:Value",
     "Partitions whose log failed: it takes no records until the broker has repaired it.",

@@ -150,8 +150,12 @@ class BrokerCollector:
         yield _metric(families.CONNECTIONS, self._connections())
         yield from self._quotas()
         purgatory = services.replicas.purgatory
-        waiting = (("Fetch", len(purgatory.fetches)), ("Produce", len(purgatory.produces)))
-        yield _metric(families.PURGATORY, [({"delayedOperation": name}, count) for name, count in waiting])
+        waiting = (
+            ("Fetch", purgatory.fetches),
+            ("Produce", purgatory.produces),
+            ("DeleteRecords", purgatory.deletions),
+        )
+        yield _metric(families.PURGATORY, [({"delayedOperation": name}, len(parked)) for name, parked in waiting])
         yield _one(families.FETCH_SESSIONS, len(services.fetch_sessions))
         yield _one(families.FETCH_SESSION_PARTITIONS, services.fetch_sessions.partitions)
         yield _one(families.FETCH_SESSION_EVICTIONS, services.fetch_sessions.evictions)
@@ -194,7 +198,7 @@ class BrokerCollector:
     def _partitions(self) -> Iterator[Piece]:
         yield from self._counts_of_the_image()
         traffic: dict[str, list[int]] = {}
-        producer_ids = failed = 0
+        producer_ids = failed = under_min_isr = 0
         waiting: list[PartitionLog] = []  # their readers do
         others: list[PartitionLog] = []
         for piece in _slices(list(self._services.replicas.partitions()), PARTITIONS_PER_PIECE):
@@ -204,6 +208,7 @@ class BrokerCollector:
                 totals[1] += partition.bytes_in
                 totals[2] += partition.bytes_out
                 failed += partition.failed
+                under_min_isr += partition.is_leader and len(partition.isr) < partition.min_in_sync_replicas
                 partition_log = partition.log
                 producer_ids += partition_log.producer_count
                 is_held = partition_log.last_stable_offset < partition_log.high_watermark
@@ -219,6 +224,10 @@ class BrokerCollector:
                         others.append(unused)
             yield None
         yield _one(families.OFFLINE, failed)
+        yield _one(families.UNDER_MIN_ISR, under_min_isr)
+        neighbours = self._services.replicas.neighbours
+        yield _one(families.ISR_EXPANDS, neighbours.isr_expands)
+        yield _one(families.ISR_SHRINKS, neighbours.isr_shrinks)
         yield _one(families.PRODUCER_IDS, producer_ids)
         yield _one(families.NOT_LOOKED_AT, self._first_look.remaining)
         yield from self._traffic(traffic)
@@ -265,12 +274,14 @@ class BrokerCollector:
 
     def _counts_of_the_image(self) -> Iterator[Piece]:
         image, node_id = self._services.image, self._services.node_id
-        total = led = held = leaderless = looked_at = 0
+        total = led = held = leaderless = under_replicated = looked_at = 0
         for topic in image.topics.values():
             for state in topic.partitions.values():
                 total += 1
                 held += node_id in state.replicas
-                led += state.leader == node_id
+                if state.leader == node_id:
+                    led += 1
+                    under_replicated += len(state.isr) < len(state.replicas) - len(state.adding_replicas)
                 leaderless += not state.has_leader
             looked_at += len(topic.partitions)
             if looked_at >= IDS_PER_PIECE:
@@ -278,6 +289,7 @@ class BrokerCollector:
                 yield None
         yield _one(families.PARTITIONS, held)
         yield _one(families.LEADERS, led)
+        yield _one(families.UNDER_REPLICATED, under_replicated)
         yield _one(families.ALL_PARTITIONS, total)
         yield _one(families.LEADERLESS, leaderless)
 

@@ -1,4 +1,4 @@
-"""What a partition knows of the brokers beside this one, and whom it asks for changes of its in-sync replicas."""
+"""What a partition knows of the brokers beside this one, and where its changes of in-sync replicas go."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class Neighbours:
     """One for all partitions of a broker."""
 
-    __slots__ = ("broker", "lag_ms", "node_id", "now_ms", "propose")
+    __slots__ = ("broker", "isr_expands", "isr_shrinks", "lag_ms", "node_id", "now_ms", "propose")
 
     def __init__(self, node_id: int, broker: Brokers, now_ms: Callable[[], int], lag_ms: Callable[[], int]) -> None:
         """`now_ms` counts the time in which this broker could listen: a leader that wakes up has heard no follower, and
@@ -22,6 +22,7 @@ class Neighbours:
         self.broker = broker
         self.now_ms = now_ms
         self.lag_ms = lag_ms
+        self.isr_expands = self.isr_shrinks = 0  # for metrics
         self.propose: Callable[[Partition, IsrChange], None] = _to_nobody
 
 

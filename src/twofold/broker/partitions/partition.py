@@ -145,14 +145,14 @@ class Partition:
         epoch, leading = state.leader_epoch, self.leading
         if epoch < self.leader_epoch or (leading is None and epoch == self.leader_epoch):
             return  # a broker that has stopped leading in an epoch does not begin again in it
-        if self.leader_epoch < 0:
-            self._sync_recovered()
         if leading is not None and epoch == self.leader_epoch:
             leading = leading.updated(state)
         else:
+            self._last_lso = self.log.last_stable_offset  # this opens the log: what follows needs its real end
+            if leading is None and must_sync_first(self.log):
+                self.log.flush()
             self.log.assign_leader_epoch(epoch)
             leading = LeaderState.begin(self._neighbours.node_id, state, self.log.log_end_offset, now_ms)
-            self._last_lso = self.log.last_stable_offset
             self._wake_fetches()  # of the epoch before
         self.is_leader = True
         self.leader_id = state.leader
@@ -169,10 +169,6 @@ class Partition:
         self.isr = leading.isr.committed
         self._held = self._syncing or bool(leading.followers)
         self.changes += 1
-
-    def _sync_recovered(self) -> None:
-        if must_sync_first(self.log):
-            self.log.flush()
 
     def follow(self, state: PartitionState) -> None:
         """Another broker leads, or none: what waits here must be asked for there."""
@@ -479,6 +475,9 @@ class Partition:
         leading, reaction = self.leading.answered(change, row)
         if reaction is Reaction.COMMITTED:
             log.info("%s: in sync are %s now, in partition epoch %d", self, row.isr, row.partition_epoch)
+            neighbours = self._neighbours
+            neighbours.isr_expands += len(row.isr) > len(self.isr)
+            neighbours.isr_shrinks += len(row.isr) < len(self.isr)
             self._take(leading)
             self.maybe_advance_high_watermark()
         else:
@@ -514,22 +513,22 @@ class Partition:
         return self._watching_lso if bound is Bound.LAST_STABLE else self._watching_end
 
     def wait(self, produce: DelayedProduce, offset: int, until: Until) -> None:
-        self._waits(until)[produce] = offset
+        if until is Until.REPLICATED or (until is Until.SYNCED and not self._has_followers):
+            self._waiting[produce] = offset
+        elif until is Until.SYNCED:
+            self._waiting_for_disk[produce] = offset
+        else:
+            self._waiting_for_deletion[produce] = offset
 
     def stop_waiting(self, produce: DelayedProduce) -> None:
         for waiting in (self._waiting, self._waiting_for_disk, self._waiting_for_deletion):
             waiting.pop(produce, None)
 
-    def _waits(self, until: Until) -> dict[DelayedProduce, int]:
-        if until is Until.REPLICATED or (until is Until.SYNCED and not self._has_followers):
-            return self._waiting
-        return self._waiting_for_disk if until is Until.SYNCED else self._waiting_for_deletion
-
 
 def must_sync_first(partition_log: PartitionLog) -> bool:
-    """Whether the log is synced before it is used. A client that repeats what a killed process left unsynced is told
-    that it is written, so it must be as safe as what is written from now on. An open transaction may be a two-phase
-    one."""
+    """Whether an opened log is synced before it is led. A client that repeats what a killed process left unsynced is
+    told that it is written, so it must be as safe as what is written from now on. An open transaction may be a
+    two-phase one."""
     unsynced = partition_log.log_end_offset - partition_log.recovery_point
     if not unsynced:
         return False
@@ -539,8 +538,7 @@ def must_sync_first(partition_log: PartitionLog) -> bool:
 def _pass(waiting: dict[DelayedProduce, int], bound: int, partition: Partition) -> None:
     """End the waits for what lies below `bound`."""
     for produce, offset in list(waiting.items()):
-        if offset < bound:
-            del waiting[produce]
+        if offset < bound and waiting.pop(produce, None) is not None:
             produce.passed(partition)
 
 

@@ -22,11 +22,11 @@ from twofold.cluster.peers import PeerLink, Peers
 from twofold.config.settings import Settings
 from twofold.connections.connection import Connection
 from twofold.connections.errors import UnsupportedByBroker
-from twofold.replication.fetch_session import FetchSession, Key, SessionRequest
+from twofold.replication.fetch_session import FollowerRequest, FollowerSession, Key
 from twofold.replication.follower import (
-    Decision,
     FetchAnswer,
     FetchQuestion,
+    FollowerDecision,
     Following,
     OffsetQuestion,
     Phase,
@@ -117,15 +117,15 @@ class ReplicaFetchers:
     def __init__(self, context: FetcherContext, peers: Peers) -> None:
         self._context = context
         self._peers = peers
-        self._fetchers: dict[tuple[int, int], Fetcher] = {}
-        self._place: dict[TopicPartition, Fetcher] = {}
+        self._fetchers: dict[tuple[int, int], LeaderFetcher] = {}
+        self._place: dict[TopicPartition, LeaderFetcher] = {}
         self._is_closed = False
 
     def __len__(self) -> int:
         """How many partitions are followed."""
         return len(self._place)
 
-    def __iter__(self) -> "Iterator[Fetcher]":
+    def __iter__(self) -> "Iterator[LeaderFetcher]":
         return iter(self._fetchers.values())
 
     def follow(self, partition: Partition, leader_id: int, leader_epoch: int) -> None:
@@ -144,7 +144,7 @@ class ReplicaFetchers:
         fetcher = self._fetchers.get(key)
         if fetcher is None:
             link = self._peers.link(leader_id, f"fetcher {key[1]}")
-            fetcher = self._fetchers[key] = Fetcher(self._context, link)
+            fetcher = self._fetchers[key] = LeaderFetcher(self._context, link)
         self._place[name] = fetcher
         fetcher.add(Followed(partition, leader_id, leader_epoch))
 
@@ -175,7 +175,7 @@ class ReplicaFetchers:
         self._place.clear()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _end(self, fetcher: "Fetcher") -> None:
+    def _end(self, fetcher: "LeaderFetcher") -> None:
         for key, known in list(self._fetchers.items()):
             if known is fetcher:
                 del self._fetchers[key]
@@ -187,7 +187,7 @@ def _slot(name: TopicPartition, fetchers: int) -> int:
     return zlib.crc32(str(name).encode()) % fetchers if fetchers > 1 else 0
 
 
-class Fetcher:
+class LeaderFetcher:
     """Fetches from one leader."""
 
     def __init__(self, context: FetcherContext, link: PeerLink) -> None:
@@ -196,7 +196,7 @@ class Fetcher:
         self._context = context
         self._runtime = context.runtime
         self._link = link
-        self._session = FetchSession()
+        self._session = FollowerSession()
         self._by_key: dict[Key, Followed] = {}
         self._new: dict[TopicPartition, Followed] = {}
         self._resting: dict[TopicPartition, Followed] = {}
@@ -325,7 +325,7 @@ class Fetcher:
 
     # --- deciding ---
 
-    def _take(self, followed: Followed, decision: Decision) -> bool:
+    def _take(self, followed: Followed, decision: FollowerDecision) -> bool:
         """Do what was decided; returns whether a flush is due."""
         is_flush_due = False
         name = followed.partition.topic_partition
@@ -434,7 +434,7 @@ class Fetcher:
     # --- the leader's offsets ---
 
     async def _search(self, connection: Connection) -> None:
-        """Ask where the leader's logs begin or end, for those whose offset it refused."""
+        """Ask where the leader's logs begin or end. It has refused the offsets of these."""
         asked: dict[TopicPartition, tuple[Followed, OffsetQuestion]] = {}
         for name, followed in self._searching.items():
             wish = question(followed.following, followed.partition.log)
@@ -457,7 +457,7 @@ class Fetcher:
                 self._take(followed, held_back(followed.following, self._retry_at_s(), "the leader told no offset"))
 
 
-def _fetch_request(asked: SessionRequest, context: FetcherContext, options: FetcherOptions) -> FetchRequest:
+def _fetch_request(asked: FollowerRequest, context: FetcherContext, options: FetcherOptions) -> FetchRequest:
     topics: dict[UUID, list[FetchPartition]] = {}
     for key, wish in asked.named.items():
         topics.setdefault(key.topic_id, []).append(
@@ -474,7 +474,7 @@ def _fetch_request(asked: SessionRequest, context: FetcherContext, options: Fetc
     for key in asked.forgotten:
         forgotten.setdefault(key.topic_id, []).append(key.partition)
     return FetchRequest(
-        max_wait_ms=options.wait_ms,
+        max_wait_ms=options.wait_ms if asked.is_complete else 0,
         min_bytes=options.min_bytes,
         max_bytes=options.max_bytes,
         topics=[FetchTopic(topic_id=topic_id, partitions=rows) for topic_id, rows in topics.items()],

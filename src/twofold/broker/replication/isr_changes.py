@@ -34,7 +34,7 @@ Rows: TypeAlias = dict[tuple[UUID | None, int], PartitionDataResult]
 log = logging.getLogger(__name__)
 
 
-class Identity(NamedTuple):
+class BrokerIdentity(NamedTuple):
     """This broker, as it is registered now."""
 
     broker_id: int
@@ -42,7 +42,7 @@ class Identity(NamedTuple):
 
 
 class IsrChanges:
-    def __init__(self, runtime: Runtime, identity: Callable[[], Identity], alter: Alter) -> None:
+    def __init__(self, runtime: Runtime, identity: Callable[[], BrokerIdentity], alter: Alter) -> None:
         """`identity` is asked at every request: a broker may have to register again."""
         self._runtime = runtime
         self._identity = identity
@@ -110,7 +110,7 @@ class IsrChanges:
             log.warning("cannot change the in-sync replicas of %d partitions, trying on: %s", partitions, text)
 
 
-def _request(identity: Identity, batch: dict[Partition, IsrChange]) -> AlterPartitionRequest:
+def _request(identity: BrokerIdentity, batch: dict[Partition, IsrChange]) -> AlterPartitionRequest:
     topics: dict[UUID, list[PartitionData]] = {}
     for partition, change in batch.items():
         row = PartitionData(

@@ -9,12 +9,14 @@ looks after its followers.
 import asyncio
 from collections.abc import Callable
 from typing import cast
+from uuid import UUID
 
 from twofold.broker.controller_port import ReplicationPort
 from twofold.broker.core import BrokerCore
+from twofold.broker.replication.directory_reports import DirectoryReports
 from twofold.broker.replication.fetchers import FetcherContext, ReplicaFetchers
 from twofold.broker.replication.follower_watch import FollowerWatch
-from twofold.broker.replication.isr_changes import Identity, IsrChanges
+from twofold.broker.replication.isr_changes import BrokerIdentity, IsrChanges
 from twofold.cluster.peers import Peers
 from twofold.config import cluster
 from twofold.config.definition import ConfigError
@@ -24,7 +26,7 @@ from twofold.connections.security import ConnectionSecurity
 
 
 class Replication:
-    def __init__(self, core: BrokerCore, broker_epoch: Callable[[], int]) -> None:
+    def __init__(self, core: BrokerCore, broker_epoch: Callable[[], int], directory_id: UUID) -> None:
         """`broker_epoch` is asked at every request: a broker may have to register again."""
         settings = core.settings
         self._registered = asyncio.Event()
@@ -43,10 +45,16 @@ class Replication:
         core.replicas.fetchers = self.fetchers
         self.isr_changes = IsrChanges(
             core.runtime,
-            lambda: Identity(core.node_id, broker_epoch()),
+            lambda: BrokerIdentity(core.node_id, broker_epoch()),
             lambda request: cast(ReplicationPort, core.controller).alter_partition(request),
         )
         core.replicas.neighbours.propose = self.isr_changes.propose
+        self.directories = DirectoryReports(
+            core.runtime,
+            lambda: BrokerIdentity(core.node_id, broker_epoch()),
+            directory_id,
+            lambda request: cast(ReplicationPort, core.controller).assign_replicas_to_dirs(request),
+        )
         watch = FollowerWatch(core.replicas, core.runtime.timers, core.replicas.neighbours.lag_ms)
         self._watch = core.runtime.spawn(watch.run(), name="followers that fall behind")
 
@@ -58,6 +66,7 @@ class Replication:
         self._watch.cancel()
         await self.fetchers.close()
         await self.isr_changes.close()
+        await self.directories.close()
         self.peers.close()
 
 

@@ -123,7 +123,7 @@ KEYS = (
     setting("replica.selector.class", STRING, None, effect=False, doc="How a consumer's replica is chosen."),
     setting("replica.socket.receive.buffer.bytes", INT, 65_536, importance=HIGH, effect=False,
             doc="Receive buffer of a follower's socket."),
-    setting("replica.socket.timeout.ms", INT, 30_000, importance=HIGH, effect=False,
+    setting("replica.socket.timeout.ms", INT, 30_000, importance=HIGH,
             doc="Timeout of a follower's requests."),
     setting("follower.fetch.last.tiered.offset.enable", BOOLEAN, False, dynamic=True, effect=False,
             doc="Let an empty follower start at the last tiered offset."),

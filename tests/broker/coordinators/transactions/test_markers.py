@@ -8,6 +8,7 @@ import pytest
 
 from kits.log.partition import marker_of
 from kits.node.markers import (
+    acknowledge,
     begin,
     begin_offsets,
     create_offsets_topic,
@@ -317,6 +318,8 @@ def test_52_too_few_replicas_in_sync_are_waited_for(tmp_path):
             assert sender.remaining("x") == {T0}
             lead(node, "t", replicas=(1, 2), isr=(1, 2))
             node.timers.fire(0.2)
+            assert coordinator.completed == []
+            acknowledge(node, "t")
             assert coordinator.completed == ["x"]
 
     scenario()
@@ -333,12 +336,15 @@ def test_52_replicas_lost_after_the_append_are_waited_for(tmp_path):
             release = asyncio.Event()
             on_sync(node.log("t"), release.wait)
             coordinator.send(prepared(T0))
+            acknowledge(node, "t")
             partition = node.broker.replicas.leader("t", 0)
             partition.isr = (1,)
             release.set()
             await until(lambda: any(timer.delay_s == FIRST_RETRY_S for timer in node.timers.pending))
             partition.isr = (1, 2)
             node.timers.fire(FIRST_RETRY_S)
+            await until(lambda: partition.log.log_end_offset == 2)
+            acknowledge(node, "t")
             await until(lambda: coordinator.completed == ["x"])
             assert len(written(node, "t")) == 2
 

@@ -1,4 +1,4 @@
-"""The tests' controller node answers members as an active controller of Apache Kafka does (replication.md 1.2-1.4)."""
+"""The tests' controller node answers members as an active controller of Apache Kafka does."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -77,11 +77,11 @@ def records(row: PartitionData) -> list[MetadataRecord]:
 Story = Callable[[Member], Awaitable[None]]
 
 
-def play(story: Story, **settings: object) -> None:
+def play(story: Story) -> None:
     with Simulation(1) as sim:
 
         async def main() -> None:
-            node = await ControllerNode(sim.runtime("c1"), host="c1", **settings).start()
+            node = await ControllerNode(sim.runtime("c1"), host="c1").start()
             address = Address("c1", PORT)
             connection = await open_connection(sim.runtime("b7"), address, ConnectionLimits())
             await story(Member(sim, node, connection))

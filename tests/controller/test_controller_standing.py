@@ -1,4 +1,4 @@
-"""Sessions, controlled shutdown, and what becomes of partitions when brokers go and come (replication.md 1.4, 1.6)."""
+"""Sessions, controlled shutdown, and what becomes of partitions when brokers go and come."""
 
 from typing import Any
 
@@ -8,11 +8,13 @@ from kits.metadata.partitions import cluster, epoch_of, state
 from twofold.controller.brokers import fence_stale, unregister_broker
 from twofold.controller.image import MetadataImage
 from twofold.controller.records import BrokerRegistrationChange
-from twofold.controller.standing import UNHEARD, Sessions, Standing
+from twofold.controller.standing import UNHEARD, Sessions, ShutdownProgress
 from twofold.wire.messages.unregister_broker import UnregisterBrokerRequest
 
 
-def beat(image: MetadataImage, broker: int, standing: Standing = UNHEARD, **wishes: bool) -> tuple[Any, MetadataImage]:
+def beat(
+    image: MetadataImage, broker: int, standing: ShutdownProgress = UNHEARD, **wishes: bool
+) -> tuple[Any, MetadataImage]:
     result = heartbeat(image, beat_of(broker, epoch_of(broker), image.offset, **wishes), context(image), standing)
     return result.response, after(image, result.records)
 
@@ -93,7 +95,7 @@ def test_a_stale_broker_is_fenced_unless_it_registered_anew():
     assert perform(fence_stale(image, context(image), 1, 100)).records == []
 
 
-def test_whom_a_new_leader_watches_has_a_session_from_then_on():
+def test_a_broker_that_a_new_leader_watches_has_a_session_from_then_on():
     sessions, image = Sessions(9.0), cluster(fenced=(3,))
     sessions.watch(image, 100.0)
     assert [sessions.is_alive(broker, 108.0) for broker in (1, 2, 3)] == [True, True, False]
@@ -125,7 +127,7 @@ def came_back(image: MetadataImage, previous_epoch: int) -> MetadataImage:
     return after(image, register_broker(image, request, context(image), lambda _: False).records)
 
 
-def test_who_did_not_stop_in_order_is_no_eligible_leader():
+def test_a_broker_that_did_not_stop_in_order_is_no_eligible_leader():
     image = cluster({"isr": (1,)}, eligible=True)
     orderly = state(came_back(image, 101))
     assert (orderly.leader, orderly.eligible_leader_replicas) == (-1, (1,))

@@ -32,7 +32,7 @@ from twofold.controller.replicas.updates import (
     leave_partitions,
     lose_partitions,
 )
-from twofold.controller.standing import UNHEARD, Standing
+from twofold.controller.standing import UNHEARD, ShutdownProgress
 from twofold.machine.schema import ZERO_UUID
 from twofold.wire.errors import (
     NONE,
@@ -133,15 +133,15 @@ def _check_directories(image: MetadataImage, request: BrokerRegistrationRequest)
 
 
 def heartbeat(
-    image: MetadataImage, request: BrokerHeartbeatRequest, context: Context, standing: Standing = UNHEARD
+    image: MetadataImage, request: BrokerHeartbeatRequest, context: Context, standing: ShutdownProgress = UNHEARD
 ) -> Operation[BrokerHeartbeatResponse]:
     broker = checked_broker(image, request.broker_id, request.broker_epoch)
     now, then = _step(image, broker, request, standing)
     if now is not then:
-        if then is State.UNFENCED:
+        if then is ControlState.UNFENCED:
             yield BrokerRegistrationChange(broker.broker_id, broker.epoch, fenced=-1)
             yield from lead_again(image, context, broker.broker_id)
-        elif then is State.CONTROLLED_SHUTDOWN:
+        elif then is ControlState.CONTROLLED_SHUTDOWN:
             if not broker.in_controlled_shutdown:
                 yield BrokerRegistrationChange(broker.broker_id, broker.epoch, in_controlled_shutdown=1)
             yield from leave_partitions(image, context, broker.broker_id)
@@ -151,8 +151,8 @@ def heartbeat(
     return BrokerHeartbeatResponse(
         error_code=NONE,
         is_caught_up=request.current_metadata_offset >= broker.registered_at,
-        is_fenced=then in (State.FENCED, State.SHUT_DOWN),
-        should_shut_down=then is State.SHUT_DOWN,
+        is_fenced=then in (ControlState.FENCED, ControlState.SHUT_DOWN),
+        should_shut_down=then is ControlState.SHUT_DOWN,
     )
 
 
@@ -162,7 +162,7 @@ def fence(image: MetadataImage, context: Context, broker: BrokerRegistration) ->
     yield BrokerRegistrationChange(broker.broker_id, broker.epoch, fenced=1)
 
 
-class State(Enum):
+class ControlState(Enum):
     """Of a broker, as its heartbeats move it."""
 
     FENCED = "fenced"
@@ -172,26 +172,32 @@ class State(Enum):
 
 
 def _step(
-    image: MetadataImage, broker: BrokerRegistration, request: BrokerHeartbeatRequest, standing: Standing
-) -> tuple[State, State]:
+    image: MetadataImage, broker: BrokerRegistration, request: BrokerHeartbeatRequest, standing: ShutdownProgress
+) -> tuple[ControlState, ControlState]:
     """The state of a broker, and the next."""
     if broker.fenced:
         if request.want_shut_down:
-            return State.FENCED, State.SHUT_DOWN
+            return ControlState.FENCED, ControlState.SHUT_DOWN
         ready = not request.want_fence and request.current_metadata_offset >= broker.registered_at
-        return State.FENCED, State.UNFENCED if ready else State.FENCED
+        return ControlState.FENCED, ControlState.UNFENCED if ready else ControlState.FENCED
     if standing.shutdown_offset is not None:
         done = standing.shutdown_offset <= standing.lowest_active_offset and not _leads(image, broker.broker_id)
-        return State.CONTROLLED_SHUTDOWN, State.SHUT_DOWN if done else State.CONTROLLED_SHUTDOWN
+        return (
+            ControlState.CONTROLLED_SHUTDOWN,
+            ControlState.SHUT_DOWN if done else ControlState.CONTROLLED_SHUTDOWN,
+        )
     if request.want_fence:
-        return State.UNFENCED, State.SHUT_DOWN if request.want_shut_down else State.FENCED
+        return (
+            ControlState.UNFENCED,
+            ControlState.SHUT_DOWN if request.want_shut_down else ControlState.FENCED,
+        )
     if request.want_shut_down:
         # Without another active broker there is none that could take over or would have to hear of it.
         alone = not any(other.broker_id != broker.broker_id for other in image.active_brokers())
         if alone or not _leads(image, broker.broker_id):
-            return State.UNFENCED, State.SHUT_DOWN
-        return State.UNFENCED, State.CONTROLLED_SHUTDOWN
-    return State.UNFENCED, State.UNFENCED
+            return ControlState.UNFENCED, ControlState.SHUT_DOWN
+        return ControlState.UNFENCED, ControlState.CONTROLLED_SHUTDOWN
+    return ControlState.UNFENCED, ControlState.UNFENCED
 
 
 def _leads(image: MetadataImage, broker_id: int) -> bool:

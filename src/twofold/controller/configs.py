@@ -132,7 +132,7 @@ def _decide(
 
 
 def _forget_eligible(image: MetadataImage, changed: Sequence[Config]) -> Iterator[ClearElr]:
-    """Eligible leaders are those who had all that could be committed while min.insync.replicas was what it was."""
+    """An eligible leader had all that could be committed while min.insync.replicas was what it was."""
     if image.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) == 0:
         return
     for record in changed:

@@ -16,14 +16,14 @@ from twofold.controller.image import MetadataImage
 NOTHING_HEARD = 2**63 - 1
 
 
-class Standing(NamedTuple):
+class ShutdownProgress(NamedTuple):
     """What a heartbeat is decided on beside the image."""
 
     shutdown_offset: int | None = None  # where the controlled shutdown of this broker began
     lowest_active_offset: int = NOTHING_HEARD  # of the images of all brokers that are active
 
 
-UNHEARD = Standing()
+UNHEARD = ShutdownProgress()
 
 
 @dataclass(slots=True)
@@ -55,10 +55,10 @@ class Sessions:
         heard = self._brokers.get(broker_id)
         return heard is not None and now - heard.seen_at < self._timeout_s
 
-    def standing(self, image: MetadataImage, broker_id: int) -> Standing:
+    def standing(self, image: MetadataImage, broker_id: int) -> ShutdownProgress:
         heard = self._brokers.get(broker_id)
         offset = None if heard is None or self._is_fenced(image, broker_id) else heard.shutdown_offset
-        return Standing(offset, min(self._active_offsets(image), default=NOTHING_HEARD))
+        return ShutdownProgress(offset, min(self._active_offsets(image), default=NOTHING_HEARD))
 
     def _active_offsets(self, image: MetadataImage) -> list[int]:
         return [

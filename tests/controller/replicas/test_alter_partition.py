@@ -1,4 +1,4 @@
-"""AlterPartition, rule by rule (semantics.md 8.10, replication.md 2.5)."""
+"""AlterPartition, rule by rule."""
 
 from typing import Any
 
@@ -105,7 +105,7 @@ def test_one_row_that_is_refused_keeps_no_other_from_its_change():
     assert result.records == [PartitionChange(0, TOPIC_ID, isr=(1,))]
 
 
-def test_below_min_isr_who_leaves_stays_eligible():
+def test_below_min_isr_a_replica_that_leaves_stays_eligible():
     image = cluster(eligible=True)
     world = context(image, min_insync_replicas="2")
     _, image = altered(image, [1, 2], world)
@@ -117,7 +117,7 @@ def test_below_min_isr_who_leaves_stays_eligible():
 
 
 def test_another_min_isr_ends_eligibility():
-    """What those who left the ISR had is what could be committed under the old one."""
+    """What replicas that left the ISR had is what could be committed under the old one."""
     image = cluster({"isr": (1,), "eligible_leader_replicas": (2,)}, eligible=True)
     change = AlterableConfig(name="min.insync.replicas", config_operation=0, value="1")
     resource = AlterConfigsResource(resource_type=2, resource_name="t", configs=(change,))

@@ -1,4 +1,4 @@
-"""What must hold in a cluster at every step (replication.md 6.4), learnt by watching leaders, followers and controller.
+"""What must hold in a cluster at every step, learnt by watching leaders, followers and controller.
 
 1. What a leader's high watermark has passed is in the log of every later leader, at the same offsets and byte for byte,
    unless the controller has recorded an unclean election. So nothing that was acknowledged is lost.

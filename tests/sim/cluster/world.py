@@ -7,12 +7,14 @@ the clients. Only their Runtime is simulated.
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from random import Random
 from typing import Any
 
 from kits.cluster.controller_node import ControllerNode
 from kits.metadata.controller import create, topic
 from sim.broker.clients import ProducerApp, Sent
+from sim.broker.plan import ProducerPlan
 from sim.broker.watch import Violation, check_derived_state, require, stored_batches
 from sim.cluster.plan import BOOTSTRAP, BROKERS, ClusterPlan
 from sim.cluster.watch import ClusterWatch
@@ -166,17 +168,26 @@ class ControllerKeeper(Keeper):
         self.controller = None
 
 
+def _unless(up: asyncio.Event) -> list[str]:
+    return [] if up.is_set() else ["down"]
+
+
 class Writer(ProducerApp):
     """What it is told to be written is committed, at that moment."""
+
+    def __init__(self, world: "World", runtime: Runtime, plan: ProducerPlan) -> None:
+        scene: Any = world  # a producer notes there, and asks whether it is to stop
+        super().__init__(scene, runtime, plan, plan.node, lambda: world.partitions)
+        self._watch = world.watch
 
     def _decide(self, sent: Sent, *, offset: int | None = None, error: KafkaError | None = None) -> None:
         super()._decide(sent, offset=offset, error=error)
         if offset is not None and offset >= 0:
-            model = self._scene.watch.of(sent.topic_partition)  # type: ignore[arg-type]
+            model = self._watch.of(sent.topic_partition)
             require(model is not None, f"{sent}: acknowledged in a log that no broker leads")
             assert model is not None
             require(
-                model.values.get(offset) == sent.value or (offset, sent.value) in model.lost,  # type: ignore[comparison-overlap]
+                model.values.get(offset) == sent.value or (offset, sent.value) in model.lost,
                 f"{sent.writer} {sent.number}: acknowledged at {sent.topic_partition}@{offset}, where "
                 f"{model.values.get(offset)!r} is committed",
             )
@@ -191,7 +202,11 @@ class Reader:
         self._runtime = runtime
 
     async def run(self) -> None:
-        options = {"bootstrap_servers": BOOTSTRAP, "auto_offset_reset": "earliest", "request_timeout_ms": 1500}
+        options: dict[str, Any] = {
+            "bootstrap_servers": BOOTSTRAP,
+            "auto_offset_reset": "earliest",
+            "request_timeout_ms": 1500,
+        }
         async with Consumer(runtime=self._runtime, **options) as consumer:
             consumer.assign(self._world.partitions)
             while True:
@@ -241,11 +256,11 @@ class World:
         loop = asyncio.get_running_loop()
         for keeper in (self.controller, *self.brokers.values()):
             self._tasks[keeper.node] = loop.create_task(keeper.supervise(), name=f"keeper of {keeper.node}")
-            await self.within_bound(f"the start of {keeper.node}", lambda up=keeper.up: [] if up.is_set() else ["down"])
+            await self.within_bound(f"the start of {keeper.node}", partial(_unless, keeper.up))
         await self.create_topics()
         for plan in self.plan.producers:
             runtime = self.sim.runtime(plan.node)
-            writer = Writer(self, runtime, plan, plan.node, lambda: self.partitions)  # type: ignore[arg-type]
+            writer = Writer(self, runtime, plan)
             self.writers.append(writer)
             self._tasks[plan.node] = runtime.spawn(writer.run(), name=plan.node)
         for number in range(self.plan.readers):

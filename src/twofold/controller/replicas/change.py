@@ -75,7 +75,8 @@ def change_partition(
     target = _completed(_target(old, goal))
     eligible = _eligible(old, target.isr, goal.lost, rules)
     elected = _elect(old, target, eligible, goal.election, rules, accepts)
-    leader, isr = LEADER_UNCHANGED, None
+    leader = LEADER_UNCHANGED
+    isr: Ids | None = None
     if elected.leader != old.leader:
         leader = elected.leader
         if elected.is_unclean:

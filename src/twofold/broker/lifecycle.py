@@ -3,7 +3,7 @@
 1. A broker registers with a new incarnation id at each start and may lead once a heartbeat has shown that it has seen
    its own registration. Until then a member says that it wants to stay fenced.
 2. A heartbeat that fails is told in the log and the next one follows at its time.
-3. Where the controllers are elsewhere (`MemberTerms`), registration is tried again as long as it may succeed: they may
+3. Where the controllers are elsewhere (`ClusterTerms`), registration is tried again as long as it may succeed: they may
    be starting, and a broker that was killed has to wait until its session is over.
 4. A controller that does not know our epoch has forgotten us, or has given our id away: we register again as the same
    incarnation. If another one lives under our id, this one gives up.
@@ -52,7 +52,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class MemberTerms:
+class ClusterTerms:
     """What a broker whose controllers are elsewhere tells and bears, beyond one with its own."""
 
     registration_timeout_ms: int
@@ -70,7 +70,7 @@ class Lifecycle:
         *,
         node_id: int,
         heartbeat_interval_ms: int,
-        membership: MemberTerms | None = None,
+        membership: ClusterTerms | None = None,
     ) -> None:
         self.broker_epoch = -1
         self.is_fenced = True
@@ -128,7 +128,7 @@ class Lifecycle:
             raise error_for(response.error_code)(f"broker {self._node_id} cannot be registered")
         self.broker_epoch = response.broker_epoch
 
-    async def _register_patiently(self, membership: MemberTerms) -> None:
+    async def _register_patiently(self, membership: ClusterTerms) -> None:
         deadline = Deadline(
             self._runtime.clock, membership.registration_timeout_ms, "initial.broker.registration.timeout.ms"
         )
@@ -145,7 +145,7 @@ class Lifecycle:
                     told = why
             await self._runtime.timers.sleep(self._interval_s)
 
-    async def _catch_up(self, membership: MemberTerms) -> None:
+    async def _catch_up(self, membership: ClusterTerms) -> None:
         """Fenced until we have seen our registration: then the controller knows all that it must not give us."""
         deadline = Deadline(
             self._runtime.clock, membership.registration_timeout_ms, "initial.broker.registration.timeout.ms"

@@ -44,10 +44,6 @@ class MetadataTail:
         """Of the last batch that is here."""
         return self._pending[-1].epoch if self._pending else self._committed_epoch
 
-    @property
-    def committed_end(self) -> int:
-        return self._committed_end
-
     def restart(self, end_offset: int, epoch: int) -> None:
         """A snapshot stands for all below `end_offset`."""
         self._pending.clear()

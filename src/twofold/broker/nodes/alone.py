@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 
-from twofold.broker.lifecycle import Lifecycle, MemberTerms
+from twofold.broker.lifecycle import ClusterTerms, Lifecycle
 from twofold.broker.nodes.node import NodeParts, OpenedNode
 from twofold.controller.features import SUPPORTED_FEATURES
 from twofold.controller.fitness.openable import first_problem
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 class NodeAlone:
     def __init__(self, parts: NodeParts) -> None:
-        self.membership: MemberTerms | None = None
+        self.membership: ClusterTerms | None = None
         self._parts = parts
         self._controller: Controller | None = None
 

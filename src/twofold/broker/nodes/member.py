@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from twofold.broker.lifecycle import Lifecycle, MemberTerms
+from twofold.broker.lifecycle import ClusterTerms, Lifecycle
 from twofold.broker.nodes.node import NodeParts, OpenedNode
 from twofold.cluster.controller_link import ControllerOptions, Controllers
 from twofold.cluster.errors import CannotJoin
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 class ClusterMember:
     def __init__(self, parts: NodeParts) -> None:
-        self.membership: MemberTerms | None = None
+        self.membership: ClusterTerms | None = None
         self._parts = parts
         self._controllers = Controllers(parts.runtime, controller_options(parts))
         self._observer: MetadataObserver | None = None
@@ -69,7 +69,7 @@ class ClusterMember:
         identity.complete(disk, parts.directory)
         observer.on_failure = self._fail
         observer.subscribe(self._look)
-        self.membership = MemberTerms(
+        self.membership = ClusterTerms(
             registration_timeout_ms=patience_ms,
             previous_broker_epoch=clean_broker_epoch(disk, parts.directory),
             cordoned=lambda: (directory_id,) if cluster.all_cordoned(settings) else (),

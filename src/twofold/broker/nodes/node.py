@@ -6,7 +6,7 @@ from typing import Protocol
 from uuid import UUID
 
 from twofold.broker.controller_port import ControllerPort
-from twofold.broker.lifecycle import Lifecycle, MemberTerms
+from twofold.broker.lifecycle import ClusterTerms, Lifecycle
 from twofold.config.authorization import AuthorizerSettings
 from twofold.config.settings import Settings
 from twofold.runtime.api import Runtime
@@ -36,7 +36,7 @@ class OpenedNode:
 
 
 class BrokerNode(Protocol):
-    membership: MemberTerms | None
+    membership: ClusterTerms | None
     """What registration and heartbeats say beyond those of a node alone. Set by `open`."""
 
     async def open(self) -> OpenedNode:

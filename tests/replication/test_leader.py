@@ -1,4 +1,4 @@
-"""The leader's rules one by one (replication.md 2.2, 2.4 and 2.5)."""
+"""The leader's rules one by one: watermark, followers' fetches, in-sync replicas."""
 
 from typing import NamedTuple
 

@@ -1,6 +1,6 @@
 """A leader, its followers and a controller as values, with messages that are late or lost between them.
 
-1. The controller is a model of the rules of replication 8.10: it alone changes the ISR, and it checks what the leader proposes.
+1. The controller is a model of Apache Kafka's: it alone changes the ISR, and it checks what the leader proposes.
 2. The leader hears of the metadata late. So do followers of an election. Requests and answers get lost at any point.
 3. A broker that dies comes back with another epoch, and may have lost the tail of its log. Fetches that it had sent
    before may still arrive. Each has the epoch of its broker: without it (Fetch below version 15) nothing could tell

@@ -178,6 +178,8 @@ def destructive() -> dict[str, tuple[str, ...]]:
     return {
         "topic delete": ("t", "--yes"),
         "topic delete-records": ("t", "--before", "0=end", "--yes"),
+        "topic reassign": ("t", "--to", "1", "--yes"),
+        "topic elect-leaders": ("t", "--unclean", "--yes"),
         "group delete": ("g", "--yes"),
         "group reset-offsets": ("g", "--topic", "t", "--to-earliest", "--execute"),
         "cluster features set": ("metadata.version=1", "--yes"),

@@ -29,7 +29,7 @@ REFUSED = [
     ("listener.name.outside.ssl.provider", "hidden", PEM),
     ("controller.quorum.voters", "1@localhost:9093,2@elsewhere:9093", ALONE),
     ("controller.quorum.bootstrap.servers", "elsewhere:9093", ALONE),
-    ("process.roles", "broker", ALONE),
+    ("process.roles", "controller", ALONE),
     ("min.insync.replicas", "2", "set it to 1, or remove it, if one copy is enough"),
 ]
 BY_NAME = {name: (value, advice) for name, value, advice in REFUSED}

@@ -17,7 +17,7 @@ import pytest
 from interop.cases.txn_kit import await_coordinator, read
 from interop.cases.txn_loaded import ALL, CRAFTS, Loaded
 from oracle.batches import describe
-from oracle.compare import Case, Probe, at_once, differences
+from oracle.compare import Case, Probe, at_once, attempts, differences
 from oracle.kafka import EXACT_SETTINGS, Oracle, running_oracle
 from oracle.transaction_log import TOPIC, append
 from oracle.twofold import Twofold, running_twofold
@@ -85,9 +85,13 @@ def test_decided_transactions_get_their_markers(
     _, twofold = servers
     case = Case(f"{name}_markers", "loaded", lambda probe: None)
     probe = twofold.probes[name]
+    batches: list[dict[str, Any]] = []
     with closing(Probe(twofold.server, case)) as reader:
-        answer = read(reader, "markers", probe.place)
-    batches = describe(answer["responses"][0]["partitions"][0]["records"]) or []
+        for number, _ in enumerate(attempts(15.0)):  # they are written when the coordinator has loaded its log
+            answer = read(reader, f"markers {number}", probe.place)
+            batches = describe(answer["responses"][0]["partitions"][0]["records"]) or []
+            if len(batches) >= len(results):
+                break
     assert all(found["attributes"] & CONTROL for found in batches)
     assert sorted(int(found["records"][TYPE_OF_MARKER], 16) for found in batches) == results
 

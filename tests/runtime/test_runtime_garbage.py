@@ -50,8 +50,8 @@ def test_younger_generations_freeze_nothing(collections: SparingCollections) -> 
     kept = [Node() for _ in range(100)]
     gc.collect(0)
     gc.collect(1)
-    assert gc.get_freeze_count() == frozen
-    assert kept
+    assert gc.get_freeze_count() <= frozen  # what was frozen before may go at any time
+    assert any(one is kept[0] for one in gc.get_objects())
 
 
 def test_a_cycle_that_was_frozen_goes_once_everything_has_doubled(collections: SparingCollections) -> None:

@@ -39,11 +39,11 @@ class Kind:
 
 
 KINDS = {
-    "mixed": Kind("sim.mixed.world", "make_mixed_plan", "simulate_mixed", 23, "sim.mixed.plan"),
-    "broker": Kind("sim.broker.run", "make_plan", "simulate", 14, "sim.broker.plan"),
-    "transactions": Kind("sim.transactions.world", "make_txn_plan", "simulate_txn", 15, "sim.transactions.plan"),
+    "mixed": Kind("sim.mixed.world", "make_mixed_plan", "simulate_mixed", 22, "sim.mixed.plan"),
+    "broker": Kind("sim.broker.run", "make_plan", "simulate", 13, "sim.broker.plan"),
+    "transactions": Kind("sim.transactions.world", "make_txn_plan", "simulate_txn", 14, "sim.transactions.plan"),
     "lost-markers": Kind("sim.transactions.lost_markers", "make_lost_markers_plan", "simulate_lost_markers", 3),
-    "groups": Kind("sim.groups.world", "make_group_plan", "simulate_group", 6),
+    "groups": Kind("sim.groups.world", "make_group_plan", "simulate_group", 5),
     "consumer-groups": Kind(
         "sim.consumer_groups.world",
         "make_consumer_group_plan",
@@ -52,7 +52,7 @@ KINDS = {
         "sim.consumer_groups.plan",
     ),
     "two-phase": Kind("sim.two_phase.world", "make_two_phase_plan", "simulate_two_phase", 10, "sim.two_phase.plan"),
-    "metadata": Kind("sim.metadata.world", "make_metadata_plan", "simulate_metadata", 6, "sim.metadata.plan"),
+    "metadata": Kind("sim.metadata.world", "make_metadata_plan", "simulate_metadata", 10, "sim.metadata.plan"),
     "cluster": Kind("sim.cluster.run", "make_cluster_plan", "simulate_cluster", 10, "sim.cluster.plan"),
     "sink": Kind("sim.sink.world", "make_sink_plan", "simulate_sink", 5, "sim.sink.plan"),
 }

@@ -6,7 +6,8 @@
 2. Partition by partition: TOPIC_AUTHORIZATION_FAILED (29) without READ on the topic, UNKNOWN_TOPIC_OR_PARTITION (3),
    GROUP_SUBSCRIBED_TO_TOPIC (86) where a member of the group is. The others are deleted together, offsets of open
    transactions as well; one that was never committed counts as deleted.
-3. A topic has one row in the answer, however often the request names it.
+3. A topic that the request names twice has two rows in the answer; where a row was refused before the group was asked,
+   it has one, as Apache Kafka's answer, which then puts two lists together by name.
 """
 
 from collections.abc import Awaitable
@@ -73,12 +74,13 @@ def _check(services: Services, context: RequestContext, topic: OffsetDeleteReque
 def _answer(
     request: OffsetDeleteRequest, checked: list[list[tuple[int, int]]], deleted: list[tuple[Wanted, Codes]]
 ) -> OffsetDeleteResponse:
-    found: dict[str, list[OffsetDeleteResponsePartition]] = {}
-    for topic, rows, (_, codes) in zip(request.topics, checked, deleted, strict=True):
+    joins = any(code != NONE for rows in checked for _, code in rows)
+    found: dict[tuple[str, int], list[OffsetDeleteResponsePartition]] = {}
+    for number, (topic, rows, (_, codes)) in enumerate(zip(request.topics, checked, deleted, strict=True)):
         given = iter(codes)
-        found.setdefault(topic.name, []).extend(
+        found.setdefault((topic.name, 0 if joins else number), []).extend(
             OffsetDeleteResponsePartition(partition_index=index, error_code=next(given) if code == NONE else code)
             for index, code in rows
         )
-    topics = [OffsetDeleteResponseTopic(name=name, partitions=partitions) for name, partitions in found.items()]
+    topics = [OffsetDeleteResponseTopic(name=name, partitions=partitions) for (name, _), partitions in found.items()]
     return OffsetDeleteResponse(error_code=NONE, topics=topics)

@@ -1,9 +1,9 @@
 """A job of three queries whose driver, workers and broker are killed and paused at random, again and again: what
 read_committed shows in the end is the input, once and in order, three times.
 
-A round is drawn from the seed, which is printed: TWOFOLD_STORM_SEED runs one again. There are seven rounds, which have
-each way once, in an order that starts two JVMs: the driver that was taken over from takes over when the other one is
-killed. With TWOFOLD_LONG=1 there are a hundred, and with TWOFOLD_STORM_ROUNDS as many as it says.
+A round is drawn from the seed, which is printed: TWOFOLD_STORM_SEED runs one again. There are ten rounds, with
+TWOFOLD_LONG=1 a hundred, and with TWOFOLD_STORM_ROUNDS as many as it says. The first rounds have each way once, in an
+order that starts two JVMs: the driver that was taken over from takes over when the other one is killed.
 """
 
 import os
@@ -21,7 +21,7 @@ from sink_kit import PATIENCE_S, SETTINGS, Broker, Reader
 
 from kits.processes.server import TwofoldServer
 
-ROUNDS = int(os.environ.get("TWOFOLD_STORM_ROUNDS", "100" if LONG else "7"))
+ROUNDS = int(os.environ.get("TWOFOLD_STORM_ROUNDS", "100" if LONG else "10"))
 ROWS = 30
 SEED = int(os.environ.get("TWOFOLD_STORM_SEED", "21"))
 SHAPES = ("plain", "plain", "shuffled")

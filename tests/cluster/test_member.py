@@ -28,6 +28,7 @@ from twofold.controller.records import (
 )
 from twofold.log.manager import DataDirectoryError
 from twofold.runtime.sim import Simulation
+from twofold.wire.apis import KEYS
 from twofold.wire.errors import (
     DuplicateBrokerRegistration,
     KafkaError,
@@ -441,6 +442,45 @@ def test_metadata_of_a_member_names_the_whole_cluster() -> None:
 
 
 # --- what it cannot do
+
+
+def test_a_transaction_with_a_partition_of_another_broker_is_refused_before_it_begins(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its markers would not reach the other broker, and readers there would wait for ever."""
+
+    async def story(sim: Simulation, node: ControllerNode, member: MemberNode) -> None:
+        await member.start()
+        await MemberNode(sim, "b8", 8, node.address).start()
+        await made(node, topic("t", -1, -1, {0: [7], 1: [8]}), topic("__transaction_state", -1, -1, {0: [7]}))
+        await member.until(lambda: member.broker.image.topic("__transaction_state") is not None, 1)
+        await sim.runtime("watch").timers.sleep(1)
+        found = await member.ask(
+            "InitProducerId", 4, transactional_id="x", transaction_timeout=60_000, producer_id=-1, producer_epoch=-1
+        )
+        assert found["error_code"] == 0
+        whose = {
+            "v3_and_below_transactional_id": "x",
+            "v3_and_below_producer_id": found["producer_id"],
+            "v3_and_below_producer_epoch": found["producer_epoch"],
+        }
+        for index, code in ((1, 48), (0, 0)):
+            rows = [{"name": "t", "partitions": [index]}]
+            added = await member.ask("AddPartitionsToTxn", 3, v3_and_below_topics=rows, **whose)
+            (row,) = added["results_by_topic_v3_and_below"][0]["results_by_partition"]
+            assert row["partition_error_code"] == code
+        assert "t-1 is led by broker 8, and the coordinator of 'x' is broker 7" in caplog.text
+
+    play(story)
+
+
+def test_a_member_serves_no_heartbeats_of_transactions() -> None:
+    async def story(sim: Simulation, node: ControllerNode, member: MemberNode) -> None:
+        await member.start()
+        served = {row["api_key"]: row["max_version"] for row in (await member.ask("ApiVersions", 2))["api_keys"]}
+        assert KEYS["TxnHeartbeat"] not in served and served[KEYS["InitProducerId"]] == 6
+
+    play(story)
 
 
 def test_a_topic_in_remote_storage_fences_the_member_until_it_is_gone(caplog: pytest.LogCaptureFixture) -> None:

@@ -66,6 +66,8 @@ def test_a_member_may_ask_for_several_replicas() -> None:
     [
         ({"controller.quorum.bootstrap.servers": ""}, "process.roles=broker: needs controllers: set controller.quorum"),
         ({"controller.quorum.bootstrap.servers": "c1"}, "c1: is not HOST:PORT"),
+        ({"transaction.two.phase.commit.enable": "true"}, "is not served by a broker in a cluster yet"),
+        ({"transaction.heartbeat.enable": "true"}, "is not served by a broker in a cluster yet"),
         ({"cordoned.log.dirs": "/elsewhere"}, "cordoned.log.dirs=/elsewhere: is none of log.dirs"),
         (
             {"controller.listener.names": "QUORUM", "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT"},

@@ -46,6 +46,7 @@ from twofold.broker.topics.auto_creation import AutoTopics
 from twofold.broker.topics.rows import TopicRowCache
 from twofold.config.authorization import CLASS_NAME as AUTHORIZER_CLASS
 from twofold.config.authorization import AuthorizerSettings, authorizer_settings
+from twofold.config.cluster import serves_heartbeats
 from twofold.config.listener_security import per_ip_overrides
 from twofold.config.listeners import EVERYWHERE, ListenerAddress, advertised_addresses, listen_addresses
 from twofold.config.servable import check_servable
@@ -135,12 +136,11 @@ class Broker:
 
     def _new_server(self, settings: Settings, wrap: Wrap | None) -> Server:
         runtime = self.runtime
-        heartbeats = settings.bool("transaction.heartbeat.enable")
         dispatcher = Dispatcher(
             self.services,
             runtime.spawn,
             runtime.clock.monotonic,
-            heartbeats=heartbeats,
+            heartbeats=serves_heartbeats(settings),
             wrap=wrap,
             quotas=self.quotas,
             forwarder=Forwarder(lambda: cast(ForwardingPort, self.core.controller)) if self.core.is_member else None,
@@ -221,9 +221,7 @@ class Broker:
         self._run(self.groups.run_background(), "offset expiry")
         sweeps = self.transactions.sweeps
         self._run(sweeps.run_timeouts(), "transaction timeouts")
-        if self.settings.bool(
-            "transaction.heartbeat.enable"
-        ):  # otherwise no client can send one, and silence means nothing
+        if serves_heartbeats(self.settings):  # otherwise no client can send one, and silence means nothing
             self._run(sweeps.run_heartbeats(), "transaction heartbeats")
         self._run(sweeps.run_expiry(), "transactional id expiry")
         self._run(self.held_lso.run(), "transactions that hold readers up")

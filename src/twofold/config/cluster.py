@@ -22,6 +22,8 @@ EVERY_DIRECTORY = "*"
 ROLES = "process.roles"
 BOOTSTRAP = "controller.quorum.bootstrap.servers"
 CORDONED = "cordoned.log.dirs"
+TWO_PHASE = "transaction.two.phase.commit.enable"
+HEARTBEATS = "transaction.heartbeat.enable"
 CONTROLLER = "CONTROLLER"  # how the listener of controllers is called where no setting says it
 _OF_CLIENTS = (
     "ssl.cipher.suites", "ssl.enabled.protocols", "ssl.endpoint.identification.algorithm", "ssl.key.password",
@@ -51,6 +53,11 @@ def is_member(settings: Settings) -> bool:
     return settings.list("process.roles") == ("broker",)
 
 
+def serves_heartbeats(settings: Settings) -> bool:
+    """Not in a cluster: the state of an id may move to a broker that knows no heartbeats."""
+    return settings.bool("transaction.heartbeat.enable") and not is_member(settings)
+
+
 def bootstrap_addresses(settings: Settings) -> tuple[str, ...]:
     """HOST:PORT of controllers."""
     found = settings.list("controller.quorum.bootstrap.servers")
@@ -67,6 +74,11 @@ def check_member(settings: Settings) -> None:
             raise _error(settings, BOOTSTRAP, address, "is not HOST:PORT")
     if not settings.is_set("node.id"):
         raise ConfigError("node.id", None, "must be set (-o node.id=N): each node of a cluster has an id of its own")
+    for key in (TWO_PHASE, HEARTBEATS):
+        if settings.is_set(key) and settings.bool(key):
+            raise _error(
+                settings, key, "true", "is not served by a broker in a cluster yet: leave it out, or run one node"
+            )
     controller_security(settings)
     _check_cordoned(settings)
 

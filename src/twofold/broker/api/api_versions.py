@@ -17,6 +17,7 @@ from functools import cache
 
 from twofold.broker.network.context import RequestContext
 from twofold.broker.services import Services
+from twofold.config.cluster import serves_heartbeats
 from twofold.wire.apis import APIS
 from twofold.wire.errors import NONE, InvalidRequest, KafkaError, UnsupportedVersion
 from twofold.wire.messages.api_versions import (
@@ -43,7 +44,7 @@ def handle(services: Services, context: RequestContext, request: ApiVersionsRequ
         context.peer.software_version = request.client_software_version
     return ApiVersionsResponse(
         error_code=NONE,
-        api_keys=_served(services.settings.bool("transaction.heartbeat.enable"), services.core.is_member),
+        api_keys=_served(serves_heartbeats(services.settings), services.core.is_member),
         supported_features=_supported_features(services, context.version),
         finalized_features_epoch=max(0, services.image.offset),
         finalized_features=[

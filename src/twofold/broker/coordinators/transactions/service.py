@@ -54,6 +54,7 @@ from twofold.types import NO_PRODUCER_ID, ProducerEpoch, ProducerId, TopicPartit
 from twofold.wire.errors import (
     ConcurrentTransactions,
     CoordinatorNotAvailable,
+    InvalidTxnState,
     InvalidUpdateVersion,
     KafkaError,
     UnknownTopicOrPartition,
@@ -253,6 +254,8 @@ class TransactionService(CoordinatorService[TransactionShard]):
                 self._check_may_begin()
             if decision.value is not None and self.being_deleted:
                 self._check_not_deleted(partitions)
+            if decision.value is not None and self._core.is_member:
+                self._check_led_here(transactional_id, partitions)
             return decision
 
         return self._decide(transactional_id, decide)
@@ -265,6 +268,22 @@ class TransactionService(CoordinatorService[TransactionShard]):
         for topic, index in sorted(partitions):
             if self.is_being_deleted(topic):
                 raise UnknownTopicOrPartition(f"{topic}-{index}: the topic is being deleted")
+
+    def _check_led_here(self, transactional_id: str, partitions: frozenset[TopicPartition]) -> None:
+        """A decision is brought to partitions of this broker only: with another one's it would never be complete."""
+        for topic, index in sorted(partitions):
+            state = self._core.image.partition(topic, index)
+            if state is None or state.leader == self._core.node_id:
+                continue
+            if state.leader < 0:
+                raise CoordinatorNotAvailable(f"{topic}-{index} has no leader: it must not become another broker's")
+            error = InvalidTxnState(
+                f"{topic}-{index} is led by broker {state.leader}, and the coordinator of {transactional_id!r} is "
+                f"broker {self._core.node_id}: transactions across brokers are not served by Twofold yet. Keep "
+                f"{TRANSACTION_STATE} on brokers of Apache Kafka (kafka-reassign-partitions.sh)"
+            )
+            self._core.quiet.warning("transactions across brokers", "%s", error.message)
+            raise error
 
     def is_being_deleted(self, topic: str) -> bool:
         return topic in self.being_deleted

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from interop.test_kill_nine import Load
@@ -51,7 +51,7 @@ class Scene:
     def in_sync(self) -> bool:
         try:
             return all(sorted(state.isrs) == [1, 2] and state.leader > 0 for state in self.states().values())
-        except Exception:  # neither broker answers
+        except KafkaException:  # neither broker answers
             return False
 
     def progress(self) -> None:
